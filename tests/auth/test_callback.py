@@ -220,7 +220,7 @@ async def test_a_pasted_address_completes_the_login(text: str) -> None:
         (LOGIN_PAGE, "the address of the login page"),
         ("http://127.0.0.1:33419/callback", "no code in it"),
         ("SplxlOBeZQQYbYS6WxSbIA", "no code in it"),
-        ("code=c", "has no state"),
+        ("code=c", "has no `state`"),
         ("code=c&state=wrong", "another login"),
         ("code=c&state=wrong&state=right", "twice"),
         ("code=&state=right", "neither a code nor an error"),

@@ -131,7 +131,7 @@ async def test_a_company_vouches_for_its_people() -> None:
     ("oauth", "words"),
     [
         ({"grant": "client_credentials"}, "needs a client"),
-        ({"grant": "jwt_bearer", "client_id": "robot"}, "who vouches"),
+        ({"grant": "jwt_bearer", "client_id": "robot"}, "no assertion is configured"),
     ],
 )
 async def test_what_a_machine_lacks_is_named(oauth: dict[str, str], words: str) -> None:

@@ -467,7 +467,7 @@ async def test_a_list_of_tasks_that_does_not_end_is_cut() -> None:
 
 
 async def test_a_list_that_is_none_is_an_error() -> None:
-    with pytest.raises(AnswerUnreadable, match="no list of tasks"):
+    with pytest.raises(AnswerUnreadable, match="not a valid list of tasks"):
         await list_tasks(Replies(b"{}", modern=False))
 
 

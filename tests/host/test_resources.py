@@ -304,7 +304,7 @@ async def test_a_server_that_will_not_tell_of_changes_is_an_error(machine: Machi
         async with hosting(machine, x=server.entry()) as host:
             with anyio.fail_after(10):
                 for _ in range(2):
-                    with pytest.raises(CallFailed, match="it will not tell of changes"):
+                    with pytest.raises(CallFailed, match="it refused the subscription"):
                         async with host.resources.watch("x", "test://a"):
                             raise AssertionError("it is not watched")
             assert (await host.call("x", "echo", {})).text == "{}"

@@ -57,7 +57,7 @@ async def test_a_skill_is_listed_without_being_read_and_loaded_when_wanted(
         assert not server.heard("resources/read")
         assert await skills.load(skill) == TEXT
         assert await skills.read(skill, "skill://sums/extra") == EXTRA.encode()
-        with pytest.raises(CallFailed, match="is no file of the skill") as failed:
+        with pytest.raises(CallFailed, match="is not a file of the skill") as failed:
             await skills.read(skill, "file:///etc/passwd")
     assert failed.value.delivery == "not_sent"
     assert all(EXTENSION in said["extensions"] for said in server.declared())
@@ -66,11 +66,11 @@ async def test_a_skill_is_listed_without_being_read_and_loaded_when_wanted(
 @pytest.mark.parametrize(
     ("text", "promised", "head", "reason"),
     [
-        (TEXT.replace("Add", "Sub"), TEXT, HEAD, "its digest is another"),
+        (TEXT.replace("Add", "Sub"), TEXT, HEAD, "its digest differs"),
         (TEXT + "more", TEXT, HEAD, "and should have"),
         (TEXT, None, HEAD | {"name": "other"}, "is not what was listed"),
         (TEXT, None, {"name": "sums"}, "is not what was listed"),
-        ("no head at all", None, HEAD, "cannot be read"),
+        ("no head at all", None, HEAD, "cannot be parsed"),
         ("---\nname: [sums\n---\n", None, HEAD, "it is not YAML"),
         ("---\na: &a [1]\nb: *a\n---\n", None, {"a": [1], "b": [1]}, "refers to itself"),
         (f"---\n{'x' * 70_000}: 1\n---\n", None, HEAD, "too long"),
@@ -98,5 +98,5 @@ async def test_a_server_that_knows_nothing_of_skills_is_not_asked(machine: Machi
 async def test_a_list_of_skills_that_is_none_is_an_error(machine: Machine, tmp_path: Path) -> None:
     server = AskingServer(tmp_path / "record", capabilities=OFFERS, skills=[{"uri": 1}])
     async with skills_of(machine, server) as skills:
-        with pytest.raises(CallFailed, match="cannot be read"):
+        with pytest.raises(CallFailed, match="cannot be parsed"):
             await skills.list()

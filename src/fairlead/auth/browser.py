@@ -18,7 +18,7 @@ START_SECONDS: Final = 3.0
 """A program that runs for longer than this has found a browser to show the page in."""
 
 _LEGAL: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/?#[]@!&*+,=%")
-"""What a URL may consist of, less what means something to the shells that some browsers are started by."""
+"""The characters of a URL that is opened: none is special to the shells that start some browsers."""
 
 
 async def open_in_browser(url: str, env: Mapping[str, str] | None = None) -> bool:
@@ -29,7 +29,7 @@ async def open_in_browser(url: str, env: Mapping[str, str] | None = None) -> boo
 
 
 def is_openable(url: str) -> bool:
-    """Tell whether a URL may be handed to a browser: encrypted or on this machine, and plainly written."""
+    """Whether a URL may be opened in a browser: https or local, and without special characters."""
     if not set(url) <= _LEGAL:
         return False
     try:

@@ -246,7 +246,7 @@ def _names_dpop(challenge: AuthChallenge | None) -> bool:
 
 
 def covers(resource: str, server_url: str) -> bool:
-    """Tell whether a token for `resource` is one for the server: same origin, and a path that leads to it."""
+    """Whether a token for `resource` is valid for the server: same origin, and a prefix of its path."""
     broad, narrow = read_url(resource), read_url(server_url)
     if broad is None or narrow is None or "#" in resource or broad.origin() != narrow.origin():
         return False

@@ -183,7 +183,7 @@ class OAuthHttp:
 
     @contextmanager
     def _trying(self, url: URL) -> Generator[None]:
-        """Say in our words what went wrong."""
+        """Convert exceptions of a request to `LoginFailed` or `IssuerUnavailable`."""
         try:
             yield
         except AddressRefused as exc:

@@ -198,7 +198,7 @@ class BrowserRedirect:
     async def visit(self, url: str) -> str:
         """Open a login page once the user agreed, and wait for the redirect, or for a paste of it."""
         if not await self._agree(url):
-            raise LoginFailed(self._server_id, "you declined to open the login page")
+            raise LoginFailed(self._server_id, "the login page was not opened: you declined")
         waiting = self._waiting = _PendingRedirect(read_expected_state(url))
         try:
             with anyio.move_on_after(self.seconds):

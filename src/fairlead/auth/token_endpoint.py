@@ -247,7 +247,9 @@ def _require_bound(target: LoginTarget, login: Login, url: URL) -> None:
     """Refuse to send tokens to an origin that was not part of the login: on one machine, ports differ too."""
     bound = {read.origin() for text in (login.issuer, login.token_endpoint) if (read := read_url(text))}
     if url.origin() not in bound:
-        raise LoginFailed(target.server_id, f"{named(url)} had no part in the login, and is sent no token")
+        raise LoginFailed(
+            target.server_id, f"{named(url)} is not an endpoint of the login's issuer, and is sent no token"
+        )
 
 
 async def _revoke(

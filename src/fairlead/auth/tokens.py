@@ -14,7 +14,7 @@ ClientAuth = Literal["none", "client_secret_basic", "client_secret_post", "priva
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginKey:
-    """Whose login it is, and with whom. Credentials of one issuer are never sent to another."""
+    """The key of a login. Credentials of one issuer are never sent to another."""
 
     principal: str
     account: str
@@ -96,7 +96,7 @@ class Login(RedactedValue, frozen=True, kw_only=True):
 
     @property
     def key(self) -> LoginKey:
-        """Whose it is, and with whom."""
+        """Its key."""
         return LoginKey(
             principal=self.principal, account=self.account, issuer=self.issuer, resource=self.resource
         )

@@ -225,7 +225,7 @@ class Connection(Supervisor):
             await self.ready()
             refused = await self._subscriptions.told(uris)
             if refused is not None:
-                raise CallFailed(self.server_id, f"it will not tell of changes: {refused}", delivery="done")
+                raise CallFailed(self.server_id, f"it refused the subscription: {refused}", delivery="done")
             yield
 
     async def list_undeclared(self, method: str) -> tuple[bytes, ...]:
@@ -350,7 +350,7 @@ async def _answer_task_input(questions: Mapping[str, TaskElicitation], session: 
 
 
 def _is_header_mismatch(exc: CallFailed) -> bool:
-    """Did the server turn the call down unread, because headers that its tool wants were not as listed?"""
+    """Whether the server rejected a call unread, because its argument headers were outdated."""
     return isinstance(exc, CallRejected) and exc.rpc_code == HEADER_MISMATCH
 
 

@@ -94,7 +94,7 @@ class Deadline:
         return math.inf if self._paused_since is not None else min(self._idle_at, self._max_at)
 
     def start(self, clock: DeadlineClock, expire: Callable[[float], None]) -> None:
-        """Begin to count; `expire` is called, with the limit that was passed, when the time is up."""
+        """Start the timer. `expire` is called with the limit that was exceeded."""
         now = clock.now()
         self._idle_at, self._max_at = now + self._idle, now + self._max
         self._clock = clock
@@ -102,7 +102,7 @@ class Deadline:
         clock.add(self)
 
     def touch(self) -> None:
-        """Begin the idle time anew."""
+        """Reset the idle timeout."""
         if self._clock is not None:
             self._idle_at = self._clock.now() + self._idle
 
@@ -112,7 +112,7 @@ class Deadline:
             self._paused_since = self._clock.now()
 
     def resume(self) -> None:
-        """Let the time go on; what passed since `pause` does not count."""
+        """Resume the timer; the time since `pause` does not count."""
         if self._clock is not None and self._paused_since is not None:
             paused = self._clock.now() - self._paused_since
             self._paused_since = None
@@ -127,7 +127,7 @@ class Deadline:
             self._clock = None
 
     def expire(self, now: float) -> None:
-        """Say that the time is up, and which limit it was."""
+        """Call `expire` with the limit that was exceeded."""
         self._expire(self._max if now >= self._max_at else self._idle)
 
 

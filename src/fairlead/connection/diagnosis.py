@@ -80,7 +80,7 @@ _WRAPPER = re.compile(
        |npm\s(?:ERR!|error)\s*(?:$|\s/|code\s\w+$)|npm\s(?:ERR!|error)\s(?:path|command|A\scomplete|errno|syscall)\b""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""What package managers and task runners add to the failure of what they ran."""
+"""Lines that package managers and task runners add to the failure of a program."""
 _HEADING = re.compile(r"(?:crit|fail): [\w.]+\[\d+\]$")
 _USAGE = re.compile(r"usage(?:\sof\s[^:]+)?:", re.IGNORECASE)
 _TRACEBACK = re.compile(r"(?:Exception Group )?Traceback \(most recent call last\):")
@@ -89,7 +89,7 @@ _CHAIN = re.compile(
 )
 _FRAME = re.compile(r'\s+(?:at |File "|\.\.\. \d+ more)|\s*[\^~|]+\s*$|\t|\s*-{3,}|\s*\+-')
 _GROUP_EDGE = re.compile(r"\s*(?:[|+]-*\s?)+")
-"""What Python draws at the left of an exception group."""
+"""The frame that Python prints at the left of an exception group."""
 
 
 def diagnose(lines: Sequence[str], *, has_worked: bool = False) -> Diagnosis:
@@ -184,7 +184,7 @@ def _rank(line: str) -> int:
 
 
 def _end_of(lines: Sequence[str], start: int, rank: int) -> int:
-    """Where the lines end that belong to the failure that begins at `start`: stack, cause, more errors."""
+    """The end of the lines that belong to the failure at `start`: stack, cause, more errors."""
     end = start + (2 if lines[start].endswith(":") else 1)  # a reason goes on below a colon
     while end < len(lines):
         line, own_rank = lines[end], _rank(lines[end])
@@ -212,7 +212,7 @@ def _traceback_block(lines: Sequence[str], start: int) -> _FailureLines:
 
 
 def _find_headed_block(lines: Sequence[str], start: int) -> _FailureLines:
-    """What .NET logs: a heading with level and category, and the message indented below it."""
+    """A log entry of .NET: a heading with level and category, and the indented message."""
     end = start + 1
     while end < len(lines) and lines[end][:1].isspace():
         end += 1

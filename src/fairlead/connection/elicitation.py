@@ -151,7 +151,7 @@ async def answer_questions(questions: Mapping[str, types.InputRequest], session:
         for key, question in questions.items():
             asking.start_soon(answer, key, question)
     if refused:
-        raise ElicitationRefused(refused[0].code, f"it asked for what it cannot have: {refused[0].message}")
+        raise ElicitationRefused(refused[0].code, f"its request for input was refused: {refused[0].message}")
     return answers
 
 
@@ -183,7 +183,7 @@ class UrlVisits:
         self._visits: set[_Visit] = set()
 
     def heard(self, message: IncomingMessage) -> None:
-        """Take note of what is done, if this is what the server says."""
+        """Handle a notification of the server, if it reports a completed elicitation."""
         if isinstance(message, types.ElicitCompleteNotification):
             for visit in self._visits:
                 visit.done(message.params.elicitation_id)

@@ -104,12 +104,12 @@ _WANTS_TLS = re.compile(r"https", re.IGNORECASE)
 
 
 def hint_on_the_way(kind: TroubleKind | None) -> str:
-    """What to do about trouble on the way to a server."""
+    """The hint for a network error."""
     return _ON_THE_WAY[kind]
 
 
 def hint_for_status(rejected: HttpRejected) -> str:
-    """What to do about an HTTP answer that is none to the request."""
+    """The hint for an unexpected HTTP response."""
     status = rejected.status
     if 300 <= status < 400:
         if _LOGIN_PAGE.search(rejected.location or ""):
@@ -136,7 +136,7 @@ def hint_for_status(rejected: HttpRejected) -> str:
 
 
 def hint_for_spawn(failed: SpawnFailed) -> str:
-    """What to do about a process that could not be started."""
+    """The hint for a process that could not be started."""
     match failed.__cause__:
         case OSError(filename="folder"):
             return "correct `cwd`"
@@ -151,7 +151,7 @@ def hint_for_spawn(failed: SpawnFailed) -> str:
 
 
 def hint_for_slow_start(*, is_local: bool, has_said: bool) -> str:
-    """What to do about a server that was not ready in time."""
+    """The hint for a server that was not ready in time."""
     if not is_local:
         return f"it does not answer: is `url` an MCP endpoint? {_MCP_URL}; {_MORE_TIME}"
     if has_said:
@@ -160,7 +160,7 @@ def hint_for_slow_start(*, is_local: bool, has_said: bool) -> str:
 
 
 def root_cause(exc: BaseException) -> BaseException:
-    """The one real failure inside the groups that task groups wrap it in; the first, where there are more."""
+    """The exception inside nested exception groups; the first if there are several."""
     while isinstance(exc, BaseExceptionGroup):
         exc = cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
     return exc
@@ -202,7 +202,7 @@ def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | Aut
 
 
 def _fields(cause: ValidationError) -> str:
-    """Which fields are not valid, and why."""
+    """The invalid fields, each with the reason."""
     found = [
         f"`{'.'.join(map(str, error['loc'])) or 'all of it'}`: {error['msg']}"
         for error in cause.errors(include_url=False, include_input=False, include_context=False)
@@ -273,7 +273,7 @@ def _login_refusal(server_id: str) -> AuthRequired:
 
 
 FAILURES = (RequestFailed, NotSent, NotEncodable)
-"""What a request raises that brings no result. `call_failure` makes one of our errors of it."""
+"""The exceptions of a request without a result. `call_failure` converts them."""
 
 
 @lru_cache(maxsize=1024)

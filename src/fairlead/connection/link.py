@@ -121,7 +121,7 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
 
 
 def another_way(way: ConnectRoute, failure: BaseException, *, transports: int) -> ConnectRoute | None:
-    """What to try after a failure, if it is one that an older or a newer server gives."""
+    """The next attempt after a failure that may come from another protocol version or transport."""
     if way.probe and _is_due_to_probe(failure):
         return ConnectRoute(transport=way.transport, probe=False)
     if not way.probe and isinstance(failure, MCPError) and failure.code == UNSUPPORTED_PROTOCOL_VERSION:
@@ -132,7 +132,7 @@ def another_way(way: ConnectRoute, failure: BaseException, *, transports: int) -
 
 
 def _is_due_to_probe(failure: BaseException) -> bool:
-    """May an older server fail so because it was probed? Not if it never read the probe."""
+    """Whether a handshake server may have failed because of the probe: not if it never read it."""
     if isinstance(failure, ConnectionClosed):
         return not failure.ending.unheard
     return isinstance(failure, SilentOnProbe)

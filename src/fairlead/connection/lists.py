@@ -86,7 +86,7 @@ _METHODS: Final[Mapping[Kind, str]] = {
 
 @dataclass(slots=True)
 class ListBudget:
-    """What a server may list: so many entries of each kind, and so many bytes of all kinds together."""
+    """The limits of a listing: entries of each kind, and bytes of all kinds together."""
 
     max_items: int
     max_bytes: int
@@ -104,7 +104,7 @@ class ListBudget:
 
 @dataclass(slots=True)
 class _Pages:
-    """What was kept of all pages of one list."""
+    """The entries kept from all pages of one list."""
 
     entries: list[bytes] = field(default_factory=list[bytes])
     too_large: list[bytes] = field(default_factory=list[bytes])
@@ -391,7 +391,7 @@ _NO_CURSORS: Final = frozenset((b"", b"null", b"false", b"0"))
 
 
 def _cursor(raw: msgspec.Raw) -> str | None:
-    """Where the next page begins; None where there is none, or something that is no cursor."""
+    """The cursor of the next page; None if there is none, or no valid one."""
     try:
         return msgspec.json.decode(raw, type=str) if raw else None
     except msgspec.DecodeError:
@@ -447,14 +447,14 @@ def _too_large(kind: Kind, heads: list[bytes]) -> list[str]:
 
 
 def _is_costly(definition: bytes) -> bool:
-    """Would reading a definition hold up other work, though it is not too large?"""
+    """Whether parsing a definition would block the event loop, though it is within the limits."""
     return len(definition) > MAX_ENTRY_PARTS and (
         _count_parts(definition) > MAX_ENTRY_PARTS or has_slow_numbers(definition)
     )
 
 
 def _count_parts(text: bytes) -> int:
-    """What JSON costs to read, roughly: it is read at the speed of its separators."""
+    """The approximate cost of parsing JSON: the number of its separators."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
@@ -477,7 +477,7 @@ def _with_headers(
 
 
 def read_header_maps(entries: Iterable[ToolEntry]) -> dict[str, HeaderMap]:
-    """Which arguments of tools that were listed before go into headers as well."""
+    """The arguments of known tools that are also sent as headers."""
     annotated = filter(None, (_read_annotated_schema(entry.definition) for entry in entries))
     return {
         name: x_mcp_header_map(schema)

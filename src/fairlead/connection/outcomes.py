@@ -47,7 +47,7 @@ class ConnectionEnding:
     signal: int | None = None
     stderr: tuple[str, ...] = ()
     noise: tuple[str, ...] = ()
-    """What it wrote to stdout that is no message, where it wrote nothing to stderr."""
+    """Its stdout output that is not a message, if it wrote nothing to stderr."""
     unheard: bool = False
     """The server read nothing of what it was sent: whatever ended it, that did not."""
 
@@ -101,7 +101,7 @@ class SpawnFailed(Exception):
 
 
 class NotEncodable(ValueError):
-    """What should be sent is not JSON; nothing was sent."""
+    """A value to send cannot be encoded as JSON; nothing was sent."""
 
     delivery: ClassVar[Delivery] = "not_sent"
 
@@ -120,7 +120,7 @@ TroubleKind: TypeAlias = Literal[
     "not_http",
     "closed",
 ]
-"""What can be wrong on the way to a server, as far as it makes a difference for what to do about it."""
+"""The kinds of network errors that have different hints."""
 
 
 class NotSent(Exception):
@@ -170,7 +170,7 @@ class HttpRejected(RequestFailed):
 
 
 def _delivery(status: int) -> Delivery:
-    """Say how far a request got that was turned down with this status."""
+    """The delivery of a request that was rejected with this status."""
     if status in _REFUSALS or 300 <= status < 400:
         return "not_sent"
     # Another error that is the client's is the server's answer. Behind one that is the server's, or of time,

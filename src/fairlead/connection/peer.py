@@ -61,15 +61,15 @@ class ClientPeer(Protocol):
     async def sample(
         self, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
-        """Put something to a model."""
+        """Answer a sampling request."""
         ...
 
     async def list_roots(self) -> types.ListRootsResult | types.ErrorData:
-        """Say which folders the server may work in."""
+        """Answer a roots request."""
         ...
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Take note of what the server logs."""
+        """Handle a log message of the server."""
         ...
 
     def updated(self, uri: str) -> None:
@@ -133,7 +133,7 @@ class Introduction:
         self._dumps: dict[int, tuple[types.ClientCapabilities, dict[str, Any]]] = {}
 
     def name_session(self) -> None:
-        """Say with every request from now on which session it belongs to."""
+        """Name the session in every request from now on."""
         if self._session_key is not None:
             self.session = {SESSION_META_KEY: self._session_key}
 

@@ -292,7 +292,7 @@ def _repair_sampling_blocks(items: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _resource_text(block: Mapping[str, Any]) -> object:
-    """What a link or an embedded resource says, for a message that can have neither."""
+    """A resource link or embedded resource as text, for a message that can have neither."""
     resource: object = block.get("resource")
     return resource["text"] if is_object(resource) and "text" in resource else dict(block)
 

@@ -47,7 +47,7 @@ from fairlead.connection.tracing import TRACE
 from fairlead.connection.transport.dispatcher import WireDispatcher
 
 _NAMED = {**NAME_BEARING_METHODS, **NAME_PARAMETERS}
-"""Which parameter of a method goes into the header `Mcp-Name`."""
+"""The parameter of each method that is sent as the header `Mcp-Name`."""
 
 HeaderMap = Mapping[tuple[str, ...], str]
 
@@ -107,7 +107,7 @@ class Session:
 
     @property
     def mirrors_arguments(self) -> bool:
-        """Do arguments go into headers as well, where a tool wants them there?"""
+        """Whether arguments are also sent as headers where a tool declares that."""
         return self.modern and self._over_http
 
     def withdraw_questions(self) -> None:

@@ -68,7 +68,7 @@ def _read(path: str) -> bytes:
 
 
 class StartLimit:
-    """Lets starts in, a few always, more as the processors allow."""
+    """Admits starts: a few always, more as the CPU load allows."""
 
     def __init__(
         self, processors: int = _PROCESSORS, busy: Callable[[int], int | None] = busy_processors
@@ -82,7 +82,7 @@ class StartLimit:
 
     @asynccontextmanager
     async def start(self) -> AsyncGenerator[None]:
-        """Hold a place from the launch of a server until it is ready, or failed."""
+        """Occupy a slot for the length of the block: from a server's launch until it is ready or failed."""
         async with self._turn:  # one at a time looks, so that each look sees the launch before it
             await self._find_room()
             self._starting += 1

@@ -67,7 +67,7 @@ class Subscriptions:
         self._opened = anyio.Event()
         """Set when the first stream of a link is open, or will not be."""
         self._was_overtaken = False
-        """Was the server listed before that?"""
+        """Whether the server was listed before that."""
 
     @property
     def are_wanted(self) -> bool:
@@ -124,7 +124,7 @@ class Subscriptions:
         self._answered = anyio.Event()
 
     async def keep(self, link: SessionLink) -> None:
-        """See to it that the server knows what is wanted, for as long as the link is used."""
+        """Keep the server's subscriptions up to date for as long as the link is used."""
         if link.session.modern:
             await self._keep_listening(link)
         else:

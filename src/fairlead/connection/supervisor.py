@@ -62,7 +62,7 @@ NEXT: dict[State, frozenset[State]] = {
 
 
 def check_move(before: State, after: State) -> None:
-    """Hold the owner to the table: a move that is not in it is a bug of ours."""
+    """Check a transition against the table: one that is not in it is a bug."""
     if after not in NEXT[before]:
         raise AssertionError(f"a connection cannot move from {before} to {after}")
 
@@ -179,7 +179,7 @@ class Supervisor:
         """Tools of an older server that can, or must, be called as tasks."""
         self._subscriptions = Subscriptions(self.refresh, self._peer.updated, self._wake_links)
         self._session_key = secrets.token_hex(16)
-        """What gateways that go by sessions know this connection by, over all its runs."""
+        """The session id for gateways that keep sessions, the same in all runs."""
         self._pages = UrlVisits(self._peer)
 
     # What callers use.

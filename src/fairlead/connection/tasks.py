@@ -20,7 +20,7 @@ from fairlead.connection.outcomes import AnswerUnreadable, NotSent, RequestExpir
 from fairlead.connection.transport.messages import rejection
 
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
-"""Where `_meta` names the task that a message belongs to."""
+"""The `_meta` key of the task that a message belongs to."""
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
@@ -29,7 +29,7 @@ NAME_PARAMETERS: Final[Mapping[str, str]] = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""Which parameter of these methods goes into the header `Mcp-Name` over HTTP, from 2026-07-28 on."""
+"""The parameter of each method that is sent as the header `Mcp-Name`, from 2026-07-28 on."""
 
 MIN_POLL_SECONDS = 0.05
 MAX_POLL_SECONDS = 60.0
@@ -98,7 +98,7 @@ class Task:
 
     @property
     def is_over(self) -> bool:
-        """Will nothing change any more?"""
+        """Whether it has ended."""
         return self.status in ("completed", "failed", "cancelled")
 
     @property
@@ -203,9 +203,9 @@ def read_task(raw: msgspec.Raw) -> Task:
     try:
         wire = _decode_task(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise AnswerUnreadable(f"it is no task: {exc}") from exc
+        raise AnswerUnreadable(f"it is not a valid task: {exc}") from exc
     if not 0 < len(wire.task_id) <= _MAX_ID_CHARACTERS:
-        raise AnswerUnreadable("a task's id must not be empty nor without end")
+        raise AnswerUnreadable("a task's id must not be empty or too long")
     return Task(
         id=wire.task_id,
         status=wire.status,
@@ -256,7 +256,7 @@ async def list_tasks(session: RequestSender) -> tuple[Task, ...]:
         try:
             page = _decode_page(answer)
         except (msgspec.DecodeError, RecursionError) as exc:
-            raise AnswerUnreadable(f"it is no list of tasks: {exc}") from exc
+            raise AnswerUnreadable(f"it is not a valid list of tasks: {exc}") from exc
         tasks += map(read_task, page.tasks)
         if page.next_cursor is None:
             break

@@ -47,7 +47,7 @@ class ExtensionMessages:
         try:
             return msgspec.Raw(await gate.run(gate.answer_steps(bytes(raw))))
         except (ValueError, RecursionError) as exc:
-            message = f"what it answered cannot be read: {gate.text(str(exc))}"
+            message = f"its answer cannot be parsed: {gate.text(str(exc))}"
             raise CallFailed(server_id, message, delivery="done") from gate.displayable_cause(exc)
 
     @check_types

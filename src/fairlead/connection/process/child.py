@@ -89,7 +89,7 @@ class Child(Protocol):
 
     @property
     def congested(self) -> asyncio.Future[None] | None:
-        """What to wait for before writing more, or `None`."""
+        """The event to wait for before writing more, or `None`."""
         ...
 
     @property
@@ -122,7 +122,7 @@ class Child(Protocol):
 
 
 def why_not_started(command: Command, exc: OSError | ValueError) -> str:
-    """Say in words why a command could not be run."""
+    """Describe why a command could not be run."""
     program = command.argv[0]
     if command.cwd is not None and not command.cwd.is_dir():
         return f"there is no folder {command.cwd}"

@@ -273,7 +273,7 @@ _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 
 
 
 def _identity() -> tuple[object, ...]:
-    """What servers inherit from the guardian that it must therefore share with us."""
+    """The attributes that servers inherit from the guardian, which it must therefore share with us."""
     return (os.getpid(), os.getuid(), os.geteuid(), os.getgid(), os.getegid(), os.getgroups())
 
 

@@ -101,7 +101,7 @@ _NOT_WITHOUT = "it is not started without one"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxRequest:
-    """What an entry asks of its sandbox, with whole paths."""
+    """The sandbox settings of an entry, with absolute paths."""
 
     home: Path
     read: tuple[Path, ...] = ()
@@ -111,7 +111,7 @@ class SandboxRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxView:
-    """What a process in a sandbox sees. Paths are real ones; `links` are the other ways to reach them."""
+    """The file system of a sandbox. Paths are real ones; `links` are symbolic links to them."""
 
     home: Path
     cwd: Path
@@ -119,12 +119,12 @@ class SandboxView:
     shown: Mapping[Path, Access]
     links: Mapping[Path, str] = field(default_factory=dict[Path, str])
     identities: Mapping[Path, Identity] = field(default_factory=dict[Path, Identity])
-    """What was looked at of what is shown: it must be that, and not what took its place meanwhile."""
+    """Device and inode of each mounted path, checked again in the sandbox against replacement."""
     brought: tuple[Path, ...] = ()
-    """What of `shown` is there only because the program needs it: the entry does not name it."""
+    """The part of `shown` that only the program needs: the entry does not name it."""
 
     def sees(self, path: Path) -> bool:
-        """Is what the user has at this real path there, and not something private in its place?"""
+        """Whether the sandbox shows the user's own file at this real path, and not a private one."""
         own = {self.home, *map(Path, _OWN)}
         nearest = next((p for p in (path, *path.parents) if p in self.shown or p in own), None)
         return nearest in self.shown
@@ -222,7 +222,7 @@ class _LinkMet(Exception):
 
 
 class _Packing:
-    """Puts together what a process in a sandbox sees."""
+    """Builds the file system of a sandbox."""
 
     def __init__(self, server_id: str, wanted: SandboxRequest) -> None:
         self._server_id = server_id
@@ -234,7 +234,7 @@ class _Packing:
         self._identities: dict[Path, Identity] = {}
 
     def pack(self, command: Command, program: Path) -> SandboxView:
-        """What a program sees that is started by a command."""
+        """The file system for a command."""
         for folder in (*_SYSTEM, *_list_etc_binds()):
             if not os.path.exists(folder):
                 continue
@@ -287,7 +287,7 @@ class _Packing:
         self._identities[real] = identity
 
     def _working_folder(self, command: Command) -> Path:
-        """Where the process starts: where its entry says, or in its own empty home."""
+        """The working folder: that of the entry, or the sandbox's own empty home."""
         if command.cwd is None:
             return self._home  # where the user happens to be is nothing that the entry names
         if not os.path.isdir(command.cwd):
@@ -362,7 +362,7 @@ class _Packing:
                 self._show_libraries(each.parent.parent)
 
     def _executable(self, path: Path, real: Path) -> os.stat_result:
-        """What is at the end of the links to a program, which must be one, and no file of secrets."""
+        """The file behind the links to a program: it must be an executable, and no file of secrets."""
         try:
             _, status = self._open(real)
         except (_LinkMet, OSError) as exc:
@@ -377,7 +377,7 @@ class _Packing:
         return status
 
     def _is_installation(self, prefix: Path) -> bool:
-        """Is this where Python or Node is installed, or a virtual environment? Links do not make it one."""
+        """Whether this is an installation of Python or Node, or a virtual environment; links do not count."""
         try:
             library, _ = self._open(prefix / "lib")
             with os.scandir(library) as entries:
@@ -454,7 +454,7 @@ class _Packing:
 
 
 def _list_etc_binds() -> Iterator[str]:
-    """What every sandbox shows of `/etc`: what programs need, as far as any user may read it."""
+    """The files of `/etc` in every sandbox: those that programs need and any user may read."""
     try:
         matching = [name for name in os.listdir(_ETC) if _SHOWN_OF_ETC_PATTERN.fullmatch(name)]
     except OSError:
@@ -475,7 +475,7 @@ def _is_distribution(path: Path) -> bool:
 
 
 def _holds_distribution(real: Path) -> bool:
-    """Is there a folder of the distribution's in or around a path that is to be writable?"""
+    """Whether a writable path contains, or is inside, a folder of the distribution."""
     folders = [Path(os.path.realpath(folder)) for folder in _DISTRIBUTION if os.path.exists(folder)]
     return _is_distribution(real) or any(folder.is_relative_to(real) for folder in folders)
 

@@ -92,7 +92,7 @@ class WindowsChild:
 
     @property
     def has_read(self) -> bool:
-        """Has it read anything of what was written? Windows does not say."""
+        """Whether it has read anything. True: Windows cannot tell."""
         return True
 
     def write(self, data: bytes) -> bool:

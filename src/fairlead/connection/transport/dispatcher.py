@@ -176,10 +176,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
 
     @abstractmethod
     def _cancel(self, call: Call, reason: str, opts: CallOptions) -> None:
-        """Tell the server, without waiting, that the answer to a request it may have seen is not wanted."""
+        """Send a cancellation of a request that the server may have seen, without waiting."""
 
     def _start_receiving(self) -> None:
-        """Begin to receive; `run` has its handlers now."""
+        """Start receiving, once `run` has its handlers."""
 
     def _hold_reading(self, *, hold: bool) -> None:
         """Read no more from the server for now, or go on: for a transport that uses `_receive_soon`."""
@@ -214,7 +214,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         return self.ending
 
     def call_when_closed(self, callback: Callable[[], object]) -> None:
-        """Have a function called once the connection is over, in whatever context notices that it is."""
+        """Register a function to be called, in any context, when the connection ends."""
         if self.ending is not None:
             callback()
         else:
@@ -258,7 +258,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             await self.post(notification_frame(method, params), opts or _NO_OPTIONS)
 
     def said(self) -> tuple[str, ...]:
-        """What the server wrote outside the protocol so far, for diagnosis, oldest line first."""
+        """The server's output outside the protocol, for diagnosis, oldest line first."""
         waiting = OutputTail()
         for arrived in islice(self._arrived, MAX_LINES):  # before `run`, or in a flood
             items = arrived if isinstance(arrived, list) else parse(_start_of(arrived))

@@ -57,7 +57,7 @@ class EventStream:
         self._is_too_long = False
 
     def restart(self) -> None:
-        """Begin anew with another connection. Only what was said about resuming the stream stays."""
+        """Reset for another connection. Only the last event id and retry time stay."""
         self._at_start = True
         self._after_return = False
         self._partial = bytearray()

@@ -119,7 +119,7 @@ def paths_brought_by(server: LoadedServer, env: Mapping[str, str]) -> tuple[Path
 def _sandbox_request(
     server: LoadedServer, sandbox: SandboxSettings, env: Mapping[str, str]
 ) -> SandboxRequest:
-    """What an entry asks of its sandbox; its paths start from where they were written."""
+    """The sandbox settings of an entry; relative paths start from the folder of its file."""
     home = home_folder(env)
 
     def paths(field: str, named: Sequence[str]) -> tuple[Path, ...]:

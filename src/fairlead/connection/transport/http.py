@@ -95,7 +95,7 @@ class HttpDispatcher(WireDispatcher):
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Tell the server that the session is over, in bounded time."""
+        """Send the DELETE request that ends the session, in bounded time."""
         self._end(ConnectionEnding(kind="closed", message="the connection was closed"))
         if self.session_id is None:
             return

@@ -64,7 +64,7 @@ def until_answered(call: Call) -> Generator[None]:
 
 
 def is_stream(response: aiohttp.ClientResponse) -> bool:
-    """Tell whether a response is a stream of events."""
+    """Whether a response is an event stream."""
     content = response.headers.get("Content-Type", "").lower()
     return response.status == 200 and content.startswith("text/event-stream")
 
@@ -181,7 +181,7 @@ def misfit(response: aiohttp.ClientResponse, due: str) -> HttpRejected:
 logger = logging.getLogger(__name__)
 
 EXCHANGE_FAILURES = (NotSent, RequestFailed, FairleadError)
-"""What an exchange can fail with: on its way out, on its way back, and in the source of its headers."""
+"""The exceptions of an exchange: sending, receiving, and the source of its headers."""
 
 _MAX_READ_BYTES = 64 * 1024
 """Taken from a socket at once. 64 KiB may be 11,000 HTTP chunks, which aiohttp takes 15 ms to tell apart."""
@@ -201,7 +201,7 @@ class RejectedRequest:
     www_authenticate: str | None
     refused: Mapping[str, str] = field(repr=False)
     nonce: str | None = None
-    """What a proof of possession must hold, where the server says so."""
+    """The nonce that the server demands in a proof of possession."""
 
     @property
     def kind(self) -> Literal["login", "scope", "nonce"]:
@@ -261,7 +261,7 @@ class _Body(aiohttp.Payload):
 
 
 def _limit_read_size(transport: asyncio.BaseTransport | None) -> None:
-    """Have a connection read less at once, where it is asyncio's own: 256 KiB may hold up the event loop."""
+    """Limit how much an asyncio connection reads at once: 256 KiB may block the event loop."""
     if hasattr(transport, "max_size"):
         setattr(transport, "max_size", _MAX_READ_BYTES)  # noqa: B010 - no part of the public interface
 
@@ -317,7 +317,7 @@ class HttpEndpoint:
             raise
         except Exception as exc:
             # A source may be code of the program, and a request fails in known ways only.
-            raise HeadersUnavailable(f"the headers cannot be had: {exc}") from exc
+            raise HeadersUnavailable(f"the headers are not available: {exc}") from exc
 
     async def tell(self, headers: Mapping[str, str], message: bytes) -> None:
         """Post a message that has no answer, in bounded time. That it cannot be sent is noted and no more.

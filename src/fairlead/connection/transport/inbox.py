@@ -84,7 +84,7 @@ class Inbound:
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
-        """Tell the server something while its own request is being handled."""
+        """Send a notification while a request of the server is being handled."""
         if self._open:
             await self._peer.notify(method, params, opts)
 
@@ -142,7 +142,7 @@ class NotificationQueue:
 
 
 class MessageSender(Outbound, Protocol):
-    """What the inbox needs of its connection."""
+    """The part of a connection that the inbox uses."""
 
     async def post(self, frame: bytes) -> None:
         """Send a message, as soon as the server takes it."""

@@ -124,7 +124,7 @@ class SseDispatcher(WireDispatcher):
     def _endpoint_at(self, reference: str) -> HttpEndpoint:
         url = within_origin(self._source.url, reference)
         if url is None:
-            raise HttpRejected(200, f"the server wants to be written to elsewhere, at {shown(reference)!r}")
+            raise HttpRejected(200, f"the server names an endpoint of another origin, {shown(reference)!r}")
         return self._source.at(url)
 
     def _start_receiving(self) -> None:

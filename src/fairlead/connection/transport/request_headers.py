@@ -135,7 +135,7 @@ async def _drain(stream: anyio.abc.ByteReceiveStream | None, tail: OutputTail) -
 
 
 async def _end(process: anyio.abc.Process) -> None:
-    """Leave nothing of the program behind."""
+    """End the program and its descendants."""
     with contextlib.suppress(ProcessLookupError):
         if sys.platform == "win32":
             process.kill()

@@ -130,12 +130,12 @@ class StdioDispatcher(WireDispatcher):
         return self._stderr_pace.pause_seconds(busy=busy) if self.ending is None else None
 
     def said(self) -> tuple[str, ...]:
-        """What the process wrote to stderr so far, or to stdout beside the protocol, oldest line first."""
+        """The process's stderr, or stdout outside the protocol, oldest line first."""
         self.stderr.finish()
         return self.stderr.tail.all_lines or super().said()
 
     def on_end(self, returncode: int | None) -> None:
-        """Tell everyone who waits."""
+        """Wake all waiting tasks."""
         if self.ending is None:
             self._receive_soon(self._lines.finish())
         self.stderr.finish()

@@ -196,7 +196,7 @@ def _read_options(shape: _Shape, titled: str) -> Steps[tuple[Choice, ...]]:
         values = _texts(shape.get("enum"), "enum")
         labels = _texts(shape.get("enumNames", []), "enumNames") or values
     if not values or len(values) != len(labels) or len(set(values)) != len(values):
-        raise ValueError("its choices do not add up")
+        raise ValueError("its choices are not valid")
     if any(map(gate.holds_secret, values)):
         raise ValueError("one of its choices holds a secret")
     turn, choices = SliceTimer(), list[Choice]()
@@ -264,7 +264,7 @@ def _number(shape: _Shape, key: str) -> int | float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_NUMBER:
-        raise ValueError(f"`{key}` is not a usual number")
+        raise ValueError(f"`{key}` is not a finite number")
     return value
 
 

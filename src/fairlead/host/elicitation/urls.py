@@ -83,10 +83,10 @@ def _check_url(url: str) -> ShownUrl:
 def _split(authority: str) -> tuple[str, str]:
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
-        raise ValueError("the URL has no host that could be told apart")
+        raise ValueError("the URL has no valid host")
     port = match[3]
     if port is not None and not 0 < int(port) < 65_536:
-        raise ValueError("the URL has a port that does not exist")
+        raise ValueError("the URL has an invalid port")
     return match[1] or match[2], f":{int(port)}" if port else ""
 
 
@@ -106,7 +106,7 @@ def _encode_host(host: str) -> str:
     except ValueError:
         name = ""
     if not _NAME.fullmatch(name) or _NUMERIC_LABEL.fullmatch(name.rstrip(".").rpartition(".")[2]):
-        raise ValueError("the URL has a host that is no name")
+        raise ValueError("the URL has an invalid host name")
     return name
 
 

@@ -39,7 +39,7 @@ async def require_few_values(server_id: str, raw: bytes, limit: int = MAX_VALUES
         CallFailed: It has more than `limit`.
     """
     if len(raw) > limit and await gate.run(gate.has_more_values_steps(raw, limit)):
-        message = f"what it answered has more than {limit:,} values"
+        message = f"its answer has more than {limit:,} values"
         hint = "ask for less at a time: a part of it, or a more precise URI or argument"
         raise CallFailed(server_id, message, delivery="done", hint=hint)
 
@@ -71,7 +71,7 @@ class CleanAnswer:
         try:
             cleaned = await gate.run(gate.answer_steps(original))
         except (ValueError, RecursionError) as exc:
-            message = f"what it answered cannot be read: {gate.text(str(exc))}"
+            message = f"its answer cannot be parsed: {gate.text(str(exc))}"
             raise CallFailed(server_id, message, delivery="done") from gate.displayable_cause(exc)
         return cls(server_id, cleaned, original=original, untrusted=untrusted)
 
@@ -91,14 +91,14 @@ class CleanAnswer:
         try:
             said: object = gate.decode(self.raw)
         except (ValueError, RecursionError) as exc:
-            message = f"what it answered cannot be read: {gate.text(str(exc))}"
+            message = f"its answer cannot be parsed: {gate.text(str(exc))}"
             raise CallFailed(self._server_id, message, delivery="done") from gate.displayable_cause(exc)
         if not is_object(said):
-            raise CallFailed(self._server_id, "what it answered is not an object", delivery="done")
+            raise CallFailed(self._server_id, "its answer is not an object", delivery="done")
         return said
 
     def _not_asked_for(self, exc: Exception) -> CallFailed:
-        message = f"what it answered is not what was asked for: {exc}"
+        message = f"its answer is not valid: {exc}"
         return CallFailed(self._server_id, message, delivery="done")
 
 

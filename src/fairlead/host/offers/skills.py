@@ -88,10 +88,10 @@ class Skills:
             head = await run_in_background(partial(_read_head, text))  # YAML takes long, and long to load
         except ValueError as exc:
             raise self._skill_failure(
-                f"the head of `{skill.uri}` cannot be read: {exc}"
+                f"the front matter of `{skill.uri}` cannot be parsed: {exc}"
             ) from gate.displayable_cause(exc)
         if head != skill.frontmatter:
-            raise self._skill_failure(f"the head of `{skill.uri}` is not what was listed")
+            raise self._skill_failure(f"the front matter of `{skill.uri}` is not what was listed")
         return text
 
     @check_types
@@ -100,13 +100,13 @@ class Skills:
         wanted = next((file for file in skill.resources if file.uri == uri), None)
         if wanted is None:
             raise CallFailed(
-                self._server_id, f"`{uri}` is no file of the skill `{skill.uri}`", delivery="not_sent"
+                self._server_id, f"`{uri}` is not a file of the skill `{skill.uri}`", delivery="not_sent"
             )
         content = (await self._host.resources.read(self._server_id, uri)).content(unchanged=True)
         if len(content) != wanted.size:
             raise self._skill_failure(f"`{uri}` has {len(content)} bytes and should have {wanted.size}")
         if f"sha256:{hashlib.sha256(content).hexdigest()}" != wanted.digest:
-            raise self._skill_failure(f"`{uri}` is not what was listed: its digest is another")
+            raise self._skill_failure(f"`{uri}` is not what was listed: its digest differs")
         return content
 
     def _skill_failure(self, reason: str) -> CallFailed:

@@ -74,7 +74,7 @@ class Pattern:
     schemes: frozenset[str]
     host: str
     under: bool
-    """Does it mean the hosts under `host`, rather than that one?"""
+    """Whether it matches the hosts below `host`, rather than that one."""
     port: int | None
     """None: the usual one."""
     path: str

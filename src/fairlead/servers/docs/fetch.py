@@ -30,7 +30,7 @@ _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FetchedResponse:
-    """What came back for a URL. The body is empty where it would be no use, and cut where it is too long."""
+    """The response for a URL. The body is empty if it is not needed, and cut if it is too long."""
 
     url: URL
     status: int
@@ -40,12 +40,12 @@ class FetchedResponse:
 
     @property
     def content_type(self) -> str:
-        """What the body is said to be."""
+        """The `Content-Type`."""
         return self.headers.get("Content-Type", "").encode("ascii", "replace").decode()[:_MAX_TYPE]
 
     @property
     def location(self) -> str | None:
-        """Where it sends the reader instead."""
+        """The `Location` of a redirect."""
         return self.headers.get("Location") if is_redirect(self.status) else None
 
 

@@ -85,7 +85,7 @@ def _require_token(app: ASGIApp, token: str | None) -> ASGIApp:
 
 
 class TokenGuard:
-    """Lets through who has the token. A class, because to Starlette a plain function is another thing."""
+    """ASGI middleware that requires the bearer token. A class, since Starlette wraps plain functions."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app

@@ -35,7 +35,7 @@ class ToolContext(Protocol):
     """What a handler can use during a call: progress and the like."""
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the caller how far the work is; it keeps a slow call from timing out."""
+        """Report progress to the caller, which resets its idle timeout."""
         ...
 
 

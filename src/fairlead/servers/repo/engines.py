@@ -53,7 +53,7 @@ _LIMITS = {
     "RLIMIT_FSIZE": 0,
 }
 _QUIET_SECONDS = 0.2
-"""How long a search may say nothing before it is looked at: does it wait for a pipe in place of a file?"""
+"""How long a search may be silent before it is checked for waiting on a pipe."""
 _OPENING_CALLS = frozenset({b"2", b"56", b"257", b"437"})
 """The numbers of open, openat (on x86-64 and elsewhere) and openat2."""
 
@@ -65,7 +65,7 @@ class Job:
     command: Sequence[str]
     pass_fds: Sequence[int] = ()
     reach: ReadAccess | None = None
-    """What it is confined to, by Landlock."""
+    """The folders it is confined to by Landlock."""
     is_limited: bool = False
     """Whether it may have little memory and time only."""
 
@@ -153,7 +153,7 @@ _ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
 
 
 def _read(process: subprocess.Popen[bytes], *, is_watched: bool) -> bytes:
-    """What a process prints next, nothing at its end. Raises `_Stuck`."""
+    """The next output of a process; empty at its end. Raises `_Stuck`."""
     assert process.stdout
     if is_watched:
         waiting: set[bytes] = set()
@@ -218,7 +218,7 @@ def ripgrep(program: str, runner: Runner, folder: OpenFolder, search: ScanQuery,
 
 
 def _has_odd_ignore_file(folder: OpenFolder) -> bool:
-    """Is an ignore file at the top neither a link nor a small file? Deeper down the limits have to do."""
+    """Whether a top-level ignore file is not a small regular file. Deeper ones are left to the limits."""
     for name in FILES:
         try:
             found = folder.status(name)
@@ -234,12 +234,12 @@ def _has_odd_ignore_file(folder: OpenFolder) -> bool:
 # ── confined ──
 
 _Confine = Callable[[ScanQuery, Literal["none", "path"]], Job]
-"""What makes the job of a search."""
+"""Builds the process of a search."""
 
 
 @contextmanager
 def _confine_ripgrep(program: str, folder: OpenFolder, rules: Path | None) -> Generator[_Confine | None]:
-    """What confines ripgrep to a folder, for the length of the block; None where nothing can."""
+    """The confinement of ripgrep to a folder for the length of the block; None if there is no way."""
     needed = find_needed_files(program)
     with ExitStack() as opened:
         if landlock_version() and needed:
@@ -342,7 +342,7 @@ def _in_order(
 
 
 def _is_beyond_limits(status: int, said: str) -> bool:
-    """Was ripgrep ended by one of its limits, for what is in the folder?"""
+    """Whether ripgrep was ended by one of its limits."""
     return status < 0 or status > _KILLED or "allocation" in said
 
 
@@ -432,7 +432,7 @@ def _is_in_place(folder: OpenFolder) -> bool:
 
 
 def _invalid(said: str) -> ToolFailed:
-    """What is wrong with the query, out of what a search complained of."""
+    """The error of the query, from the stderr of a search."""
     stated = re.search(r"^error: (.+)", said, re.MULTILINE)
     reason = stated[1] if stated else said.strip().partition("\n")[0].removeprefix("rg: ")
     return ToolFailed(

@@ -91,7 +91,7 @@ class Root:
     name: str
     path: Path
     prefix: str
-    """What stands before paths below it when they are shown: nothing, or its name where there are several."""
+    """The prefix of shown paths below it: empty, or its name if there are several roots."""
     fd: int | None
     """To open names in, never to list: all users of a descriptor share its position. None if not strict."""
 
@@ -118,7 +118,7 @@ class OpenFolder:
 
     @property
     def path(self) -> Path:
-        """Where it was when it was opened."""
+        """Its path when it was opened."""
         return self.root.path.joinpath(*self.names)
 
     @property
@@ -131,7 +131,7 @@ class OpenFolder:
         return os.scandir(self.path if self.fd is None else self.fd)
 
     def status(self, name: str) -> os.stat_result:
-        """What that name stands for now, be it a link; raises `OSError`."""
+        """The `stat` of a name, without following links; raises `OSError`."""
         return os.stat(self._at(name), dir_fd=self.fd, follow_symlinks=False)
 
     @contextmanager
@@ -173,7 +173,7 @@ class OpenFolder:
         return display_path(self.root, (*self.names, name))
 
     def _look(self, name: str, wanted: int) -> os.stat_result:
-        """What that name stands for now. Only what is wanted is opened: opening a pipe wakes its writer."""
+        """Open a name of the wanted kind. Others are not opened: opening a pipe wakes its writer."""
         shown = self._child_path(name)
         with in_words(shown):
             try:
@@ -205,7 +205,7 @@ class OpenFolder:
         return f"did you mean {meant}?" if meant else None
 
     def _target(self, name: str) -> str:
-        """Where a link leads, if that is a place that may be known."""
+        """The target of a link, if it may be shown."""
         try:
             target = os.readlink(self._at(name), dir_fd=self.fd)
         except OSError:
@@ -225,7 +225,7 @@ def display_path(root: Root, names: Iterable[str]) -> str:
 
 @contextmanager
 def in_words(shown: str) -> Generator[None]:
-    """What the system says no to in this block, said of a path."""
+    """Convert an `OSError` of the block to an error about a path."""
     try:
         yield
     except OSError as error:
@@ -282,7 +282,7 @@ class Confinement:
         self.close()
 
     def close(self) -> None:
-        """Let go of the roots. No read may be under way; later ones are refused."""
+        """Close the roots. No read may be under way; later ones are refused."""
         self._is_open = False
         self._opened.close()
 
@@ -379,7 +379,7 @@ def _is_encodable(path: str) -> bool:
 
 
 def _root_path(folder: Path) -> Path:
-    """Where a folder really is, if it may be a root."""
+    """The real path of a folder, if it may be a root."""
     path = Path(os.path.realpath(folder))
     if not path.is_dir():
         raise ToolFailed(f"`{folder}` is not a folder, so nothing can be read there")
