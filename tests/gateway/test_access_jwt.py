@@ -29,7 +29,7 @@ from fairlead.gateway.access.jwt import (
     TokenUnverifiable,
     VerifiedToken,
 )
-from fairlead.gateway.access.middleware import gatekeeper_for
+from fairlead.gateway.access.middleware import authenticator_for
 from fairlead.gateway.access.tokens import TokenFile
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.testing.fixtures import FakeClock
@@ -270,7 +270,7 @@ async def test_at_the_door_an_issuer_that_is_down_is_a_reason_to_come_back(signe
 
 def test_whom_tokens_are_made_out_to_is_a_name_it_goes_by(machine: Machine) -> None:
     oauth = GatewayOAuth(issuer="https://issuer.example.org", audience=AUDIENCE)
-    keeper = gatekeeper_for(GatewaySettings(oauth=oauth), "127.0.0.1", 8130, machine.env)
+    keeper = authenticator_for(GatewaySettings(oauth=oauth), "127.0.0.1", 8130, machine.env)
 
     def status(host: str) -> int | None:
         scope = {"method": "GET", "path": "/mcp", "headers": [(b"host", host.encode())]}

@@ -1,7 +1,4 @@
-"""One path that clients reach the gateway at: everything, or one bundle, for all who come there.
-
-What a session's streams brought, for a client that comes back to one.
-"""
+"""One MCP endpoint of the gateway, for all servers or for one bundle: its transports and its sessions."""
 
 import logging
 import re
@@ -40,7 +37,7 @@ from fairlead.catalog.catalog import CatalogTool
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
 from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
 from fairlead.gateway.access.origin import MAX_BODY_BYTES
-from fairlead.gateway.client_session import ClientKey, ClientSession, Era
+from fairlead.gateway.client_session import ClientKey, ClientSession, ProtocolFamily
 from fairlead.gateway.lists import OfferLists, ToolList
 from fairlead.gateway.sdk_server import ADMITTED, Handlers
 from fairlead.host.client_host import is_shared
@@ -286,9 +283,9 @@ class GatewayEndpoint:
 
     @asynccontextmanager
     async def _other(
-        self, caller: GroupedPrincipal, era: Era, credential: str | None = None
+        self, caller: GroupedPrincipal, family: ProtocolFamily, credential: str | None = None
     ) -> AsyncGenerator[ClientSession]:
-        client = ClientSession(self, caller.principal, era, groups=caller.groups, credential=credential)
+        client = ClientSession(self, caller.principal, family, groups=caller.groups, credential=credential)
         async with client.running():
             self._others.add(client)
             try:
@@ -471,11 +468,11 @@ class PrincipalView:
 
         No client waits for that: a server may take seconds to exit.
         """
-        for member in self.host.members:
-            connection = member.connection
-            if connection is None or connection.vitals.state != "ready" or is_shared(member):
+        for managed in self.host.members:
+            connection = managed.connection
+            if connection is None or connection.vitals.state != "ready" or is_shared(managed):
                 continue
-            if not member.keeps_sessions:  # over that one is heard what changes for all
+            if not managed.keeps_sessions:  # over that one is heard what changes for all
                 self._endpoint.gateway.tasks.start_soon(connection.aclose)
 
     async def list_tools(self, version: str | None) -> bytes:

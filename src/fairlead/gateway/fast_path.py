@@ -1,8 +1,7 @@
-"""The way in for MCP over HTTP. What is asked for most is answered here: bytes in, bytes on, bytes back.
+"""The fast path: tool calls and lists over HTTP, answered as bytes without models.
 
-Tool calls and lists, in either era, need no model of what is in them, and lists may be too large for one.
-Whatever is unusual about a request, down to a header, sends it the long way, to the SDK's server, which knows
-every rule.
+These need no model of what is in them, and lists may be too large for one. A request that is unusual in any
+way, down to a header, goes to the SDK's server, which knows every rule.
 """
 
 import asyncio
@@ -423,11 +422,11 @@ class _ElicitationRounds:
 
 
 async def _call_tool(client: ClientSession, params: _Params, found: CatalogTool | None) -> ToolResult:
-    turn = RequestContext(client, log_level=None if client.era == "stateless" else client.log_level)
-    token = CALLER.set(turn)
+    context = RequestContext(client, log_level=None if client.family == "stateless" else client.log_level)
+    token = CALLER.set(context)
     try:
-        with client.requests.track(turn):
-            return await client.call(turn, params.name, params.arguments or {}, found=found)
+        with client.requests.track(context):
+            return await client.call(context, params.name, params.arguments or {}, found=found)
     finally:
         CALLER.reset(token)
 

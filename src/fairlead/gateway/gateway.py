@@ -1,9 +1,4 @@
-"""The gateway: one MCP endpoint in front of all servers of a host.
-
-The gateway as an ASGI application: who comes in, and where they go.
-
-Streams that are open, and the tokens they were opened with: they end when that token is refused.
-"""
+"""The gateway: its ASGI application, its endpoints, the hosts of its principals, and session quotas."""
 
 import time
 from collections import Counter
@@ -339,7 +334,7 @@ class Gateway:
                 for client in counted
                 if client.is_idle
                 and not client.is_streaming
-                and (client.principal == own[0] or client.era == "stateless")
+                and (client.principal == own[0] or client.family == "stateless")
             ]
             idle.sort(key=lambda client: (client.token_key != own, client.last_used))
             if len(idle) < excess:
@@ -393,7 +388,7 @@ class Gateway:
         """
         clients = self.clients()
         for client in clients:
-            await client.news.compare_tools()
+            await client.notifier.compare_tools()
             await anyio.lowlevel.checkpoint()
         for client in clients:
             await client.view.prepare()
@@ -401,7 +396,7 @@ class Gateway:
     async def finish(self) -> None:
         """Let requests under way finish, but not for long."""
         with anyio.move_on_after(self.options.grace_seconds):
-            while any(not turn.is_parked for client in self.clients() for turn in client.requests):
+            while any(not context.is_parked for client in self.clients() for context in client.requests):
                 self.stirred = anyio.Event()
                 await self.stirred.wait()
 
@@ -441,7 +436,7 @@ class Gateway:
             if client.requests.running_at(event.server_id) and client.shares(host, event.server_id)
         ]
         if len(asking) == 1:
-            asking[0].news.log(event)
+            asking[0].notifier.log(event)
 
 
 @dataclass(eq=False, slots=True)

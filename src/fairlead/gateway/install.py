@@ -1,6 +1,6 @@
-"""The gateway's entry in another agent's file: planned, shown, put in and taken out again.
+"""`fairlead gateway install`: the gateway's entry in the configuration files of other agents.
 
-The gateway in the words of other agents: what to put into their files, or to type.
+A change is planned, shown as a diff, applied with a backup, and can be taken back.
 """
 
 import difflib

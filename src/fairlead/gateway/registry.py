@@ -1,9 +1,7 @@
-"""Gateways that are running on this machine, so that commands can ask them instead of starting servers anew.
+"""Gateways that run on this machine, and the folder with their tokens.
 
-Each has a folder of its own, and holds that folder's lock as long as it lives: what a killed one left behind
-is told from a living one without asking about process ids, which are given out again.
-
-The folder for what a gateway keeps between runs: tokens, and where it is to be found.
+Each running gateway has a folder and holds that folder's lock as long as it lives: commands tell a living one
+from what a killed one left behind without process ids, which are given out again.
 """
 
 import hashlib

@@ -1,7 +1,4 @@
-"""One request of a client while it is worked on: whom a server's questions and reports go to.
-
-Calls that are made for clients past the SDK, and can be taken back.
-"""
+"""Request contexts: what is known of one downstream request, and how its client is asked meanwhile."""
 
 import asyncio
 import hashlib
@@ -48,10 +45,10 @@ _GATHERING_TICKS: Final = 5
 
 _level = TypeAdapter[types.LoggingLevel](types.LoggingLevel)
 
-Question = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
-Answer = types.ElicitResult | types.CreateMessageResult | types.ListRootsResult
+ServerRequest = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
+ClientResult = types.ElicitResult | types.CreateMessageResult | types.ListRootsResult
 
-_ANSWERS: Final[Mapping[str, type[Answer]]] = {
+_ANSWERS: Final[Mapping[str, type[ClientResult]]] = {
     "elicitation/create": types.ElicitResult,
     "sampling/createMessage": types.CreateMessageResult,
     "roots/list": types.ListRootsResult,
@@ -96,10 +93,10 @@ class RequestContext:
         self.log_level: types.LoggingLevel | None = log_level
         self.server_id: str | None = None
         """The server that works on it, once that is known."""
-        self.open_questions: set[anyio.CancelScope] | None = None
+        self.open_elicitations: set[anyio.CancelScope] | None = None
         """What the client is asked in the course of it; made when there is something."""
         self.is_ended = False
-        self._questions = 0
+        self._request_count = 0
 
     @property
     def is_parked(self) -> bool:
@@ -107,11 +104,11 @@ class RequestContext:
         return False
 
     @property
-    def passes_questions_on(self) -> bool:
+    def may_ask_elsewhere(self) -> bool:
         """May a question that it ended with be asked in another request? Not if the client has seen it."""
         return False
 
-    async def put(self, question: Question, server_id: str) -> "Answer | None":
+    async def put(self, question: ServerRequest, server_id: str) -> ClientResult | None:
         """Ask the client for as long as the request is open. None where it ended without an answer.
 
         Raises:
@@ -119,32 +116,32 @@ class RequestContext:
         """
         if self.is_ended:
             return None
-        if self._questions >= MAX_ASKED:
+        if self._request_count >= MAX_ASKED:
             raise TooManyQuestions(MAX_ASKED)
-        self._questions += 1
-        if self.open_questions is None:
-            self.open_questions = set()
+        self._request_count += 1
+        if self.open_elicitations is None:
+            self.open_elicitations = set()
         with anyio.CancelScope() as scope:
-            self.open_questions.add(scope)
+            self.open_elicitations.add(scope)
             try:
                 return await self.ask(question, server_id)
             finally:
-                self.open_questions.discard(scope)
+                self.open_elicitations.discard(scope)
         return None
 
     def end(self) -> None:
         """Withdraw what is asked in the course of it: a question lives no longer than its request."""
         self.is_ended = True
-        for scope in self.open_questions or ():
+        for scope in self.open_elicitations or ():
             scope.cancel()
 
-    async def ask(self, question: Question, server_id: str) -> Answer:
+    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
         """Put a question of a server to the client."""
         raise MCPError(INTERNAL_ERROR, "the client cannot be asked")
 
     async def tell(self, notification: types.ServerNotification) -> None:
         """Tell the client something that belongs to the request, if there is a way."""
-        await self.client.news.tell(notification)
+        await self.client.notifier.tell(notification)
 
 
 class SessionContext(RequestContext):
@@ -155,7 +152,7 @@ class SessionContext(RequestContext):
         super().__init__(client, abilities=abilities, log_level=client.log_level)
         self._context = context
 
-    async def ask(self, question: Question, server_id: str) -> Answer:
+    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
         """Ask on the stream that the answer comes on."""
         related = ServerMessageMetadata(related_request_id=self._context.request_id)
         return await self._context.session.send_request(question, _ANSWERS[question.method], metadata=related)
@@ -202,8 +199,8 @@ def _seal(nonce: str, expires: int, principal: str, about: RequestIdentity) -> s
 
 @dataclass(eq=False, slots=True)
 class _AskedBefore:
-    question: Question
-    answer: Answer | None = None
+    question: ServerRequest
+    answer: ClientResult | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -247,7 +244,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         return self.state in self.client.parked
 
     @property
-    def passes_questions_on(self) -> bool:
+    def may_ask_elsewhere(self) -> bool:
         """May a question that it ended with be asked in another request? Not if the client left it."""
         return not self._scope.cancel_called and not self._was_abandoned
 
@@ -263,7 +260,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             with self._scope, self.client.requests.track(self):
                 self._result = await work()
                 if self.log_level is not None:
-                    await self.client.news.settle_logs()
+                    await self.client.notifier.settle_logs()
         except Exception as exc:  # noqa: BLE001 - whoever waits for it raises it
             self._error = exc
         finally:
@@ -284,7 +281,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         self.client.parked.pop(self.state, None)
         self.end()
 
-    async def ask(self, question: Question, server_id: str) -> Answer:
+    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
         """Hand a question to the client with the next answer, and wait until it comes back."""
         key = QUESTION.get()
         if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[question.method]):

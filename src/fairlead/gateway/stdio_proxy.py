@@ -1,8 +1,8 @@
-"""Stdin and stdout as the way to a gateway that is running already.
+"""`fairlead gateway --stdio` with a running gateway: stdin and stdout carried over HTTP.
 
-Messages pass as the bytes they are. Only what HTTP needs to know besides is read from them: the method, the
-name of what it is about, the version, and which answers belong to which questions. Stateless requests are
-given the session they belong to: this process serves one client, whose servers are then its own.
+Messages pass as the bytes they are. Only what HTTP headers need is read from them: method, name, version, and
+which responses belong to which requests. Stateless requests get a session key: this process serves one
+client, whose servers are then its own.
 """
 
 import secrets
@@ -78,7 +78,7 @@ class StdioProxy:
         self._url = url
         self._client = client
         self._write = write
-        self._turn = anyio.Lock()
+        self._writing = anyio.Lock()
         self._lost = anyio.Event()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session: dict[str, str] = {}
@@ -216,7 +216,7 @@ class StdioProxy:
             await self._put(msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": error}))
 
     async def _put(self, message: bytes) -> None:
-        async with self._turn:
+        async with self._writing:
             await self._write(message + b"\n")
 
 

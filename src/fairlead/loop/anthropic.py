@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""Provider: Anthropic's Messages API."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Literal

@@ -1,6 +1,6 @@
-"""What happens in a run, as values, in the order it happens. The last is always `Finished`.
+"""Events of a run, in the order in which they happen. The last is always `Finished`.
 
-Unlike the events of a host these carry what is said: the model's words, arguments and results.
+Unlike the events of a host these carry content: the model's text, arguments and results.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which model a run uses: what the command line says, else the configuration, else the usual variables."""
+"""Which model a run uses: from the command line, else the configuration, else environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

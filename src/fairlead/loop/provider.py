@@ -1,4 +1,4 @@
-"""What every model's API can say, in its own words: a request, an answer, and what tools brought."""
+"""The interface that every provider implements: request body, streamed response, tool results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

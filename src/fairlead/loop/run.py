@@ -1,6 +1,6 @@
-"""The loop: the model is asked, what it calls is called, what comes back is shown to it, until it is done.
+"""The agent loop: ask the model, call the tools it wants, send the results back, until it is done.
 
-A model's answer for a server that asks for one: a single step, without tools and without our history.
+`sampled` answers a server's sampling request: a single step, without tools and without history.
 """
 
 import time

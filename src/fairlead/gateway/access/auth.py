@@ -1,4 +1,4 @@
-"""Who may use the gateway: every request is looked at here before anything else sees it."""
+"""Authentication and authorization of HTTP requests: token, scope, bundles and rate limit."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol, runtime_checkable
@@ -94,7 +94,7 @@ class TokenAuthenticator:
 
     def __init__(
         self,
-        perimeter: OriginPolicy,
+        origins: OriginPolicy,
         *,
         tokens: Tokens | None,
         jwt: JwtAccess | None = None,
@@ -102,7 +102,7 @@ class TokenAuthenticator:
         open_to_all: bool = False,
     ) -> None:
         self._open_to_all = open_to_all or (tokens is None and jwt is None)
-        self._perimeter = perimeter
+        self._origins = origins
         self._tokens = tokens
         self._jwt = jwt
         self._rate = rate or RateLimit(None)
@@ -129,7 +129,7 @@ class TokenAuthenticator:
     def screen(self, scope: Scope) -> RequestRefused | None:
         """Check where a request comes from and what it looks like, whatever its token: for `GuardedApp`."""
         headers = deciding_headers(scope)
-        refused = self._perimeter.screen(scope, headers)
+        refused = self._origins.screen(scope, headers)
         if refused is None:
             scope[SCREENED] = headers
         return refused

@@ -1,6 +1,6 @@
-"""Tokens of a team's own issuer: signed, made out to this gateway, and checked with the issuer's keys.
+"""Bearer tokens of an OAuth issuer: JWTs checked with the issuer's JWKS.
 
-The keys an issuer signs with: found by its metadata, kept for a while, looked up again for new ones.
+Keys are found by the issuer's metadata, kept for a few minutes, and fetched again for an unknown key id.
 """
 
 import hashlib
@@ -111,29 +111,29 @@ class IssuerKeys:
     async def _fetch(self) -> list[jwt.PyJWK]:
         named = (self._oauth.issuer, self._oauth.jwks_url)
         chosen = {url.host for text in named if text and (url := read_url(text)) and url.host}
-        errand = await self._web.errand(_NAME, self._oauth.issuer, chosen)
-        answer = await errand.get(await self._place(errand))
+        http = await self._web.errand(_NAME, self._oauth.issuer, chosen)
+        answer = await http.get(await self._place(http))
         document = answer.read(_KeySet) if answer.status == 200 else None
         keys = [key for entry in document.keys if (key := _usable(entry))] if document else []
         if not keys:
             raise IssuerUnavailable(_NAME, f"{shown(self._oauth.issuer)} publishes no keys that can be used")
         return keys
 
-    async def _place(self, errand: OAuthHttp) -> URL:
+    async def _place(self, http: OAuthHttp) -> URL:
         if self._oauth.jwks_url:
             own = read_url(self._oauth.jwks_url)
             if own is None:
                 raise ConfigError("`gateway.oauth.jwks_url` is no URL")
-            return errand.checked(self._oauth.jwks_url, "`gateway.oauth.jwks_url`", own=own.origin())
-        for url in _documents(errand.check_metadata_url(self._oauth.issuer, "`gateway.oauth.issuer`")):
-            answer = await errand.get(url)
+            return http.checked(self._oauth.jwks_url, "`gateway.oauth.jwks_url`", own=own.origin())
+        for url in _documents(http.check_metadata_url(self._oauth.issuer, "`gateway.oauth.issuer`")):
+            answer = await http.get(url)
             document = answer.read(_Metadata) if answer.status == 200 else None
             if document is None:
                 continue
             if document.issuer != self._oauth.issuer:
                 message = f"the metadata of {shown(self._oauth.issuer)} is that of {shown(document.issuer)}"
                 raise LoginFailed(_NAME, message, hint="write `gateway.oauth.issuer` as it does")
-            return errand.check_metadata_url(document.jwks_uri, "the issuer's `jwks_uri`")
+            return http.check_metadata_url(document.jwks_uri, "the issuer's `jwks_uri`")
         raise IssuerUnavailable(_NAME, f"no metadata of {shown(self._oauth.issuer)} can be found")
 
 

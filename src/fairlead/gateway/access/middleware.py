@@ -1,6 +1,6 @@
-"""An application with the perimeter around it.
+"""ASGI middleware in front of the gateway: `Host` and `Origin` checks, body limit, resource metadata.
 
-Who is let in, as the configuration says.
+`authenticator_for` makes the authenticator of a configuration.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,10 +30,10 @@ class GuardedApp:
     """
 
     def __init__(
-        self, app: ASGIApp, gatekeeper: TokenAuthenticator, *, max_body_bytes: int = MAX_BODY_BYTES
+        self, app: ASGIApp, authenticator: TokenAuthenticator, *, max_body_bytes: int = MAX_BODY_BYTES
     ) -> None:
         self._app = app
-        self._gatekeeper = gatekeeper
+        self._authenticator = authenticator
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,10 +42,10 @@ class GuardedApp:
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
-        elif refused := self._gatekeeper.screen(scope):
+        elif refused := self._authenticator.screen(scope):
             await refused(scope, receive, send)
-        elif scope["path"].startswith(RESOURCE_METADATA) and self._gatekeeper.resource_metadata:
-            await JSONResponse(self._gatekeeper.resource_metadata)(scope, receive, send)
+        elif scope["path"].startswith(RESOURCE_METADATA) and self._authenticator.resource_metadata:
+            await JSONResponse(self._authenticator.resource_metadata)(scope, receive, send)
         else:
             await self._limit_body(scope, receive, send)
 
@@ -97,7 +97,7 @@ class _LimitedBody:
         await self._send(message)
 
 
-def gatekeeper_for(
+def authenticator_for(
     settings: GatewaySettings,
     host: str,
     port: int,
@@ -112,19 +112,19 @@ def gatekeeper_for(
     """
     own_name = dashboard_name(env) if is_loopback_host(host) else None
     names = (*settings.names, *_public_names(settings))
-    perimeter = OriginPolicy(host, port, names, dashboard_name=own_name)
+    origins = OriginPolicy(host, port, names, dashboard_name=own_name)
     rate = RateLimit(settings.requests_per_minute)
     decide_token(env)  # created where it is missing
     if not with_tokens:
         tokens = Tokens(None, decide=decide_token_file(env))
-        return TokenAuthenticator(perimeter, tokens=tokens, rate=rate, open_to_all=True)
+        return TokenAuthenticator(origins, tokens=tokens, rate=rate, open_to_all=True)
     local_token(env)
     oauth = settings.oauth
     jwt = None
     if oauth:
         jwt = JwtAccess(oauth, IssuerKeys(oauth, HttpContext(environment=env)), names_groups=names_groups)
     tokens = Tokens(local_token_file(env), token_file(env), decide=decide_token_file(env))
-    return TokenAuthenticator(perimeter, tokens=tokens, jwt=jwt, rate=rate)
+    return TokenAuthenticator(origins, tokens=tokens, jwt=jwt, rate=rate)
 
 
 def _public_names(settings: GatewaySettings) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Where requests may come from and what they may look like, whoever sends them.
+"""DNS-rebinding and CSRF protection: which `Host`, `Origin`, method and content type a request may have.
 
-A page in a browser can send requests to this machine without being asked. It cannot choose `Host` and
-`Origin`, and it cannot send JSON across origins without a permission that nobody here gives.
+A page in a browser can send requests to this machine without the user's doing. It cannot choose `Host` and
+`Origin`, and it cannot send JSON across origins without a CORS permission, which the gateway never gives.
 """
 
 from collections.abc import Iterable, Mapping

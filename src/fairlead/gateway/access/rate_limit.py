@@ -1,4 +1,4 @@
-"""How often somebody may ask."""
+"""Token-bucket rate limit per principal."""
 
 import math
 import time

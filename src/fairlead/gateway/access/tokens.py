@@ -1,9 +1,7 @@
-"""The gateway's own tokens: the two of this machine's user, and named ones, of which only digests are kept.
+"""The gateway's own bearer tokens: this machine's user's, and named ones, of which only digests are kept.
 
-A token is (principal, client label, scopes). Both tokens of this machine's user belong to `local`: one is for
-agents and may only speak MCP, the other is for the user and decides.
-
-The tokens of this machine's user: for agents, for each installed agent, and one to decide with.
+A token is (principal, client label, scopes). All tokens of this machine's user belong to the principal
+`local`: those of agents have the scope `mcp`, the user's own has `decide` and `admin`.
 """
 
 import hashlib

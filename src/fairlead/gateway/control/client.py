@@ -1,7 +1,4 @@
-"""A host that runs elsewhere: in a gateway that is up already, which does what a command wants of it.
-
-What servers ask in the course of an errand, put to the person who is here.
-"""
+"""Client of the control API: the part of a host that commands use, run by a gateway that is up already."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -135,8 +132,8 @@ class ControlClient:
     async def _run_command(self, work: Work, on_progress: "OnProgress | None" = None) -> bytes:
         can: list[Askable] = [ability for ability in ASKABLE if ability in self._operator.abilities]
         try:
-            errand = ControlCommand(work, contents_of(self._loaded), tuple(can))
-            async with self._post(PATH, errand) as response:
+            command = ControlCommand(work, contents_of(self._loaded), tuple(can))
+            async with self._post(PATH, command) as response:
                 if response.status != 200:
                     raise self._gateway_gone(f"answered with status {response.status}")
                 outcome = await self._outcome(response, on_progress)

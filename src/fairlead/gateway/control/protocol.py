@@ -1,7 +1,7 @@
-"""What commands have a running gateway do for the person at the terminal, as it goes over the wire.
+"""Messages of the control API between the command line and a running gateway.
 
-A command posts an `Errand`, and the answer is a stream of events: how far it is, what a server asks, and in
-the end what came of it. Questions are answered by another request. Hanging up takes the errand back.
+A command posts a `ControlCommand`. The response is a stream of events: progress, elicitations, and in the end
+the result or an error. Elicitations are answered by another request. Hanging up cancels the command.
 """
 
 from collections.abc import Iterator
