@@ -100,7 +100,7 @@ def session_key(meta: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionInfo:
-    """A client as people see it."""
+    """A client session, for display."""
 
     id: str
     principal: str
@@ -115,7 +115,7 @@ class SessionInfo:
 
 
 class ClientSession:
-    """One client, and the host behind it. Nothing of it is another's."""
+    """One client and its client host, shared with no other client."""
 
     def __init__(  # noqa: PLR0913, PLR0915 - what a client is made of
         self,
@@ -180,7 +180,7 @@ class ClientSession:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Be there for the client for the length of the block."""
+        """Open the client host and run the client's tasks for the length of the block."""
         self._bridge = ClientOperator(self.endpoint.gateway.approvals, self)
         async with (
             self.endpoint.gateway.host_of(self.principal) as shared,
@@ -231,7 +231,7 @@ class ClientSession:
     def learn_abilities(self, abilities: frozenset[Ability]) -> None:
         """Note that it can be asked more than it said before.
 
-        Handshake-era servers are told once, so that they are connected again; their calls under way finish.
+        Handshake servers are told once, so that they are connected again; their calls under way finish.
         """
         if not abilities <= self.abilities:
             self.abilities |= abilities
@@ -251,7 +251,7 @@ class ClientSession:
 
     @property
     def is_idle(self) -> bool:
-        """Is nothing of it under way, and no question of its open?"""
+        """Is no request of it under way, and no elicitation open?"""
         return not self.busy and not self.parked and not self.requests
 
     @property
@@ -415,7 +415,7 @@ class ClientSession:
         return context.abilities is UNASKABLE and context.log_level is None
 
     async def _call_own(self, context: RequestContext, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call one of our own tools, or nobody's. One of them calls another tool, whose server may ask."""
+        """Call a meta-tool, or an unknown one. One meta-tool calls another tool, whose server may ask."""
         wanted = arguments.get("name") if name in CALLING_TOOLS else None
         tool = self.toolset.catalog.called(wanted) if isinstance(wanted, str) else None
         if tool is None:
@@ -473,7 +473,7 @@ class ClientSession:
         return offered
 
     def known_offers(self) -> OfferLists:
-        """What is known now of what servers offer it besides tools. Contacts nobody."""
+        """What is known now of what servers offer it besides tools. Contacts no server."""
         listings: dict[str, Listing] = {}
         for status in self.host.status():
             if status.enabled and self._reading.may_read(status.server_id):

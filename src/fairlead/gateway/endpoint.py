@@ -71,7 +71,7 @@ class EventLog(EventStore):
     async def replay_events_after(
         self, last_event_id: EventId, send_callback: EventCallback
     ) -> StreamId | None:
-        """Send what came on the same stream after an event. None where nobody knows it any more."""
+        """Send what came on the same stream after an event. None where that event is forgotten."""
         stream = next((name for number, name, _ in self._events if str(number) == last_event_id), None)
         if stream is None:
             return None
@@ -99,7 +99,7 @@ _TOO_MANY_SESSIONS: Final = "there are too many sessions: end some, or try again
 
 
 class HttpSession:
-    """A session of the older protocol over Streamable HTTP."""
+    """A handshake session over Streamable HTTP."""
 
     def __init__(self, client: ClientSession) -> None:
         self.client = client
@@ -109,7 +109,7 @@ class HttpSession:
 
 
 class SseListener:
-    """A client of the oldest HTTP transport, and the event stream that it holds open."""
+    """A client of the HTTP+SSE transport, and the event stream that it holds open."""
 
     def __init__(self, client: ClientSession, send: Send) -> None:
         self.client = client
@@ -133,7 +133,7 @@ class SseListener:
 
 
 class GatewayEndpoint:
-    """A selection of servers, and everybody who uses it here."""
+    """One MCP endpoint: a selection of servers, and the clients that use it."""
 
     def __init__(self, gateway: "Gateway", bundle: str | None) -> None:
         self.gateway = gateway
@@ -175,14 +175,14 @@ class GatewayEndpoint:
             await anyio.sleep_forever()
 
     async def close(self) -> None:
-        """End everybody's use of it."""
+        """End all sessions."""
         for client in [*self._others, *self._stateless.values()]:
             client.ended.set()
         for session in [*self.sessions.values()]:
             await session.transport.terminate()
 
     def clients(self) -> list[ClientSession]:
-        """Everybody who uses it."""
+        """All clients of this endpoint."""
         sessions = (session.client for session in self.sessions.values())
         return [*sessions, *self._others, *self._stateless.values()]
 
@@ -296,7 +296,7 @@ class GatewayEndpoint:
     # Transports.
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request over Streamable HTTP, whatever the era."""
+        """Answer a request over Streamable HTTP, of either protocol family."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         version = headers.get(_VERSION_HEADER, b"").decode("latin-1")
         if version and version not in HANDSHAKE_PROTOCOL_VERSIONS:
@@ -529,7 +529,7 @@ class PrincipalView:
 
 @contextmanager
 def _contain_failures(client: ClientSession) -> Generator[None]:
-    """What goes wrong with one client ends that one, and nobody else."""
+    """Keep a failure of one client from all others: log it and end that client."""
     try:
         yield
     except Exception:
@@ -539,7 +539,7 @@ def _contain_failures(client: ClientSession) -> Generator[None]:
 
 
 def _name_user(scope: Scope) -> None:
-    """Say who sends a message as the SDK wants to hear it: it lets nobody else write to a session."""
+    """Name the sender as the SDK wants it, which lets no other client write to a session."""
     admitted: AuthenticatedRequest = scope[ADMITTED]
     groups = "\0".join(sorted(admitted.groups))
     client = f"{admitted.principal}\0{admitted.credential or ''}\0{groups}"
@@ -548,7 +548,7 @@ def _name_user(scope: Scope) -> None:
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    error = {"code": -32600, "message": "there is no such session: begin another"}
+    error = {"code": -32600, "message": "unknown session: send `initialize` again"}
     await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 404)(scope, receive, send)
 
 

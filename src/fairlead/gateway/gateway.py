@@ -148,7 +148,7 @@ class GatewayOptions:
 
 
 class Gateway:
-    """A host, and everybody who uses it over MCP. Open it with `async with open_gateway(…) as gateway:`."""
+    """A host and its clients over MCP. Open it with `async with open_gateway(…) as gateway:`."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Gateway:
         self.loaded = loaded
         self.options = options
         self.approvals = approvals
-        """The calls that wait for a person's word."""
+        """The calls that wait for the user's decision."""
         self.tasks = tasks
         self.streams = OpenStreams()
         """The requests under way that may last."""
@@ -198,11 +198,11 @@ class Gateway:
         return self._endpoints[bundle]
 
     def opened(self, bundle: str | None) -> GatewayEndpoint | None:
-        """An endpoint that somebody has used already."""
+        """An endpoint that is open already."""
         return self._endpoints.get(bundle)
 
     async def serve_stdio(self, bundle: str | None = None, *, principal: str = LOCAL) -> None:
-        """Serve whoever started this process, over its stdin and stdout, until they hang up."""
+        """Serve one client over stdin and stdout, until it hangs up."""
         endpoint = await self.endpoint(bundle)
         async with open_stdio(self.options.grace_seconds) as (received, sent):
             await endpoint.serve_streams(received, sent, principal)
@@ -243,7 +243,7 @@ class Gateway:
     ) -> None:
         def login_hint(server_id: str) -> str:
             url = self.login_url(principal, server_id)
-            return f"log in at {url}" if url else "ask whoever runs the gateway to log in"
+            return f"log in at {url}" if url else "ask the administrator of the gateway to log in"
 
         async with principal_host(self.host, self.loaded, principal, login_hint) as host:
             held = _Principal(host)
@@ -283,11 +283,11 @@ class Gateway:
                 closing.start_soon(host.close, server_id)
 
     def sessions(self) -> list[SessionInfo]:
-        """Everybody who uses it."""
+        """All clients, for display."""
         return [client.info() for client in self.clients()]
 
     def clients(self) -> list[ClientSession]:
-        """Everybody who uses it, live."""
+        """All clients."""
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
 
     @asynccontextmanager
@@ -450,7 +450,7 @@ class _Principal:
 
 
 class _SharedLogs(Subscriber):
-    """Hears at once what shared servers log: a moment later nobody can tell whom it is about."""
+    """Takes log messages of shared servers at once: later it is unknown which request they are about."""
 
     def __init__(self, gateway: Gateway, host: Host) -> None:
         super().__init__(overhears=False)

@@ -204,7 +204,7 @@ class Notifier:
             try:
                 self._logs_in.send_nowait((context, event))
             except anyio.WouldBlock:
-                logger.debug("a log message was dropped: nobody reads so fast")
+                logger.debug("a log message was dropped: the client reads too slowly")
 
     async def settle_logs(self) -> None:
         """Wait for what servers logged just before they answered."""

@@ -68,12 +68,12 @@ class UrlElicitations:
 
 
 PATIENCE_SECONDS = 120.0
-"""How long a call waits for a person who may not be looking."""
+"""How long a call waits for the user's decision."""
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class PendingApproval:
-    """A call that waits."""
+    """A call that waits for the user's decision."""
 
     id: str
     question: ApprovalRequest
@@ -84,7 +84,7 @@ class PendingApproval:
 
 
 class PendingApprovals:
-    """The calls of a gateway that wait for a person's word."""
+    """The calls of a gateway that wait for the user's decision."""
 
     def __init__(
         self, seconds: float = PATIENCE_SECONDS, *, on_change: Callable[[], None] = lambda: None
@@ -101,7 +101,7 @@ class PendingApprovals:
         return [call for call in self._waiting.values() if principal in (None, call.question.principal)]
 
     def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called everywhere
-        """Give the word. False where nobody waits for it any more, or it is another's to give."""
+        """Answer a pending approval. False where it is gone, or belongs to another principal."""
         call = self._waiting.get(id)
         if call is None or principal not in (None, call.question.principal):
             return False
@@ -110,7 +110,7 @@ class PendingApprovals:
         return True
 
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Wait for a person's word. Raises `ApprovalRequired` where it does not come in time, or cannot."""
+        """Wait for the user's decision. Raises `ApprovalRequired` without one."""
         if not self.is_watched:
             message = f"must be approved, and there is no one to ask: {question.reason}"
             raise ApprovalRequired(f"`{question.server_id}/{question.tool}` {message}", hint=question.hint)
@@ -148,7 +148,7 @@ _SEVERAL_BLOCKS_SINCE: Final = VERSIONS.index("2025-11-25")
 class ClientOperator:
     """An operator that asks whichever client the present request is made for.
 
-    A handshake-era server that asks over stdio does not say in which request. It asks the `client` whose own
+    A handshake server that asks over stdio does not say in which request. It asks the `client` whose own
     connection that is, and no other: in the only request it can belong to, or the latest that can be asked.
     Over HTTP the stream says which request it is. A connection that many clients share has no `client`.
     """
@@ -217,7 +217,7 @@ class ClientOperator:
         return _approval_answer(question, answer)
 
     async def elicit_form(self, question: FormRequest) -> FormAnswer:
-        """Have the client's person fill in a form."""
+        """Form elicitation: sent on to the client."""
         copied = msgspec.json.decode(msgspec.json.encode(question.requested_schema))
         schema = await gate.run(gate.Cleaner(counts=False).value_steps(copied))
 
@@ -234,7 +234,7 @@ class ClientOperator:
         return FormAnswer(action=answer.action, content=content)
 
     async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
-        """Have the client's person open a page, or not."""
+        """URL elicitation: sent on to the client."""
 
         def request(context: RequestContext) -> types.ElicitRequest:
             params = types.ElicitRequestURLParams(
@@ -263,12 +263,12 @@ class ClientOperator:
             await self.elicit_url(question)
 
     def page_completed(self, server_id: str, elicitation_id: str) -> None:
-        """Tell whoever was given the page, by the name they were given with it."""
+        """Tell the client that was given the page, by the name it was given."""
         for context, name in self._pages.completed(server_id, elicitation_id):
             context.client.notifier.page_completed(context, name)
 
     async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
-        """Have the client's model answer."""
+        """Sampling: sent on to the client."""
         params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": None})
 
         def question(context: RequestContext) -> types.CreateMessageRequest:
@@ -280,7 +280,7 @@ class ClientOperator:
         return answer
 
     async def list_roots(self, server_id: str) -> types.ListRootsResult:
-        """Have the client say where its person works."""
+        """Roots: asked of the client."""
         answer = await self._ask(server_id, "roots", lambda _: types.ListRootsRequest())
         assert isinstance(answer, types.ListRootsResult)
         return answer
@@ -290,7 +290,7 @@ class ClientOperator:
         return False
 
     def notify(self, server_id: str, message: str) -> None:
-        """Tell nobody: there is no place in the protocol for it."""
+        """Do nothing: the protocol has no message for it."""
 
     def _label_message(self, server_id: str, message: str, context: RequestContext) -> str:
         """Say who asks, where there are several it could be and the question does not say."""
@@ -299,8 +299,8 @@ class ClientOperator:
 
 
 def _no_client() -> MCPError:
-    """Nothing is made up where there is nobody to ask: not even a no."""
-    return MCPError(types.INVALID_REQUEST, "there is no client that could be asked")
+    """The error for a server where no client can be asked: no answer is made up, not even a decline."""
+    return MCPError(types.INVALID_REQUEST, "no client can be asked")
 
 
 def _messages_for(messages: list[types.SamplingMessage], number: int) -> Iterator[types.SamplingMessage]:
@@ -376,7 +376,7 @@ def _approval_answer(question: ApprovalRequest, answer: ClientResult | None) -> 
         if chosen in ("session", "always"):  # the latter is not on the form
             return "session"
     raise ApprovalRequired(
-        f"`{question.server_id}/{question.tool}` was not called: the question in the client was not answered:"
-        f" {question.reason}",
+        f"`{question.server_id}/{question.tool}` was not called: the approval form in the client"
+        f" was not answered: {question.reason}",
         hint=question.hint,
     )

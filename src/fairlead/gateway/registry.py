@@ -34,7 +34,7 @@ _NEW_NAME = f"fairlead-{secrets.token_hex(12)}"
 
 
 def gateway_folder(env: Mapping[str, str]) -> Path:
-    """The folder, made where it is missing. Nobody else can look into it."""
+    """Return the gateway's folder, made where it is missing. Only this user can read it."""
     folder = state_folder(env) / "gateway"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def dashboard_name(env: Mapping[str, str]) -> str:
 
 
 def require_plain(path: Path) -> None:
-    """Refuse a link: whoever put it there would choose a token, or be handed one."""
+    """Refuse a symbolic link: its owner would choose a token, or be given one."""
     if path.is_symlink():
         raise ConfigUnreadable(f"`{path}` is a symbolic link", hint="move it away")
 
@@ -143,7 +143,7 @@ def sources_of(loaded: LoadedConfig) -> tuple[str, ...]:
 
 
 def contents_of(loaded: LoadedConfig) -> str:
-    """What a configuration says, in short: whoever has read the same has the same."""
+    """Digest of a configuration: equal for all processes that read the same."""
     return _digest({"layers": [[layer.name, layer.data] for layer in loaded.layers]})
 
 
@@ -276,6 +276,6 @@ def _request(url: str, path: str, token: str | None = None, body: bytes | None =
         response = connection.getresponse()
         return response.status, response.read(MAX_ANSWER_BYTES)
     except http.client.HTTPException as exc:
-        raise ConnectionError("what answers there speaks no HTTP") from exc
+        raise ConnectionError("the response is not HTTP") from exc
     finally:
         connection.close()

@@ -74,7 +74,7 @@ UNASKABLE: Final = abilities_of(None)
 
 
 class RequestContext:
-    """A request that nobody can be asked about on its way."""
+    """Context of a request whose client cannot be asked anything."""
 
     names_servers = False
     """Is the client told which server asks, apart from the question?"""
@@ -100,7 +100,7 @@ class RequestContext:
 
     @property
     def is_parked(self) -> bool:
-        """Is it the client's turn?"""
+        """Does it wait for the client's answers?"""
         return False
 
     @property
@@ -145,7 +145,7 @@ class RequestContext:
 
 
 class SessionContext(RequestContext):
-    """A request of the older protocol: the client is asked while it waits."""
+    """Context of a handshake request: the client is asked while it waits."""
 
     def __init__(self, client: "ClientSession", context: Context) -> None:
         abilities = abilities_of(context.session.client_capabilities)
@@ -205,7 +205,7 @@ class _AskedBefore:
 
 
 class MultiRoundContext(RequestContext, Generic[ResultT]):
-    """A modern request: with questions for an answer it comes back, and goes on where it was.
+    """Context of a stateless request: it ends with `inputRequests`, and goes on when the client comes back.
 
     It is worked on in a task of its own, which waits while the client has the questions.
     """
@@ -218,7 +218,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         context: Context | None = None,
         given: Mapping[str, object] | None = None,
     ) -> None:
-        """Begin one; `given` are answers that came before anybody asked, by what the server calls them."""
+        """Begin one; `given` are answers that came with the request, by the server's keys."""
         level = _read_log_level(context) if context is not None else None
         super().__init__(client, abilities=abilities, log_level=level)
         self.about = about
@@ -261,7 +261,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
                 self._result = await work()
                 if self.log_level is not None:
                     await self.client.notifier.settle_logs()
-        except Exception as exc:  # noqa: BLE001 - whoever waits for it raises it
+        except Exception as exc:  # noqa: BLE001 - raised by `next_round`
             self._error = exc
         finally:
             self._is_over = True
@@ -315,7 +315,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             await self._context.session.report_progress(done, total, message)
 
     async def next_round(self) -> ResultT | types.InputRequiredResult:
-        """Wait for the result, or for questions. Whoever gives up waiting gives up the request."""
+        """Wait for the result, or for elicitations. Cancelling the wait cancels the request."""
         self._scope.deadline = float("inf")
         try:
             while not self._is_over:
@@ -346,7 +346,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             raise self._error
         if self._result is None:
             gone = self._scope.cancelled_caught
-            reason = "nobody came back with answers" if gone else "the client's session ended"
+            reason = "the client did not come back with answers" if gone else "the client's session ended"
             raise MCPError(INTERNAL_ERROR, f"the request was given up: {reason}")
         return self._result
 
@@ -355,7 +355,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         for key, asked in self._asked.items():
             if key in answers and not isinstance(answers[key], _ANSWERS[asked.question.method]):
                 self.client.parked[self.state] = self
-                raise MCPError(INVALID_PARAMS, f"the answer to `{key}` is not one to what was asked")
+                raise MCPError(INVALID_PARAMS, f"the answer to `{key}` is not of the requested type")
         self._context = context
         for key in [key for key in self._asked if key in answers]:
             asked = self._asked.pop(key)
@@ -388,13 +388,13 @@ class PlainCall:
         self._is_over = True
 
     def cancel(self) -> None:
-        """Take it back, if it is not over: whoever wanted it said so, or is gone."""
+        """Cancel it, if it is not over: its client said so, or is gone."""
         if not self._is_over and not self._is_cancelled:
             self._is_cancelled = True
             self._task.cancel()
 
     def was_cancelled(self) -> bool:
-        """Is this why the task was interrupted? If so it goes on; whoever else cancels it means all of it."""
+        """Is this why the task was interrupted? If so it goes on; any other cancellation ends the task."""
         return self._is_cancelled and self._task.uncancel() == 0
 
 

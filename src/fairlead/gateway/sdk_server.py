@@ -91,7 +91,7 @@ ADMITTED = "fairlead.admitted"
 """Where a scope says who was let in."""
 
 RESOURCE_NOT_FOUND = -32002
-"""What the older protocol says of a resource that nobody has."""
+"""The error code of the handshake versions for an unknown resource."""
 
 
 class Handlers:
@@ -328,7 +328,7 @@ class Handlers:
         name: str,
         work: Work,
     ) -> dict[str, Any] | types.InputRequiredResult:
-        """Do what a request wants; if a server asks something meanwhile, the way the client's era has it."""
+        """Run a request in a context of the client's protocol family, for elicitations in its course."""
         with client.in_use():
             if _is_modern(context):
                 result = await self._run_in_rounds(client, context, params, name, work)
@@ -398,12 +398,12 @@ def _is_modern(context: Context) -> bool:
 
 
 def _complete_result(context: Context, result: dict[str, Any]) -> dict[str, Any]:
-    """A result as the client's era wants it."""
+    """A result as the client's protocol version has it."""
     return {"resultType": "complete", **result} if _is_modern(context) else result
 
 
 def _list_result(context: Context, result: dict[str, Any]) -> dict[str, Any]:
-    """A result that a modern client wants to know how long it holds: who knows, and for nobody else."""
+    """A result with cache fields, which stateless clients want: not to be kept, and private."""
     return {"ttlMs": 0, "cacheScope": "private", **_complete_result(context, result)}
 
 

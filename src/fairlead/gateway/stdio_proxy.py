@@ -98,7 +98,7 @@ class StdioProxy:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_BYE_SECONDS):
                 await self._say_goodbye()
         if self._lost.is_set():
-            raise ConnectFailed("gateway", "it was started anew, and knows nothing of this session")
+            raise ConnectFailed("gateway", "it was restarted, and this session is gone")
 
     async def _end(self, everything: anyio.CancelScope) -> None:
         await self._lost.wait()
@@ -148,7 +148,7 @@ class StdioProxy:
         body = line.strip() if message.version is None else _with_session(line.strip(), self._session_key)
         async with self._client.post(self._url, data=body, headers=headers) as response:
             if response.status == 404 and self._session:
-                await self._fail(message, "the gateway was started anew")
+                await self._fail(message, "the gateway was restarted")
                 self._lost.set()
             elif response.content_type == "text/event-stream":
                 await self._forward_stream(response, message)
@@ -257,7 +257,9 @@ async def _stdin() -> AsyncGenerator[AsyncIterator[bytes]]:
     send, receive = anyio.create_memory_object_stream[bytes](0)
 
     def read(portal: BlockingPortal) -> None:
-        with suppress(RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens
+        with suppress(
+            RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError
+        ):  # the process is ending
             for line in sys.stdin.buffer:
                 portal.call(send.send, line)
             portal.call(send.aclose)

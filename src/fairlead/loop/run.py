@@ -261,4 +261,4 @@ def _result(model: ChatModel, turn: ModelTurn) -> CreateMessageResult:
 
 
 async def _unheard(event: RunEvent) -> None:
-    """Nobody reads along: the answer is for the server, which gets it whole."""
+    """Drop the events of a sampling step: the server gets the whole answer."""

@@ -24,9 +24,9 @@ RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
 
 
 class GuardedApp:
-    """Keeps requests from the wrong place away from an application, and ends bodies that go past the limit.
+    """ASGI middleware that screens requests and limits their bodies.
 
-    It also publishes where clients get their tokens, where they log in for them.
+    It also serves the protected resource metadata (RFC 9728), where tokens come from an issuer.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class GuardedApp:
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except Exception:
-            if not exchange.is_cut_off:  # who was answered already may fail as it likes
+            if not exchange.is_cut_off:  # the application met a disconnect, which is no error of its own
                 raise
         if exchange.is_cut_off and not exchange.has_begun:
             await too_large(self._max_body_bytes)(scope, receive, send)
@@ -90,7 +90,7 @@ class _LimitedBody:
         return {"type": "http.disconnect"} if self.is_cut_off else message
 
     async def send(self, message: Message) -> None:
-        """Hand on the answer, unless nobody wants it any more."""
+        """Pass the response on, unless the request was cut off before it began."""
         if self.is_cut_off and not self.has_begun:
             return
         self.has_begun = True
@@ -106,7 +106,7 @@ def authenticator_for(
     with_tokens: bool = True,
     names_groups: Callable[[], bool] = lambda: False,
 ) -> TokenAuthenticator:
-    """Guard a gateway that listens there.
+    """Make the authenticator of a gateway that listens there.
 
     Without tokens every client that can reach it may call; deciding takes the user's token even then.
     """

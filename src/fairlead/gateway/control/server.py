@@ -67,7 +67,7 @@ _decode_reply = msgspec.json.Decoder(ElicitationReply).decode
 def control_routes(
     gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
 ) -> list[Route]:
-    """Where errands are run, and where the questions in their course are answered.
+    """The routes that run control commands, take answers to their elicitations, and reload.
 
     `reload` has the gateway read its configuration again, where a command has read another.
     """
@@ -91,7 +91,7 @@ class _Endpoint:
 
 @dataclass(eq=False, slots=True)
 class _Open:
-    """A question that nobody has answered yet."""
+    """An elicitation that waits for its answer."""
 
     principal: str
     reply: ElicitationReply | None = None
@@ -99,7 +99,7 @@ class _Open:
 
 
 class _ControlServer:
-    """The errands of one gateway."""
+    """The control API of one gateway."""
 
     def __init__(
         self, gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
@@ -110,7 +110,7 @@ class _ControlServer:
         self._open: dict[str, _Open] = {}
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run an errand for as long as whoever wants it is there."""
+        """Run a command until it is done or its client disconnects."""
         admitted = await self._access.admit(scope)
         if isinstance(admitted, RequestRefused):
             await admitted(scope, receive, send)
@@ -118,7 +118,7 @@ class _ControlServer:
         try:
             command = _decode_command(await Request(scope, receive).body())
         except (ValueError, RecursionError) as exc:
-            await RequestRefused.saying(400, f"that is no errand: {exc}")(scope, receive, send)
+            await RequestRefused.saying(400, f"invalid control command: {exc}")(scope, receive, send)
             return
         await _begin(send)
         async with anyio.create_task_group() as tasks:
@@ -128,14 +128,14 @@ class _ControlServer:
             tasks.cancel_scope.cancel()
 
     async def answer(self, request: Request) -> Response:
-        """Take a person's answer to a question."""
+        """Take the user's answer to an elicitation."""
         admitted = await self._access.admit(request.scope)
         if isinstance(admitted, RequestRefused):
             return Response(admitted.body, admitted.status, dict(admitted.headers))
         try:
             reply = _decode_reply(await request.body())
         except (ValueError, RecursionError) as exc:
-            return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
+            return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
         question = self._open.get(reply.id)
         if question is None or question.principal != admitted.principal:
             return JSONResponse({"answered": False})
@@ -174,7 +174,7 @@ class _ControlServer:
     async def _open_context(
         self, abilities: frozenset[Ability], principal: str, put: Put
     ) -> AsyncGenerator["CommandContext"]:
-        """Do something for the person at the terminal, whose connections outlast single commands."""
+        """Open the request context of a command, in a client session that outlasts single commands."""
         endpoint = await self._gateway.endpoint()
         client = await endpoint.stateless(ClientKey(principal, None, name=_CLIENT_NAME), abilities)
         client.name = _CLIENT_NAME
@@ -188,14 +188,14 @@ class _ControlServer:
 
 
 class CommandContext(RequestContext):
-    """A command that waits: the person who typed it is asked on the stream that its outcome comes on."""
+    """Request context of a command: its user is asked on the stream that the outcome comes on."""
 
     names_servers = True
 
     def __init__(
         self, client: ClientSession, abilities: frozenset[Ability], put: Put, questions: dict[str, _Open]
     ) -> None:
-        # Whether the call may be made is not asked: who types a command means it, and a script says so.
+        # No approval is asked for: the user typed the command, and a script confirms it with an option.
         super().__init__(client, abilities=abilities)
         self._put = put
         self._elicitations = questions
@@ -203,11 +203,11 @@ class CommandContext(RequestContext):
 
     @property
     def is_parked(self) -> bool:
-        """Is the person being asked?"""
+        """Is the user being asked?"""
         return self._waiting > 0
 
     async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
-        """Put a question to the person. Who gives up waiting for the answer withdraws it."""
+        """Send an elicitation to the user; it is withdrawn when the wait is cancelled."""
         assert isinstance(question, types.ElicitRequest), "nothing else was declared"
         asked, name = _Open(self.client.principal), secrets.token_hex(16)
         self._elicitations[name] = asked
@@ -236,14 +236,14 @@ def _read(reply: ElicitationReply) -> types.ElicitResult:
             raise MCPError(error.code, error.message, error.data)
         return types.ElicitResult.model_validate(reply.result)
     except ValidationError as exc:
-        raise MCPError(types.INVALID_PARAMS, "the answer is not one to what was asked") from exc
+        raise MCPError(types.INVALID_PARAMS, "invalid elicitation result") from exc
 
 
 # What is done.
 
 
 async def _run(command: ControlCommand, context: CommandContext, put: Put) -> bytes:
-    """Carry an errand out; JSON."""
+    """Run a command and return its result as JSON."""
     work = command.work
     if isinstance(work, ListServers):
         return await _list_servers(context.client, work)
@@ -286,7 +286,7 @@ async def _run(command: ControlCommand, context: CommandContext, put: Put) -> by
 
 @asynccontextmanager
 async def _work_at(context: CommandContext, server_id: str) -> AsyncGenerator[None]:
-    """Have a server work on an errand. Where nobody can be asked, no other has to wait for that."""
+    """Let a server work on a command. Without elicitation there is no other request to wait for."""
     if not context.abilities:
         context.server_id = server_id
         yield
@@ -356,7 +356,7 @@ APPROVALS_PATH: Final = "/api/approvals"
 
 
 class ApprovalReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A person's answer to one of the calls."""
+    """The user's decision about a pending call."""
 
     id: str
     answer: ApprovalAnswer
@@ -366,7 +366,7 @@ _decode = msgspec.json.Decoder(ApprovalReply).decode
 
 
 def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -> list[Route]:
-    """Where waiting calls are listed and answered: those of the own principal, with scope `admin` all."""
+    """The routes that list and answer pending approvals: of the own principal, with scope `admin` all."""
 
     async def listed(_: Request, admitted: AuthenticatedRequest) -> Response:
         pending = approvals.pending(admitted.decides_for)
@@ -376,7 +376,7 @@ def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -
         try:
             word = _decode(await request.body())
         except (ValueError, RecursionError) as exc:
-            return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
+            return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
         return JSONResponse(
             {"answered": approvals.answer(word.id, word.answer, principal=admitted.decides_for)}
         )
