@@ -144,7 +144,7 @@ class ClientSession:
         self.since = time.time()
         self.last_used = time.monotonic()
         self.is_streaming = False
-        """Is it there for as long as one connection of the oldest HTTP transport?"""
+        """Is it there for as long as one connection of the HTTP+SSE transport?"""
         self.busy = 0
         """How many requests of its transport are under way."""
         self.abilities = abilities
@@ -176,7 +176,7 @@ class ClientSession:
         self.notifier = Notifier(self)
         self._offered: OfferLists | None = None
 
-    # Its life.
+    # Lifetime.
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -285,7 +285,7 @@ class ClientSession:
         """Count a request of its transport for the length of a block, so that it is not taken for idle."""
         return self._in_use
 
-    # Its requests.
+    # Requests.
 
     def shares(self, host: Host, server_id: str) -> bool:
         """Would it use a host's connection to a server, if it shares one?"""

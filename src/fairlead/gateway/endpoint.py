@@ -85,13 +85,13 @@ class EventLog(EventStore):
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 1_000
-"""How soon a client of the older protocol comes back to a stream that ended."""
+"""How soon a handshake client comes back to a stream that ended."""
 
 _RETRY_SECONDS: Final = 30
 LOGIN_WAIT_SECONDS: Final = 2.0
 """How long the first introduction of a principal waits to hear which servers want a login of it."""
 _CALLER: ContextVar[GroupedPrincipal] = ContextVar("caller", default=LOCAL_CALLER)
-"""Who the present request of the modern protocol is made for, where the SDK does not say."""
+"""The principal of the present stateless request, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
 _SESSION_ID: Final = re.compile(rb"\bsession_id=([0-9a-f]{32})\b")
@@ -169,7 +169,7 @@ class GatewayEndpoint:
         return replace(selection, mode=mode or selection.mode, approval=settings.approval)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Be there for clients of the modern protocol until cancelled."""
+        """Serve stateless clients until cancelled."""
         async with self._modern.run():
             task_status.started()
             await anyio.sleep_forever()
@@ -384,7 +384,7 @@ class GatewayEndpoint:
                         await transport.terminate()
 
     async def handle_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Be there for a client of the oldest HTTP transport, for as long as it listens."""
+        """Serve a client of the HTTP+SSE transport, for as long as it listens."""
         _name_user(scope)
         admitted: AuthenticatedRequest = scope[ADMITTED]
         caller, credential = admitted.caller, admitted.credential
@@ -409,7 +409,7 @@ class GatewayEndpoint:
             )
 
     def listener(self, scope: Scope) -> SseListener | None:
-        """Whose session a message over the oldest HTTP transport names, if it is its own."""
+        """Whose session a message over the HTTP+SSE transport names, if it is its own."""
         named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[-1]
         admitted: AuthenticatedRequest = scope[ADMITTED]
         for listener in self._listeners if named else ():
@@ -420,7 +420,7 @@ class GatewayEndpoint:
         return None
 
     async def handle_message(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take in what a client of the oldest HTTP transport sends."""
+        """Take in what a client of the HTTP+SSE transport sends."""
         _name_user(scope)
         await self._sse.handle_post_message(scope, receive, send)
 

@@ -148,7 +148,7 @@ class FastPath:
     async def handle_message(
         self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Take in what a client of the oldest HTTP transport sends."""
+        """Take in what a client of the HTTP+SSE transport sends."""
         body = await _body(receive)
         if body is None:
             return

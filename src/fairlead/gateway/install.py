@@ -62,7 +62,7 @@ class AgentSnippet:
     has_token: bool = False
     """The token stands there in plain text."""
     advice: str | None = None
-    """What a person has to do for it to work."""
+    """What the user has to do for it to work."""
 
 
 def dialect_of(agent: str) -> ConfigDialect:

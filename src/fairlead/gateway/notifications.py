@@ -64,7 +64,7 @@ class Notifier:
         """How it is told something outside its requests, where it has a session."""
         self._bus = InMemorySubscriptionBus()
         self.listening = ListenHandler(self._bus)
-        """Serves those who listen in the modern way."""
+        """Serves `subscriptions/listen`."""
         self._watched: dict[str, tuple[anyio.CancelScope, int]] = {}
         self._tools: Catalog | None = None
         self._offers: dict[Kind, OfferLists] = {}

@@ -197,7 +197,7 @@ class ClientOperator:
         raise _no_client()
 
     async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Have the call wait for a person; by a form in the client only where the configuration trusts that.
+        """Have the call wait for the user; by a form in the client only where the configuration trusts that.
 
         An agent can fill in any form that it is sent, so that its answer proves nothing about its user.
         """

@@ -132,7 +132,7 @@ class Handlers:
         return server
 
     async def introduction(self, client: ClientSession) -> InitializationOptions:
-        """What the older protocol's handshake says of the server to a client."""
+        """The gateway's answer to a client's `initialize`."""
         await client.view.learn_logins()
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
         options = self._endpoint.server.create_initialization_options(changes)

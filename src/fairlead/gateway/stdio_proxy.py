@@ -257,9 +257,8 @@ async def _stdin() -> AsyncGenerator[AsyncIterator[bytes]]:
     send, receive = anyio.create_memory_object_stream[bytes](0)
 
     def read(portal: BlockingPortal) -> None:
-        with suppress(
-            RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError
-        ):  # the process is ending
+        # These come when the process ends.
+        with suppress(RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             for line in sys.stdin.buffer:
                 portal.call(send.send, line)
             portal.call(send.aclose)

@@ -16,7 +16,7 @@ Outcome = Literal["finished", "needs_a_person", "gave_up", "cut_off", "max_steps
 - `gave_up`: it refused, or said nothing.
 - `cut_off`: its answer is longer than it may be.
 - `max_steps`, `max_tokens`: the limit was reached, and it wanted to go on.
-- `cancelled`: a person who was asked about a call wanted the whole run ended.
+- `cancelled`: the user, asked to approve a call, ended the whole run.
 """
 
 

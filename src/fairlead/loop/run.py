@@ -120,7 +120,7 @@ class _Run:
         self._emit = emit
         self._bounds = bounds
         self._blocked = False
-        """Did what was called last need a person?"""
+        """Did the last calls need the user?"""
 
     async def play(self, system: str, messages: list[Message]) -> None:
         """Ask the model and do what it wants, again and again."""
@@ -165,7 +165,7 @@ class _Run:
     # Calls.
 
     async def _call_all(self, calls: Sequence[WantedCall], tools: ProviderTools) -> list[ToolResult] | None:
-        """Make calls at once, and return what came of each, in order. None where a person ends the run."""
+        """Make calls at once, and return what came of each, in order. None where the user ends the run."""
         returned: dict[int, ToolReturned] = {}
         limiter = anyio.CapacityLimiter(CALLS_AT_ONCE)
 
