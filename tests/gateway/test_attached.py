@@ -236,6 +236,6 @@ async def test_a_gateway_that_forgot_the_session_ends_the_conversation() -> None
         await talk.say(id=1, method="initialize", params={})
         await talk.hears(1)
         await talk.say(id=2, method="tools/list")
-        assert "started anew" in (await talk.hears(2))[1]["error"]["message"]
+        assert "was restarted" in (await talk.hears(2))[1]["error"]["message"]
         await talk.over.wait()
     assert talk.failure is not None

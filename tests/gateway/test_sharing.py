@@ -63,7 +63,7 @@ async def test_a_server_that_keeps_a_session_has_one_process_per_session(tmp_pat
         assert is_running(pids[1])
         assert len(served.gateway.sessions()) == 1
         gone = await first.older("tools/call", name="a_pid", arguments={})
-        assert "no such session" in gone["error"]["message"]
+        assert "unknown session" in gone["error"]["message"]
     assert not is_running(pids[1])
 
 
@@ -109,7 +109,7 @@ async def test_a_session_is_only_for_who_began_it(tmp_path: Path) -> None:
         thief.headers |= {name: ada.headers[name] for name in ("Mcp-Session-Id", "Mcp-Protocol-Version")}
         for method in ("tools/list", "prompts/list"):
             stolen = await thief.older(method)
-            assert "no such session" in stolen["error"]["message"]
+            assert "unknown session" in stolen["error"]["message"]
         assert "result" in await ada.older("tools/list")
 
 

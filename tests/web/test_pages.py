@@ -151,7 +151,7 @@ async def test_whoever_uses_the_gateway_is_shown(machine: Machine) -> None:
                 principal="token:ada",
                 bundle="work",
                 client=f"agent {EVIL}",
-                era="session",
+                family="session",
                 upstreams=("x", "y"),
                 since=1_700_000_000.0,
             )

@@ -21,7 +21,7 @@ from fairlead.config.models import BundleMode
 from fairlead.config.sources import place_of, workspace
 from fairlead.errors import ConfigError, ListenFailed
 from fairlead.gateway import gateway as core
-from fairlead.gateway.access.middleware import GuardedApp, gatekeeper_for
+from fairlead.gateway.access.middleware import GuardedApp, authenticator_for
 from fairlead.gateway.access.tokens import decide_token, local_token
 from fairlead.gateway.control.server import approval_routes, control_routes
 from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, plainly
@@ -123,7 +123,7 @@ async def _up(
     loaded, env = gateway.loaded, os.environ
     port: int = listener.getsockname()[1]
     url = f"http://{local_name(host)}:{port}"
-    keeper = gatekeeper_for(
+    keeper = authenticator_for(
         loaded.config.gateway,
         host,
         port,

@@ -3,7 +3,7 @@
 Each message of a batch is handled as if it had come alone. The answers, and what servers send while the
 requests run, go into one event stream, each as soon as it is there: a request that asks its client something
 would otherwise wait for an answer to a question that is not sent yet. Over Streamable HTTP that stream is the
-response to the batch, over the oldest transport the one that its client holds open.
+response to the batch, over HTTP+SSE the one that its client holds open.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,7 +30,7 @@ HandleBody = Callable[[bytes, Scope, Receive, Send], Awaitable[None]]
 
 
 class Listener(Protocol):
-    """A client of the oldest HTTP transport, for as long as it holds its event stream open."""
+    """A client of the HTTP+SSE transport, for as long as it holds its event stream open."""
 
     client: ClientSession
 
@@ -96,7 +96,7 @@ async def post_batch(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Take in a batch over the oldest HTTP transport, whose answers go into its client's event stream.
+    """Take in a batch over the HTTP+SSE transport, whose answers go into its client's event stream.
 
     Args:
         parts: Its messages.

@@ -1,10 +1,10 @@
-"""One client in front: a session of the older protocol, or all that one principal asks for without one."""
+"""One downstream client: its session, its client host, and its tools, resources and prompts."""
 
 import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -48,7 +48,7 @@ from fairlead.host.operator import Ability
 if TYPE_CHECKING:
     from fairlead.gateway.endpoint import GatewayEndpoint, PrincipalView
 
-Era = Literal["session", "stateless"]
+ProtocolFamily = Literal["session", "stateless"]
 
 CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
 
@@ -100,13 +100,13 @@ def session_key(meta: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionInfo:
-    """A client as people see it."""
+    """A client session, for display."""
 
     id: str
     principal: str
     bundle: str | None
     client: str | None
-    era: Era
+    family: ProtocolFamily
     upstreams: tuple[str, ...]
     """The servers that it has a connection of its own to."""
     since: float
@@ -115,13 +115,13 @@ class SessionInfo:
 
 
 class ClientSession:
-    """One client, and the host behind it. Nothing of it is another's."""
+    """One client and its client host, shared with no other client."""
 
     def __init__(  # noqa: PLR0913, PLR0915 - what a client is made of
         self,
         endpoint: "GatewayEndpoint",
         principal: str,
-        era: Era,
+        family: ProtocolFamily,
         abilities: frozenset[Ability] = UNASKABLE,
         *,
         key: ClientKey | None = None,
@@ -138,19 +138,19 @@ class ClientSession:
         self.credential = key.credential if key is not None else credential
         """The digest of the token that began its session."""
         self.label = label
-        self.era: Era = era
+        self.family: ProtocolFamily = family
         self.id = secrets.token_hex(16)
         self.name: str | None = None
         self.since = time.time()
         self.last_used = time.monotonic()
         self.is_streaming = False
-        """Is it there for as long as one connection of the oldest HTTP transport?"""
+        """Is it there for as long as one connection of the HTTP+SSE transport?"""
         self.busy = 0
         """How many requests of its transport are under way."""
         self.abilities = abilities
         """What it can be asked, as far as it has said so: servers with a handshake are told this."""
         self.version: str | None = None
-        self.log_level: types.LoggingLevel | None = "info" if era == "session" else None
+        self.log_level: types.LoggingLevel | None = "info" if family == "session" else None
         """What it is told of what servers log, where that is not said with every request."""
         self.has_set_level = False
         self.parked: dict[str, MultiRoundContext[Any]] = {}
@@ -173,25 +173,26 @@ class ClientSession:
         """The hosts of single requests, for servers with `sharing: "call"`."""
         self.requests = OpenRequests(is_one_agent=self.is_one_agent, on_end=self._note_request_end)
         """Its requests that are being handled."""
-        self.news = Notifier(self)
+        self.notifier = Notifier(self)
         self._offered: OfferLists | None = None
 
-    # Its life.
+    # Lifetime.
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Be there for the client for the length of the block."""
+        """Open the client host and run the client's tasks for the length of the block."""
         self._bridge = ClientOperator(self.endpoint.gateway.approvals, self)
         async with (
             self.endpoint.gateway.host_of(self.principal) as shared,
             beside(shared, operator=self._bridge) as self.host,
+            aclosing(self.notifier),
         ):
             self._shared = shared
             self.view = self.endpoint.view(self.caller, shared)
             self.renew()
             async with anyio.create_task_group() as self.tasks:
                 for_nobody()
-                self.tasks.start_soon(self.news.run)
+                self.tasks.start_soon(self.notifier.run)
                 self.tasks.start_soon(self.starter.run, self.tasks)
                 try:
                     yield
@@ -215,13 +216,13 @@ class ClientSession:
 
     def meet(self, session: ServerSession) -> None:
         """Take note of who it is, and how it is told something."""
-        self.news.session = session
+        self.notifier.session = session
         self.version = session.protocol_version
         self.hear_of(session)
 
     def hear_of(self, session: ServerSession) -> None:
         """Take note of who it says it is, this time, and of what it can be asked."""
-        if self.era == "session":
+        if self.family == "session":
             self.abilities = abilities_of(session.client_capabilities)
         if session.client_params is not None:
             info = session.client_params.client_info
@@ -230,13 +231,13 @@ class ClientSession:
     def learn_abilities(self, abilities: frozenset[Ability]) -> None:
         """Note that it can be asked more than it said before.
 
-        Handshake-era servers are told once, so that they are connected again; their calls under way finish.
+        Handshake servers are told once, so that they are connected again; their calls under way finish.
         """
         if not abilities <= self.abilities:
             self.abilities |= abilities
-            for member in self.host.own_members:
-                if member.connection is not None and member.version in HANDSHAKE_PROTOCOL_VERSIONS:
-                    member.connection.renew()
+            for managed in self.host.own_members:
+                if managed.connection is not None and managed.version in HANDSHAKE_PROTOCOL_VERSIONS:
+                    managed.connection.renew()
 
     @property
     def is_one_agent(self) -> bool:
@@ -250,13 +251,13 @@ class ClientSession:
 
     @property
     def is_idle(self) -> bool:
-        """Is nothing of it under way, and no question of its open?"""
+        """Is no request of it under way, and no elicitation open?"""
         return not self.busy and not self.parked and not self.requests
 
     @property
     def is_met(self) -> bool:
         """Has it said who it is?"""
-        return self.news.session is not None
+        return self.notifier.session is not None
 
     @property
     def has_many_servers(self) -> bool:
@@ -272,8 +273,8 @@ class ClientSession:
             bundle=self.endpoint.bundle,
             client=self.name,
             label=self.label,
-            era=self.era,
-            upstreams=tuple(member.server.server_id for member in self.host.own_members),
+            family=self.family,
+            upstreams=tuple(managed.server.server_id for managed in self.host.own_members),
             since=self.since,
         )
 
@@ -284,7 +285,7 @@ class ClientSession:
         """Count a request of its transport for the length of a block, so that it is not taken for idle."""
         return self._in_use
 
-    # Its requests.
+    # Requests.
 
     def shares(self, host: Host, server_id: str) -> bool:
         """Would it use a host's connection to a server, if it shares one?"""
@@ -293,7 +294,7 @@ class ClientSession:
 
     def has_own(self, server_id: str) -> bool:
         """Has it a connection of its own to a server?"""
-        return any(member.server.server_id == server_id for member in self.host.own_members)
+        return any(managed.server.server_id == server_id for managed in self.host.own_members)
 
     def set_log_level(self, level: types.LoggingLevel) -> None:
         """Tell it what servers log from this level on."""
@@ -301,21 +302,21 @@ class ClientSession:
         self.has_set_level = True
 
     @asynccontextmanager
-    async def at(self, turn: RequestContext, server_id: str) -> AsyncGenerator[Host]:
+    async def at(self, context: RequestContext, server_id: str) -> AsyncGenerator[Host]:
         """Have a server work on a request, over the host of the block: a fresh one with `sharing: "call"`."""
-        turn.server_id = server_id
+        context.server_id = server_id
         if server_id in self._per_call:
             async with self._fresh_host() as host:
                 yield host
             return
-        if turn.log_level is not None and (self.has_set_level or self.era == "stateless"):
-            await self.host.want_logs(server_id, turn.log_level)
-        if self.is_one_agent or turn.abilities == UNASKABLE:
+        if context.log_level is not None and (self.has_set_level or self.family == "stateless"):
+            await self.host.want_logs(server_id, context.log_level)
+        if self.is_one_agent or context.abilities == UNASKABLE:
             yield self.host
             return
         attribution = self.requests.attribution
-        with attribution.spaced(turn, server_id, is_wanted=await self._may_ask(server_id)):
-            await attribution.enter(turn, server_id)
+        with attribution.spaced(context, server_id, is_wanted=await self._may_ask(server_id)):
+            await attribution.enter(context, server_id)
             yield self.host
 
     async def _may_ask(self, server_id: str) -> bool:
@@ -360,11 +361,11 @@ class ClientSession:
             if self._differs
             else await self.view.list_tools(self.version)
         )
-        self.news.note_known_tools(catalog)
+        self.notifier.note_known_tools(catalog)
         return tools
 
     def _server_ids(self) -> list[str]:
-        return [member.server.server_id for member in self.host.members]
+        return [managed.server.server_id for managed in self.host.members]
 
     @property
     def _differs(self) -> bool:
@@ -372,7 +373,7 @@ class ClientSession:
 
     async def call(
         self,
-        turn: RequestContext,
+        context: RequestContext,
         name: str,
         arguments: Mapping[str, Any],
         on_progress: OnProgress | None = None,
@@ -389,16 +390,16 @@ class ClientSession:
             tool = self.toolset.catalog.called(name)
         try:
             if tool is None:
-                return await self._call_own(turn, name, arguments)
-            if self._is_plain(turn) and tool.key.server_id not in self._per_call:
-                turn.server_id = tool.key.server_id
+                return await self._call_own(context, name, arguments)
+            if self._is_plain(context) and tool.key.server_id not in self._per_call:
+                context.server_id = tool.key.server_id
                 return await self._call(self.host, tool.key, arguments, on_progress)
-            async with self.at(turn, tool.key.server_id) as host:
+            async with self.at(context, tool.key.server_id) as host:
                 return await self._call(host, tool.key, arguments, on_progress)
         except AuthRequired as exc:
             url = self.endpoint.gateway.login_url(self.principal, exc.server_id) if tool is None else None
             if url is not None:
-                await self._bridge.offer_login(turn, exc.server_id, url)
+                await self._bridge.offer_login(context, exc.server_id, url)
             return self.toolset.error_result(exc)
         except UnknownTool as exc:
             raise MCPError(INVALID_PARAMS, _with_hint(exc), {DELIVERY: exc.delivery}) from exc
@@ -407,20 +408,20 @@ class ClientSession:
         except FairleadError as exc:
             return self.toolset.error_result(exc)
 
-    def _is_plain(self, turn: RequestContext) -> bool:
+    def _is_plain(self, context: RequestContext) -> bool:
         """Would `at` have nothing to see to? So it is for most calls, and it would cost them a lot."""
-        if self.era == "session":
+        if self.family == "session":
             return not self.has_set_level
-        return turn.abilities is UNASKABLE and turn.log_level is None
+        return context.abilities is UNASKABLE and context.log_level is None
 
-    async def _call_own(self, turn: RequestContext, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call one of our own tools, or nobody's. One of them calls another tool, whose server may ask."""
+    async def _call_own(self, context: RequestContext, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a meta-tool, or an unknown one. One meta-tool calls another tool, whose server may ask."""
         wanted = arguments.get("name") if name in CALLING_TOOLS else None
         tool = self.toolset.catalog.called(wanted) if isinstance(wanted, str) else None
         if tool is None:
             result = await self.toolset.call(name, arguments)
         else:
-            async with self.at(turn, tool.key.server_id) as host:
+            async with self.at(context, tool.key.server_id) as host:
                 toolset = self.toolset if host is self.host else Toolset(host, self.selection, *self.caller)
                 result = await toolset.call(name, arguments)
         # Our tools are listed without output schemas, whatever the tool promises that one of them called.
@@ -453,7 +454,7 @@ class ClientSession:
     async def listed(self, kind: Kind) -> OfferLists:
         """What servers offer it besides tools; of this kind, it is told when it changes."""
         offered = await self.offered()
-        self.news.note_known_offers(kind, offered)
+        self.notifier.note_known_offers(kind, offered)
         return offered
 
     async def list_array(self, method: str) -> bytes:
@@ -472,7 +473,7 @@ class ClientSession:
         return offered
 
     def known_offers(self) -> OfferLists:
-        """What is known now of what servers offer it besides tools. Contacts nobody."""
+        """What is known now of what servers offer it besides tools. Contacts no server."""
         listings: dict[str, Listing] = {}
         for status in self.host.status():
             if status.enabled and self._reading.may_read(status.server_id):

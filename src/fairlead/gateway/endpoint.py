@@ -1,7 +1,4 @@
-"""One path that clients reach the gateway at: everything, or one bundle, for all who come there.
-
-What a session's streams brought, for a client that comes back to one.
-"""
+"""One MCP endpoint of the gateway, for all servers or for one bundle: its transports and its sessions."""
 
 import logging
 import re
@@ -40,7 +37,7 @@ from fairlead.catalog.catalog import CatalogTool
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
 from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
 from fairlead.gateway.access.origin import MAX_BODY_BYTES
-from fairlead.gateway.client_session import ClientKey, ClientSession, Era
+from fairlead.gateway.client_session import ClientKey, ClientSession, ProtocolFamily
 from fairlead.gateway.lists import OfferLists, ToolList
 from fairlead.gateway.sdk_server import ADMITTED, Handlers
 from fairlead.host.client_host import is_shared
@@ -74,7 +71,7 @@ class EventLog(EventStore):
     async def replay_events_after(
         self, last_event_id: EventId, send_callback: EventCallback
     ) -> StreamId | None:
-        """Send what came on the same stream after an event. None where nobody knows it any more."""
+        """Send what came on the same stream after an event. None where that event is forgotten."""
         stream = next((name for number, name, _ in self._events if str(number) == last_event_id), None)
         if stream is None:
             return None
@@ -88,13 +85,13 @@ class EventLog(EventStore):
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 1_000
-"""How soon a client of the older protocol comes back to a stream that ended."""
+"""How soon a handshake client comes back to a stream that ended."""
 
 _RETRY_SECONDS: Final = 30
 LOGIN_WAIT_SECONDS: Final = 2.0
 """How long the first introduction of a principal waits to hear which servers want a login of it."""
 _CALLER: ContextVar[GroupedPrincipal] = ContextVar("caller", default=LOCAL_CALLER)
-"""Who the present request of the modern protocol is made for, where the SDK does not say."""
+"""The principal of the present stateless request, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
 _SESSION_ID: Final = re.compile(rb"\bsession_id=([0-9a-f]{32})\b")
@@ -102,7 +99,7 @@ _TOO_MANY_SESSIONS: Final = "there are too many sessions: end some, or try again
 
 
 class HttpSession:
-    """A session of the older protocol over Streamable HTTP."""
+    """A handshake session over Streamable HTTP."""
 
     def __init__(self, client: ClientSession) -> None:
         self.client = client
@@ -112,7 +109,7 @@ class HttpSession:
 
 
 class SseListener:
-    """A client of the oldest HTTP transport, and the event stream that it holds open."""
+    """A client of the HTTP+SSE transport, and the event stream that it holds open."""
 
     def __init__(self, client: ClientSession, send: Send) -> None:
         self.client = client
@@ -136,7 +133,7 @@ class SseListener:
 
 
 class GatewayEndpoint:
-    """A selection of servers, and everybody who uses it here."""
+    """One MCP endpoint: a selection of servers, and the clients that use it."""
 
     def __init__(self, gateway: "Gateway", bundle: str | None) -> None:
         self.gateway = gateway
@@ -172,20 +169,20 @@ class GatewayEndpoint:
         return replace(selection, mode=mode or selection.mode, approval=settings.approval)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Be there for clients of the modern protocol until cancelled."""
+        """Serve stateless clients until cancelled."""
         async with self._modern.run():
             task_status.started()
             await anyio.sleep_forever()
 
     async def close(self) -> None:
-        """End everybody's use of it."""
+        """End all sessions."""
         for client in [*self._others, *self._stateless.values()]:
             client.ended.set()
         for session in [*self.sessions.values()]:
             await session.transport.terminate()
 
     def clients(self) -> list[ClientSession]:
-        """Everybody who uses it."""
+        """All clients of this endpoint."""
         sessions = (session.client for session in self.sessions.values())
         return [*sessions, *self._others, *self._stateless.values()]
 
@@ -286,9 +283,9 @@ class GatewayEndpoint:
 
     @asynccontextmanager
     async def _other(
-        self, caller: GroupedPrincipal, era: Era, credential: str | None = None
+        self, caller: GroupedPrincipal, family: ProtocolFamily, credential: str | None = None
     ) -> AsyncGenerator[ClientSession]:
-        client = ClientSession(self, caller.principal, era, groups=caller.groups, credential=credential)
+        client = ClientSession(self, caller.principal, family, groups=caller.groups, credential=credential)
         async with client.running():
             self._others.add(client)
             try:
@@ -299,7 +296,7 @@ class GatewayEndpoint:
     # Transports.
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request over Streamable HTTP, whatever the era."""
+        """Answer a request over Streamable HTTP, of either protocol family."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         version = headers.get(_VERSION_HEADER, b"").decode("latin-1")
         if version and version not in HANDSHAKE_PROTOCOL_VERSIONS:
@@ -387,7 +384,7 @@ class GatewayEndpoint:
                         await transport.terminate()
 
     async def handle_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Be there for a client of the oldest HTTP transport, for as long as it listens."""
+        """Serve a client of the HTTP+SSE transport, for as long as it listens."""
         _name_user(scope)
         admitted: AuthenticatedRequest = scope[ADMITTED]
         caller, credential = admitted.caller, admitted.credential
@@ -412,7 +409,7 @@ class GatewayEndpoint:
             )
 
     def listener(self, scope: Scope) -> SseListener | None:
-        """Whose session a message over the oldest HTTP transport names, if it is its own."""
+        """Whose session a message over the HTTP+SSE transport names, if it is its own."""
         named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[-1]
         admitted: AuthenticatedRequest = scope[ADMITTED]
         for listener in self._listeners if named else ():
@@ -423,7 +420,7 @@ class GatewayEndpoint:
         return None
 
     async def handle_message(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take in what a client of the oldest HTTP transport sends."""
+        """Take in what a client of the HTTP+SSE transport sends."""
         _name_user(scope)
         await self._sse.handle_post_message(scope, receive, send)
 
@@ -471,11 +468,11 @@ class PrincipalView:
 
         No client waits for that: a server may take seconds to exit.
         """
-        for member in self.host.members:
-            connection = member.connection
-            if connection is None or connection.vitals.state != "ready" or is_shared(member):
+        for managed in self.host.members:
+            connection = managed.connection
+            if connection is None or connection.vitals.state != "ready" or is_shared(managed):
                 continue
-            if not member.keeps_sessions:  # over that one is heard what changes for all
+            if not managed.keeps_sessions:  # over that one is heard what changes for all
                 self._endpoint.gateway.tasks.start_soon(connection.aclose)
 
     async def list_tools(self, version: str | None) -> bytes:
@@ -532,7 +529,7 @@ class PrincipalView:
 
 @contextmanager
 def _contain_failures(client: ClientSession) -> Generator[None]:
-    """What goes wrong with one client ends that one, and nobody else."""
+    """Keep a failure of one client from all others: log it and end that client."""
     try:
         yield
     except Exception:
@@ -542,7 +539,7 @@ def _contain_failures(client: ClientSession) -> Generator[None]:
 
 
 def _name_user(scope: Scope) -> None:
-    """Say who sends a message as the SDK wants to hear it: it lets nobody else write to a session."""
+    """Name the sender as the SDK wants it, which lets no other client write to a session."""
     admitted: AuthenticatedRequest = scope[ADMITTED]
     groups = "\0".join(sorted(admitted.groups))
     client = f"{admitted.principal}\0{admitted.credential or ''}\0{groups}"
@@ -551,7 +548,7 @@ def _name_user(scope: Scope) -> None:
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    error = {"code": -32600, "message": "there is no such session: begin another"}
+    error = {"code": -32600, "message": "unknown session: send `initialize` again"}
     await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 404)(scope, receive, send)
 
 

@@ -1,8 +1,7 @@
-"""The way in for MCP over HTTP. What is asked for most is answered here: bytes in, bytes on, bytes back.
+"""The fast path: tool calls and lists over HTTP, answered as bytes without models.
 
-Tool calls and lists, in either era, need no model of what is in them, and lists may be too large for one.
-Whatever is unusual about a request, down to a header, sends it the long way, to the SDK's server, which knows
-every rule.
+These need no model of what is in them, and lists may be too large for one. A request that is unusual in any
+way, down to a header, goes to the SDK's server, which knows every rule.
 """
 
 import asyncio
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from fairlead.gateway.endpoint import GatewayEndpoint
 
 DISCONNECT_SECONDS: Final = 0.2
-"""After how long it is looked at whether whoever asked is still there: most answers come sooner."""
+"""After how long a disconnect is looked for: most answers come sooner."""
 
 PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
 """The older versions whose results take what servers of today put into them."""
@@ -149,7 +148,7 @@ class FastPath:
     async def handle_message(
         self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Take in what a client of the oldest HTTP transport sends."""
+        """Take in what a client of the HTTP+SSE transport sends."""
         body = await _body(receive)
         if body is None:
             return
@@ -222,7 +221,7 @@ class _HttpExchange:
                 self._span.forget()
             return is_answered
 
-    # The modern protocol.
+    # Stateless versions.
 
     async def _answer_stateless(self, request: _FastRequest) -> bool:
         if not self._is_proper(request):
@@ -271,7 +270,7 @@ class _HttpExchange:
             and b"mcp-param-" not in b" ".join(headers)
         )
 
-    # The older protocol.
+    # Handshake versions.
 
     async def _answer_in_session(self, request: _FastRequest) -> bool:
         client = _session_client(self._endpoint, self._headers, self._scope)
@@ -317,11 +316,11 @@ class _HttpExchange:
         abilities: frozenset[Ability],
         found: CatalogTool | None = None,
     ) -> None:
-        """Make a call for as long as whoever wants it is there."""
+        """Make a call, and cancel it when its client disconnects."""
         assert request.id is not UNSET
         in_session = bool(self._session_id)
         call = PlainCall(client.loop)
-        # Nearly every call is over before anybody has to look: a timer costs less than a task.
+        # Nearly every call is over before that: a timer costs less than a task.
         watch = client.loop.call_later(DISCONNECT_SECONDS, client.starter.start_soon, self._watch, call)
         if in_session:
             client.plain_calls[request.id] = call
@@ -416,18 +415,18 @@ def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:
 
 
 class _ElicitationRounds:
-    """Questions in place of a result."""
+    """Elicitations in place of a result."""
 
     def __init__(self, questions: types.InputRequiredResult) -> None:
         self.raw = questions.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
 async def _call_tool(client: ClientSession, params: _Params, found: CatalogTool | None) -> ToolResult:
-    turn = RequestContext(client, log_level=None if client.era == "stateless" else client.log_level)
-    token = CALLER.set(turn)
+    context = RequestContext(client, log_level=None if client.family == "stateless" else client.log_level)
+    token = CALLER.set(context)
     try:
-        with client.requests.track(turn):
-            return await client.call(turn, params.name, params.arguments or {}, found=found)
+        with client.requests.track(context):
+            return await client.call(context, params.name, params.arguments or {}, found=found)
     finally:
         CALLER.reset(token)
 
@@ -505,7 +504,7 @@ def _unreadable(refusal: MessageRefusal) -> RequestRefused:
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """A request's body once more, for whoever has to read it."""
+    """Return a `receive` that brings a body which was read already."""
     is_read = False
 
     async def again() -> Message:

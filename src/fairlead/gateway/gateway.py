@@ -1,9 +1,4 @@
-"""The gateway: one MCP endpoint in front of all servers of a host.
-
-The gateway as an ASGI application: who comes in, and where they go.
-
-Streams that are open, and the tokens they were opened with: they end when that token is refused.
-"""
+"""The gateway: its ASGI application, its endpoints, the hosts of its principals, and session quotas."""
 
 import time
 from collections import Counter
@@ -154,7 +149,7 @@ class GatewayOptions:
 
 
 class Gateway:
-    """A host, and everybody who uses it over MCP. Open it with `async with open_gateway(…) as gateway:`."""
+    """A host and its clients over MCP. Open it with `async with open_gateway(…) as gateway:`."""
 
     def __init__(
         self,
@@ -169,7 +164,7 @@ class Gateway:
         self.loaded = loaded
         self.options = options
         self.approvals = approvals
-        """The calls that wait for a person's word."""
+        """The calls that wait for the user's decision."""
         self.tasks = tasks
         self.streams = OpenStreams()
         """The requests under way that may last."""
@@ -204,11 +199,11 @@ class Gateway:
         return self._endpoints[bundle]
 
     def opened(self, bundle: str | None) -> GatewayEndpoint | None:
-        """An endpoint that somebody has used already."""
+        """An endpoint that is open already."""
         return self._endpoints.get(bundle)
 
     async def serve_stdio(self, bundle: str | None = None, *, principal: str = LOCAL) -> None:
-        """Serve whoever started this process, over its stdin and stdout, until they hang up."""
+        """Serve one client over stdin and stdout, until it hangs up."""
         endpoint = await self.endpoint(bundle)
         async with open_stdio(self.options.grace_seconds) as (received, sent):
             await endpoint.serve_streams(received, sent, principal)
@@ -249,7 +244,7 @@ class Gateway:
     ) -> None:
         def login_hint(server_id: str) -> str:
             url = self.login_url(principal, server_id)
-            return f"log in at {url}" if url else "ask whoever runs the gateway to log in"
+            return f"log in at {url}" if url else "ask the administrator of the gateway to log in"
 
         async with principal_host(self.host, self.loaded, principal, login_hint) as host:
             held = _Principal(host)
@@ -289,11 +284,11 @@ class Gateway:
                 closing.start_soon(host.close, server_id)
 
     def sessions(self) -> list[SessionInfo]:
-        """Everybody who uses it."""
+        """All clients, for display."""
         return [client.info() for client in self.clients()]
 
     def clients(self) -> list[ClientSession]:
-        """Everybody who uses it, live."""
+        """All clients."""
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
 
     @asynccontextmanager
@@ -340,7 +335,7 @@ class Gateway:
                 for client in counted
                 if client.is_idle
                 and not client.is_streaming
-                and (client.principal == own[0] or client.era == "stateless")
+                and (client.principal == own[0] or client.family == "stateless")
             ]
             idle.sort(key=lambda client: (client.token_key != own, client.last_used))
             if len(idle) < excess:
@@ -394,7 +389,7 @@ class Gateway:
         """
         clients = self.clients()
         for client in clients:
-            await client.news.compare_tools()
+            await client.notifier.compare_tools()
             await anyio.lowlevel.checkpoint()
         for client in clients:
             await client.view.prepare()
@@ -402,7 +397,7 @@ class Gateway:
     async def finish(self) -> None:
         """Let requests under way finish, but not for long."""
         with anyio.move_on_after(self.options.grace_seconds):
-            while any(not turn.is_parked for client in self.clients() for turn in client.requests):
+            while any(not context.is_parked for client in self.clients() for context in client.requests):
                 self.stirred = anyio.Event()
                 await self.stirred.wait()
 
@@ -442,7 +437,7 @@ class Gateway:
             if client.requests.running_at(event.server_id) and client.shares(host, event.server_id)
         ]
         if len(asking) == 1:
-            asking[0].news.log(event)
+            asking[0].notifier.log(event)
 
 
 @dataclass(eq=False, slots=True)
@@ -456,7 +451,7 @@ class _Principal:
 
 
 class _SharedLogs(Subscriber):
-    """Hears at once what shared servers log: a moment later nobody can tell whom it is about."""
+    """Takes log messages of shared servers at once: later it is unknown which request they are about."""
 
     def __init__(self, gateway: Gateway, host: Host) -> None:
         super().__init__(overhears=False)

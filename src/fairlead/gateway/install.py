@@ -1,6 +1,6 @@
-"""The gateway's entry in another agent's file: planned, shown, put in and taken out again.
+"""`fairlead gateway install`: the gateway's entry in the configuration files of other agents.
 
-The gateway in the words of other agents: what to put into their files, or to type.
+A change is planned, shown as a diff, applied with a backup, and can be taken back.
 """
 
 import difflib
@@ -56,13 +56,13 @@ class GatewayRoute:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentSnippet:
-    """The gateway in an agent's words."""
+    """The gateway's entry in an agent's format."""
 
     document: dict[str, Any]
     has_token: bool = False
     """The token stands there in plain text."""
     advice: str | None = None
-    """What a person has to do for it to work."""
+    """What the user has to do for it to work."""
 
 
 def dialect_of(agent: str) -> ConfigDialect:
@@ -256,7 +256,7 @@ def _text(path: Path) -> str | None:
 
 
 def _back_up(path: Path, text: str, env: Mapping[str, str]) -> Path:
-    """Keep what a file said where nobody else can read it: there may be secrets in it."""
+    """Keep a copy that only this user can read: there may be secrets in it."""
     # Agents' files share names, and two changes may fall into one second: no backup overwrites another.
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}-{path.name}"
     backup = gateway_folder(env) / "backups" / name
@@ -293,7 +293,7 @@ def _without(text: str, dialect: ConfigDialect, path: tuple[str, str], present: 
 
 
 def _without_input(text: str, present: dict[str, Any]) -> str:
-    """Take out the question for the token as well, if nothing else in the file uses its answer."""
+    """Remove the input for the token as well, if nothing else in the file refers to it."""
     inputs = as_list(present.get("inputs"))
     rest = [item for item in inputs if as_object(item).get("id") != TOKEN_INPUT]
     if len(rest) == len(inputs) or f"${{input:{TOKEN_INPUT}}}" in text:

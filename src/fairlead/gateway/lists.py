@@ -1,4 +1,4 @@
-"""What clients are told there is, over all servers: tools as prebuilt bytes, the rest by a table."""
+"""Merged lists of tools, resources, templates and prompts of all servers, as clients get them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

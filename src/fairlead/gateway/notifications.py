@@ -1,4 +1,4 @@
-"""What a client is told unasked: what changed, and what servers log in the course of its requests."""
+"""Notifications to one client: list changes, resource updates, log messages, finished URL elicitations."""
 
 import logging
 from contextlib import suppress
@@ -56,7 +56,7 @@ _LOG_TICKS: Final = 8
 
 
 class Notifier:
-    """The news of one client."""
+    """Sends one client its notifications."""
 
     def __init__(self, client: "ClientSession") -> None:
         self._client = client
@@ -64,7 +64,7 @@ class Notifier:
         """How it is told something outside its requests, where it has a session."""
         self._bus = InMemorySubscriptionBus()
         self.listening = ListenHandler(self._bus)
-        """Serves those who listen in the modern way."""
+        """Serves `subscriptions/listen`."""
         self._watched: dict[str, tuple[anyio.CancelScope, int]] = {}
         self._tools: Catalog | None = None
         self._offers: dict[Kind, OfferLists] = {}
@@ -74,16 +74,20 @@ class Notifier:
 
     async def run(self) -> None:
         """Pass on what happens, until cancelled."""
-        with self._logs_in, self._logs_out:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._send_logs)
-                async with self._client.host.events(calls=False) as events:
-                    async for event in events:
-                        await self._on_event(event)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send_logs)
+            async with self._client.host.events(calls=False) as events:
+                async for event in events:
+                    await self._on_event(event)
+
+    async def aclose(self) -> None:
+        """Close the queue of log messages; here, since `run` may be cancelled before its first step."""
+        self._logs_in.close()
+        self._logs_out.close()
 
     @property
     def _has_session(self) -> bool:
-        return self._client.era == "session"
+        return self._client.family == "session"
 
     # Changes.
 
@@ -194,13 +198,13 @@ class Notifier:
 
     def log(self, event: ServerLogged) -> None:
         """Tell it what a server logged in the course of one of its requests, if it wants to know."""
-        turn = self._client.requests.find_for_log(event.server_id)
-        level = turn.log_level if turn is not None else self._client.log_level
+        context = self._client.requests.find_for_log(event.server_id)
+        level = context.log_level if context is not None else self._client.log_level
         if level is not None and _rank(event) >= LEVELS[level][0]:
             try:
-                self._logs_in.send_nowait((turn, event))
+                self._logs_in.send_nowait((context, event))
             except anyio.WouldBlock:
-                logger.debug("a log message was dropped: nobody reads so fast")
+                logger.debug("a log message was dropped: the client reads too slowly")
 
     async def settle_logs(self) -> None:
         """Wait for what servers logged just before they answered."""
@@ -208,7 +212,7 @@ class Notifier:
             await anyio.lowlevel.checkpoint()
 
     async def _send_logs(self) -> None:
-        async for turn, event in self._logs_out:
+        async for context, event in self._logs_out:
             params = types.LoggingMessageNotificationParams(
                 level=LEVELS.get(event.level, LEVELS["info"])[1],
                 data=_data(event),
@@ -216,24 +220,26 @@ class Notifier:
                 logger=f"{event.server_id}/{event.logger}" if event.logger else event.server_id,
                 _meta=gate.mark_error_data(None, event.server_id if event.untrusted else None),
             )
-            await self._tell_during(turn, types.LoggingMessageNotification(params=params))
+            await self._tell_during(context, types.LoggingMessageNotification(params=params))
 
-    async def _tell_during(self, turn: RequestContext | None, notification: types.ServerNotification) -> None:
+    async def _tell_during(
+        self, context: RequestContext | None, notification: types.ServerNotification
+    ) -> None:
         """Tell it something in the course of a request, or apart from it where that has its answer."""
-        if turn is not None and turn in self._client.requests:
+        if context is not None and context in self._client.requests:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # it has its answer
-                await turn.tell(notification)
+                await context.tell(notification)
         else:
             await self.tell(notification)
 
     # Pages.
 
-    def page_completed(self, turn: RequestContext, elicitation_id: str) -> None:
+    def page_completed(self, context: RequestContext, elicitation_id: str) -> None:
         """Tell it that all is done on a page it was given, where its protocol has words for that."""
         if self._has_session and not self._client.ended.is_set():
             params = types.ElicitCompleteNotificationParams(elicitation_id=elicitation_id)
             notification = types.ElicitCompleteNotification(params=params)
-            self._client.tasks.start_soon(self._tell_during, turn, notification)
+            self._client.tasks.start_soon(self._tell_during, context, notification)
 
 
 def _data(event: ServerLogged) -> object:

@@ -1,8 +1,7 @@
-"""The human side of the hosts behind a gateway: whatever a server asks goes to the client it works for.
+"""The operator of a gateway's hosts: elicitation and sampling go to the client, approvals to the user.
 
-Pages that clients were given to open, so that they hear when all is done there, and nobody else does.
-
-Calls that wait for a person's word: asked here, answered wherever a person looks.
+`PendingApprovals` holds calls until the user decides in the dashboard or with `fairlead approvals`.
+`UrlElicitations` remembers which client was given which page, so that only that client hears of its end.
 """
 
 import secrets
@@ -23,7 +22,7 @@ from fairlead.catalog.repair.protocol_versions import VERSIONS, version_number
 from fairlead.catalog.sanitize import gate
 from fairlead.connection.peer import CALLER
 from fairlead.errors import ApprovalRequired
-from fairlead.gateway.request_context import UNASKABLE, Answer, Question, RequestContext
+from fairlead.gateway.request_context import UNASKABLE, ClientResult, RequestContext, ServerRequest
 from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.operator import (
     Ability,
@@ -50,31 +49,31 @@ class UrlElicitations:
     def __init__(self) -> None:
         self._given: dict[str, tuple[tuple[str, str], RequestContext]] = {}
 
-    def given(self, turn: RequestContext, question: UrlRequest) -> str:
+    def given(self, context: RequestContext, question: UrlRequest) -> str:
         """The name under which a client is given a page: one of ours, which no two servers choose alike."""
         name = uuid4().hex
         if question.elicitation_id is not None:
             if len(self._given) == MAX_PAGES:
                 del self._given[next(iter(self._given))]
-            self._given[name] = ((question.server_id, question.elicitation_id), turn)
+            self._given[name] = ((question.server_id, question.elicitation_id), context)
         return name
 
     def completed(self, server_id: str, elicitation_id: str) -> list[tuple[RequestContext, str]]:
         """Who is to hear that all is done on a page, and by which name. They are told once."""
         page = (server_id, elicitation_id)
-        told = [(turn, name) for name, (given, turn) in self._given.items() if given == page]
+        told = [(context, name) for name, (given, context) in self._given.items() if given == page]
         for _, name in told:
             del self._given[name]
         return told
 
 
 PATIENCE_SECONDS = 120.0
-"""How long a call waits for a person who may not be looking."""
+"""How long a call waits for the user's decision."""
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class PendingApproval:
-    """A call that waits."""
+    """A call that waits for the user's decision."""
 
     id: str
     question: ApprovalRequest
@@ -85,7 +84,7 @@ class PendingApproval:
 
 
 class PendingApprovals:
-    """The calls of a gateway that wait for a person's word."""
+    """The calls of a gateway that wait for the user's decision."""
 
     def __init__(
         self, seconds: float = PATIENCE_SECONDS, *, on_change: Callable[[], None] = lambda: None
@@ -102,7 +101,7 @@ class PendingApprovals:
         return [call for call in self._waiting.values() if principal in (None, call.question.principal)]
 
     def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called everywhere
-        """Give the word. False where nobody waits for it any more, or it is another's to give."""
+        """Answer a pending approval. False where it is gone, or belongs to another principal."""
         call = self._waiting.get(id)
         if call is None or principal not in (None, call.question.principal):
             return False
@@ -111,7 +110,7 @@ class PendingApprovals:
         return True
 
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Wait for a person's word. Raises `ApprovalRequired` where it does not come in time, or cannot."""
+        """Wait for the user's decision. Raises `ApprovalRequired` without one."""
         if not self.is_watched:
             message = f"must be approved, and there is no one to ask: {question.reason}"
             raise ApprovalRequired(f"`{question.server_id}/{question.tool}` {message}", hint=question.hint)
@@ -149,7 +148,7 @@ _SEVERAL_BLOCKS_SINCE: Final = VERSIONS.index("2025-11-25")
 class ClientOperator:
     """An operator that asks whichever client the present request is made for.
 
-    A handshake-era server that asks over stdio does not say in which request. It asks the `client` whose own
+    A handshake server that asks over stdio does not say in which request. It asks the `client` whose own
     connection that is, and no other: in the only request it can belong to, or the latest that can be asked.
     Over HTTP the stream says which request it is. A connection that many clients share has no `client`.
     """
@@ -168,7 +167,7 @@ class ClientOperator:
             return caller.abilities
         return self._client.abilities if self._client is not None else UNASKABLE
 
-    def _turn(
+    def _find_context(
         self, server_id: str, ability: Ability, tried: Collection[RequestContext] = ()
     ) -> RequestContext | None:
         """The request in the course of which a question can be asked."""
@@ -180,51 +179,51 @@ class ClientOperator:
         return self._client.requests.find_for_elicitation(server_id, ability, tried)
 
     async def _ask(
-        self, server_id: str, ability: Ability, question: Callable[[RequestContext], Question]
-    ) -> Answer:
+        self, server_id: str, ability: Ability, question: Callable[[RequestContext], ServerRequest]
+    ) -> ClientResult:
         """Ask in the course of a request. One that is over before it could is followed by another, if any.
 
         Raises:
             MCPError: No request can be asked in, or the client left the one in which it was asked.
         """
         tried: set[RequestContext] = set()
-        while (turn := self._turn(server_id, ability, tried)) is not None:
-            answer = await turn.put(question(turn), server_id)
+        while (context := self._find_context(server_id, ability, tried)) is not None:
+            answer = await context.put(question(context), server_id)
             if answer is not None:
                 return answer
-            if not turn.passes_questions_on:
+            if not context.may_ask_elsewhere:
                 raise MCPError(types.INVALID_REQUEST, "the request this belongs to was given up")
-            tried.add(turn)
-        raise _nobody()
+            tried.add(context)
+        raise _no_client()
 
     async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Have the call wait for a person; by a form in the client only where the configuration trusts that.
+        """Have the call wait for the user; by a form in the client only where the configuration trusts that.
 
         An agent can fill in any form that it is sent, so that its answer proves nothing about its user.
         """
-        turn = self._turn(question.server_id, "form")
-        if turn is None or not turn.client.endpoint.gateway.trusts_clients:
+        context = self._find_context(question.server_id, "form")
+        if context is None or not context.client.endpoint.gateway.trusts_clients:
             return await self._approvals.ask(question)
-        answer: Answer | None = None
+        answer: ClientResult | None = None
         try:
             with anyio.move_on_after(self._approvals.seconds):
                 answer = await self._ask(question.server_id, "form", lambda _: _approval_form(question))
         except MCPError:
-            if turn.is_ended:
+            if context.is_ended:
                 raise
             return await self._approvals.ask(question)  # its client cannot show the form after all
-        if not turn.client.endpoint.gateway.trusts_clients:  # any more: the form was open meanwhile
+        if not context.client.endpoint.gateway.trusts_clients:  # any more: the form was open meanwhile
             return await self._approvals.ask(question)
         return _approval_answer(question, answer)
 
     async def elicit_form(self, question: FormRequest) -> FormAnswer:
-        """Have the client's person fill in a form."""
+        """Form elicitation: sent on to the client."""
         copied = msgspec.json.decode(msgspec.json.encode(question.requested_schema))
         schema = await gate.run(gate.Cleaner(counts=False).value_steps(copied))
 
-        def request(turn: RequestContext) -> types.ElicitRequest:
-            message = self._label_message(question.server_id, question.message, turn)
-            fitted = _form_for(schema, version_number(turn.client.version))
+        def request(context: RequestContext) -> types.ElicitRequest:
+            message = self._label_message(question.server_id, question.message, context)
+            fitted = _form_for(schema, version_number(context.client.version))
             return types.ElicitRequest(
                 params=types.ElicitRequestFormParams(message=message, requested_schema=fitted)
             )
@@ -235,13 +234,13 @@ class ClientOperator:
         return FormAnswer(action=answer.action, content=content)
 
     async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
-        """Have the client's person open a page, or not."""
+        """URL elicitation: sent on to the client."""
 
-        def request(turn: RequestContext) -> types.ElicitRequest:
+        def request(context: RequestContext) -> types.ElicitRequest:
             params = types.ElicitRequestURLParams(
-                message=self._label_message(question.server_id, question.message, turn),
+                message=self._label_message(question.server_id, question.message, context),
                 url=question.url.url,
-                elicitation_id=self._pages.given(turn, question),
+                elicitation_id=self._pages.given(context, question),
             )
             return types.ElicitRequest(params=params)
 
@@ -249,13 +248,14 @@ class ClientOperator:
         assert isinstance(answer, types.ElicitResult)
         return answer.action
 
-    async def offer_login(self, turn: RequestContext, server_id: str, url: str) -> None:
+    async def offer_login(self, context: RequestContext, server_id: str, url: str) -> None:
         """Have the user of a client that can open pages log in to a server, in the course of a request.
 
         It is asked once for each server: the error of the request names the page as well.
         """
         page = show_url(url)
-        if "url" not in turn.abilities or server_id in self._offered_logins or isinstance(page, UrlRefused):
+        is_offered = server_id in self._offered_logins
+        if "url" not in context.abilities or is_offered or isinstance(page, UrlRefused):
             return
         self._offered_logins.add(server_id)
         question = UrlRequest(server_id=server_id, message="It needs a login of yours.", url=page)
@@ -263,16 +263,16 @@ class ClientOperator:
             await self.elicit_url(question)
 
     def page_completed(self, server_id: str, elicitation_id: str) -> None:
-        """Tell whoever was given the page, by the name they were given with it."""
-        for turn, name in self._pages.completed(server_id, elicitation_id):
-            turn.client.news.page_completed(turn, name)
+        """Tell the client that was given the page, by the name it was given."""
+        for context, name in self._pages.completed(server_id, elicitation_id):
+            context.client.notifier.page_completed(context, name)
 
     async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
-        """Have the client's model answer."""
+        """Sampling: sent on to the client."""
         params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": None})
 
-        def question(turn: RequestContext) -> types.CreateMessageRequest:
-            messages = [*_messages_for(params.messages, version_number(turn.client.version))]
+        def question(context: RequestContext) -> types.CreateMessageRequest:
+            messages = [*_messages_for(params.messages, version_number(context.client.version))]
             return types.CreateMessageRequest(params=params.model_copy(update={"messages": messages}))
 
         answer = await self._ask(request.server_id, "sample", question)
@@ -280,7 +280,7 @@ class ClientOperator:
         return answer
 
     async def list_roots(self, server_id: str) -> types.ListRootsResult:
-        """Have the client say where its person works."""
+        """Roots: asked of the client."""
         answer = await self._ask(server_id, "roots", lambda _: types.ListRootsRequest())
         assert isinstance(answer, types.ListRootsResult)
         return answer
@@ -290,17 +290,17 @@ class ClientOperator:
         return False
 
     def notify(self, server_id: str, message: str) -> None:
-        """Tell nobody: there is no place in the protocol for it."""
+        """Do nothing: the protocol has no message for it."""
 
-    def _label_message(self, server_id: str, message: str, turn: RequestContext) -> str:
+    def _label_message(self, server_id: str, message: str, context: RequestContext) -> str:
         """Say who asks, where there are several it could be and the question does not say."""
-        unclear = turn.client.has_many_servers and not turn.names_servers
+        unclear = context.client.has_many_servers and not context.names_servers
         return f"[{server_id}] {message}" if unclear else message
 
 
-def _nobody() -> MCPError:
-    """Nothing is made up where there is nobody to ask: not even a no."""
-    return MCPError(types.INVALID_REQUEST, "there is no client that could be asked")
+def _no_client() -> MCPError:
+    """The error for a server where no client can be asked: no answer is made up, not even a decline."""
+    return MCPError(types.INVALID_REQUEST, "no client can be asked")
 
 
 def _messages_for(messages: list[types.SamplingMessage], number: int) -> Iterator[types.SamplingMessage]:
@@ -365,7 +365,7 @@ def _approval_form(question: ApprovalRequest) -> types.ElicitRequest:
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
 
 
-def _approval_answer(question: ApprovalRequest, answer: Answer | None) -> ApprovalAnswer:
+def _approval_answer(question: ApprovalRequest, answer: ClientResult | None) -> ApprovalAnswer:
     """What a client's form says about a call. Raises `ApprovalRequired` where it says neither yes nor no."""
     if isinstance(answer, types.ElicitResult):
         chosen = (answer.content or {}).get("answer") if answer.action == "accept" else None
@@ -376,7 +376,7 @@ def _approval_answer(question: ApprovalRequest, answer: Answer | None) -> Approv
         if chosen in ("session", "always"):  # the latter is not on the form
             return "session"
     raise ApprovalRequired(
-        f"`{question.server_id}/{question.tool}` was not called: the question in the client was not answered:"
-        f" {question.reason}",
+        f"`{question.server_id}/{question.tool}` was not called: the approval form in the client"
+        f" was not answered: {question.reason}",
         hint=question.hint,
     )

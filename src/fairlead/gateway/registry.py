@@ -1,9 +1,7 @@
-"""Gateways that are running on this machine, so that commands can ask them instead of starting servers anew.
+"""Gateways that run on this machine, and the folder with their tokens.
 
-Each has a folder of its own, and holds that folder's lock as long as it lives: what a killed one left behind
-is told from a living one without asking about process ids, which are given out again.
-
-The folder for what a gateway keeps between runs: tokens, and where it is to be found.
+Each running gateway has a folder and holds that folder's lock as long as it lives: commands tell a living one
+from what a killed one left behind without process ids, which are given out again.
 """
 
 import hashlib
@@ -36,7 +34,7 @@ _NEW_NAME = f"fairlead-{secrets.token_hex(12)}"
 
 
 def gateway_folder(env: Mapping[str, str]) -> Path:
-    """The folder, made where it is missing. Nobody else can look into it."""
+    """Return the gateway's folder, made where it is missing. Only this user can read it."""
     folder = state_folder(env) / "gateway"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,7 +81,7 @@ def dashboard_name(env: Mapping[str, str]) -> str:
 
 
 def require_plain(path: Path) -> None:
-    """Refuse a link: whoever put it there would choose a token, or be handed one."""
+    """Refuse a symbolic link: its owner would choose a token, or be given one."""
     if path.is_symlink():
         raise ConfigUnreadable(f"`{path}` is a symbolic link", hint="move it away")
 
@@ -145,7 +143,7 @@ def sources_of(loaded: LoadedConfig) -> tuple[str, ...]:
 
 
 def contents_of(loaded: LoadedConfig) -> str:
-    """What a configuration says, in short: whoever has read the same has the same."""
+    """Digest of a configuration: equal for all processes that read the same."""
     return _digest({"layers": [[layer.name, layer.data] for layer in loaded.layers]})
 
 
@@ -278,6 +276,6 @@ def _request(url: str, path: str, token: str | None = None, body: bytes | None =
         response = connection.getresponse()
         return response.status, response.read(MAX_ANSWER_BYTES)
     except http.client.HTTPException as exc:
-        raise ConnectionError("what answers there speaks no HTTP") from exc
+        raise ConnectionError("the response is not HTTP") from exc
     finally:
         connection.close()

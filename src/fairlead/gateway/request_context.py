@@ -1,7 +1,4 @@
-"""One request of a client while it is worked on: whom a server's questions and reports go to.
-
-Calls that are made for clients past the SDK, and can be taken back.
-"""
+"""Request contexts: what is known of one downstream request, and how its client is asked meanwhile."""
 
 import asyncio
 import hashlib
@@ -48,10 +45,10 @@ _GATHERING_TICKS: Final = 5
 
 _level = TypeAdapter[types.LoggingLevel](types.LoggingLevel)
 
-Question = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
-Answer = types.ElicitResult | types.CreateMessageResult | types.ListRootsResult
+ServerRequest = types.ElicitRequest | types.CreateMessageRequest | types.ListRootsRequest
+ClientResult = types.ElicitResult | types.CreateMessageResult | types.ListRootsResult
 
-_ANSWERS: Final[Mapping[str, type[Answer]]] = {
+_ANSWERS: Final[Mapping[str, type[ClientResult]]] = {
     "elicitation/create": types.ElicitResult,
     "sampling/createMessage": types.CreateMessageResult,
     "roots/list": types.ListRootsResult,
@@ -77,7 +74,7 @@ UNASKABLE: Final = abilities_of(None)
 
 
 class RequestContext:
-    """A request that nobody can be asked about on its way."""
+    """Context of a request whose client cannot be asked anything."""
 
     names_servers = False
     """Is the client told which server asks, apart from the question?"""
@@ -96,22 +93,22 @@ class RequestContext:
         self.log_level: types.LoggingLevel | None = log_level
         self.server_id: str | None = None
         """The server that works on it, once that is known."""
-        self.open_questions: set[anyio.CancelScope] | None = None
+        self.open_elicitations: set[anyio.CancelScope] | None = None
         """What the client is asked in the course of it; made when there is something."""
         self.is_ended = False
-        self._elicitations = 0
+        self._request_count = 0
 
     @property
     def is_parked(self) -> bool:
-        """Is it the client's turn?"""
+        """Does it wait for the client's answers?"""
         return False
 
     @property
-    def passes_questions_on(self) -> bool:
+    def may_ask_elsewhere(self) -> bool:
         """May a question that it ended with be asked in another request? Not if the client has seen it."""
         return False
 
-    async def put(self, question: Question, server_id: str) -> "Answer | None":
+    async def put(self, question: ServerRequest, server_id: str) -> ClientResult | None:
         """Ask the client for as long as the request is open. None where it ended without an answer.
 
         Raises:
@@ -119,43 +116,43 @@ class RequestContext:
         """
         if self.is_ended:
             return None
-        if self._elicitations >= MAX_ASKED:
+        if self._request_count >= MAX_ASKED:
             raise TooManyQuestions(MAX_ASKED)
-        self._elicitations += 1
-        if self.open_questions is None:
-            self.open_questions = set()
+        self._request_count += 1
+        if self.open_elicitations is None:
+            self.open_elicitations = set()
         with anyio.CancelScope() as scope:
-            self.open_questions.add(scope)
+            self.open_elicitations.add(scope)
             try:
                 return await self.ask(question, server_id)
             finally:
-                self.open_questions.discard(scope)
+                self.open_elicitations.discard(scope)
         return None
 
     def end(self) -> None:
         """Withdraw what is asked in the course of it: a question lives no longer than its request."""
         self.is_ended = True
-        for scope in self.open_questions or ():
+        for scope in self.open_elicitations or ():
             scope.cancel()
 
-    async def ask(self, question: Question, server_id: str) -> Answer:
+    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
         """Put a question of a server to the client."""
         raise MCPError(INTERNAL_ERROR, "the client cannot be asked")
 
     async def tell(self, notification: types.ServerNotification) -> None:
         """Tell the client something that belongs to the request, if there is a way."""
-        await self.client.news.tell(notification)
+        await self.client.notifier.tell(notification)
 
 
 class SessionContext(RequestContext):
-    """A request of the older protocol: the client is asked while it waits."""
+    """Context of a handshake request: the client is asked while it waits."""
 
     def __init__(self, client: "ClientSession", context: Context) -> None:
         abilities = abilities_of(context.session.client_capabilities)
         super().__init__(client, abilities=abilities, log_level=client.log_level)
         self._context = context
 
-    async def ask(self, question: Question, server_id: str) -> Answer:
+    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
         """Ask on the stream that the answer comes on."""
         related = ServerMessageMetadata(related_request_id=self._context.request_id)
         return await self._context.session.send_request(question, _ANSWERS[question.method], metadata=related)
@@ -202,13 +199,13 @@ def _seal(nonce: str, expires: int, principal: str, about: RequestIdentity) -> s
 
 @dataclass(eq=False, slots=True)
 class _AskedBefore:
-    question: Question
-    answer: Answer | None = None
+    question: ServerRequest
+    answer: ClientResult | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
 
 
 class MultiRoundContext(RequestContext, Generic[ResultT]):
-    """A modern request: with questions for an answer it comes back, and goes on where it was.
+    """Context of a stateless request: it ends with `inputRequests`, and goes on when the client comes back.
 
     It is worked on in a task of its own, which waits while the client has the questions.
     """
@@ -221,7 +218,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         context: Context | None = None,
         given: Mapping[str, object] | None = None,
     ) -> None:
-        """Begin one; `given` are answers that came before anybody asked, by what the server calls them."""
+        """Begin one; `given` are answers that came with the request, by the server's keys."""
         level = _read_log_level(context) if context is not None else None
         super().__init__(client, abilities=abilities, log_level=level)
         self.about = about
@@ -247,7 +244,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         return self.state in self.client.parked
 
     @property
-    def passes_questions_on(self) -> bool:
+    def may_ask_elsewhere(self) -> bool:
         """May a question that it ended with be asked in another request? Not if the client left it."""
         return not self._scope.cancel_called and not self._was_abandoned
 
@@ -263,8 +260,8 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             with self._scope, self.client.requests.track(self):
                 self._result = await work()
                 if self.log_level is not None:
-                    await self.client.news.settle_logs()
-        except Exception as exc:  # noqa: BLE001 - whoever waits for it raises it
+                    await self.client.notifier.settle_logs()
+        except Exception as exc:  # noqa: BLE001 - raised by `next_round`
             self._error = exc
         finally:
             self._is_over = True
@@ -284,7 +281,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         self.client.parked.pop(self.state, None)
         self.end()
 
-    async def ask(self, question: Question, server_id: str) -> Answer:
+    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
         """Hand a question to the client with the next answer, and wait until it comes back."""
         key = QUESTION.get()
         if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[question.method]):
@@ -318,7 +315,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             await self._context.session.report_progress(done, total, message)
 
     async def next_round(self) -> ResultT | types.InputRequiredResult:
-        """Wait for the result, or for questions. Whoever gives up waiting gives up the request."""
+        """Wait for the result, or for elicitations. Cancelling the wait cancels the request."""
         self._scope.deadline = float("inf")
         try:
             while not self._is_over:
@@ -349,7 +346,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             raise self._error
         if self._result is None:
             gone = self._scope.cancelled_caught
-            reason = "nobody came back with answers" if gone else "the client's session ended"
+            reason = "the client did not come back with answers" if gone else "the client's session ended"
             raise MCPError(INTERNAL_ERROR, f"the request was given up: {reason}")
         return self._result
 
@@ -358,7 +355,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         for key, asked in self._asked.items():
             if key in answers and not isinstance(answers[key], _ANSWERS[asked.question.method]):
                 self.client.parked[self.state] = self
-                raise MCPError(INVALID_PARAMS, f"the answer to `{key}` is not one to what was asked")
+                raise MCPError(INVALID_PARAMS, f"the answer to `{key}` is not of the requested type")
         self._context = context
         for key in [key for key in self._asked if key in answers]:
             asked = self._asked.pop(key)
@@ -391,13 +388,13 @@ class PlainCall:
         self._is_over = True
 
     def cancel(self) -> None:
-        """Take it back, if it is not over: whoever wanted it said so, or is gone."""
+        """Cancel it, if it is not over: its client said so, or is gone."""
         if not self._is_over and not self._is_cancelled:
             self._is_cancelled = True
             self._task.cancel()
 
     def was_cancelled(self) -> bool:
-        """Is this why the task was interrupted? If so it goes on; whoever else cancels it means all of it."""
+        """Is this why the task was interrupted? If so it goes on; any other cancellation ends the task."""
         return self._is_cancelled and self._task.uncancel() == 0
 
 

@@ -1,7 +1,4 @@
-"""What the SDK's server does for clients, method by method: each is handed on to the server that has it.
-
-Requests of clients as parts of traces, where the SDK's server answers them. See `connection.tracing`.
-"""
+"""The SDK's server with a handler for each MCP method, for requests that the fast path does not answer."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -94,7 +91,7 @@ ADMITTED = "fairlead.admitted"
 """Where a scope says who was let in."""
 
 RESOURCE_NOT_FOUND = -32002
-"""What the older protocol says of a resource that nobody has."""
+"""The error code of the handshake versions for an unknown resource."""
 
 
 class Handlers:
@@ -135,7 +132,7 @@ class Handlers:
         return server
 
     async def introduction(self, client: ClientSession) -> InitializationOptions:
-        """What the older protocol's handshake says of the server to a client."""
+        """The gateway's answer to a client's `initialize`."""
         await client.view.learn_logins()
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
         options = self._endpoint.server.create_initialization_options(changes)
@@ -190,15 +187,15 @@ class Handlers:
     ) -> dict[str, Any] | types.InputRequiredResult:
         client = await self._client(context)
 
-        async def work(turn: RequestContext) -> ToolResult:
+        async def work(request_context: RequestContext) -> ToolResult:
             async def progressed(done: float, total: float | None, message: str | None) -> None:
-                if isinstance(turn, MultiRoundContext):
-                    await turn.progress(done, total, message)
+                if isinstance(request_context, MultiRoundContext):
+                    await request_context.progress(done, total, message)
                 else:
                     await context.session.report_progress(done, total, message)
 
-            result = await client.call(turn, params.name, params.arguments or {}, progressed)
-            is_streamed = turn.has_streamed or not _is_modern(context)
+            result = await client.call(request_context, params.name, params.arguments or {}, progressed)
+            is_streamed = request_context.has_streamed or not _is_modern(context)
             if context.request is not None and is_streamed and len(result.raw) > MAX_EVENT_BYTES:
                 return await _fit_event(client, params.name, result)
             return result
@@ -229,8 +226,8 @@ class Handlers:
         with _naming_logins(client):
             owned = offered.require_owner(uri, code)
 
-        async def work(turn: RequestContext) -> dict[str, Any]:
-            async with client.at(turn, owned.server_id) as host:
+        async def work(request_context: RequestContext) -> dict[str, Any]:
+            async with client.at(request_context, owned.server_id) as host:
                 with _translate_errors():
                     read = await host.resources.read(owned.server_id, owned.uri)
                     valid = contents_for(read.valid, version_number(context.protocol_version))
@@ -241,13 +238,13 @@ class Handlers:
     async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         client = await self._client(context)
         with _translate_errors():
-            await client.news.watch(str(params.uri))
+            await client.notifier.watch(str(params.uri))
         return types.EmptyResult()
 
     async def _unsubscribe(
         self, context: Context, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
-        (await self._client(context)).news.unwatch(str(params.uri))
+        (await self._client(context)).notifier.unwatch(str(params.uri))
         return types.EmptyResult()
 
     async def _listen(
@@ -261,12 +258,12 @@ class Handlers:
             try:
                 for uri in params.notifications.resource_subscriptions or ():
                     with _translate_errors():
-                        await client.news.watch(uri)
+                        await client.notifier.watch(uri)
                     watched.append(uri)
-                return await client.news.listening(context, params)
+                return await client.notifier.listening(context, params)
             finally:
                 for uri in watched:
-                    client.news.unwatch(uri)
+                    client.notifier.unwatch(uri)
 
     # Prompts and completions.
 
@@ -283,8 +280,8 @@ class Handlers:
         with _naming_logins(client):
             route = offered.require_prompt(params.name)
 
-        async def work(turn: RequestContext) -> dict[str, Any]:
-            async with client.at(turn, route.server_id) as host:
+        async def work(request_context: RequestContext) -> dict[str, Any]:
+            async with client.at(request_context, route.server_id) as host:
                 with _translate_errors():
                     got = await host.prompts.get(route.server_id, route.name, params.arguments)
                     valid = msgspec.json.encode(got.valid)
@@ -331,7 +328,7 @@ class Handlers:
         name: str,
         work: Work,
     ) -> dict[str, Any] | types.InputRequiredResult:
-        """Do what a request wants; if a server asks something meanwhile, the way the client's era has it."""
+        """Run a request in a context of the client's protocol family, for elicitations in its course."""
         with client.in_use():
             if _is_modern(context):
                 result = await self._run_in_rounds(client, context, params, name, work)
@@ -342,12 +339,14 @@ class Handlers:
             return as_dict(fit_result(result, number=number, keeps_null=False))
         return result
 
-    async def _run_in_context(self, turn: RequestContext, work: Work) -> dict[str, Any] | ToolResult:
-        token = CALLER.set(turn)
+    async def _run_in_context(
+        self, request_context: RequestContext, work: Work
+    ) -> dict[str, Any] | ToolResult:
+        token = CALLER.set(request_context)
         try:
-            with turn.client.requests.track(turn):
-                result = await work(turn)
-                await turn.client.news.settle_logs()
+            with request_context.client.requests.track(request_context):
+                result = await work(request_context)
+                await request_context.client.notifier.settle_logs()
                 return result
         finally:
             CALLER.reset(token)
@@ -399,12 +398,12 @@ def _is_modern(context: Context) -> bool:
 
 
 def _complete_result(context: Context, result: dict[str, Any]) -> dict[str, Any]:
-    """A result as the client's era wants it."""
+    """A result as the client's protocol version has it."""
     return {"resultType": "complete", **result} if _is_modern(context) else result
 
 
 def _list_result(context: Context, result: dict[str, Any]) -> dict[str, Any]:
-    """A result that a modern client wants to know how long it holds: who knows, and for nobody else."""
+    """A result with cache fields, which stateless clients want: not to be kept, and private."""
     return {"ttlMs": 0, "cacheScope": "private", **_complete_result(context, result)}
 
 

@@ -1,8 +1,8 @@
-"""Stdin and stdout as the way to a gateway that is running already.
+"""`fairlead gateway --stdio` with a running gateway: stdin and stdout carried over HTTP.
 
-Messages pass as the bytes they are. Only what HTTP needs to know besides is read from them: the method, the
-name of what it is about, the version, and which answers belong to which questions. Stateless requests are
-given the session they belong to: this process serves one client, whose servers are then its own.
+Messages pass as the bytes they are. Only what HTTP headers need is read from them: method, name, version, and
+which responses belong to which requests. Stateless requests get a session key: this process serves one
+client, whose servers are then its own.
 """
 
 import secrets
@@ -78,7 +78,7 @@ class StdioProxy:
         self._url = url
         self._client = client
         self._write = write
-        self._turn = anyio.Lock()
+        self._writing = anyio.Lock()
         self._lost = anyio.Event()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session: dict[str, str] = {}
@@ -98,7 +98,7 @@ class StdioProxy:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_BYE_SECONDS):
                 await self._say_goodbye()
         if self._lost.is_set():
-            raise ConnectFailed("gateway", "it was started anew, and knows nothing of this session")
+            raise ConnectFailed("gateway", "it was restarted, and this session is gone")
 
     async def _end(self, everything: anyio.CancelScope) -> None:
         await self._lost.wait()
@@ -148,7 +148,7 @@ class StdioProxy:
         body = line.strip() if message.version is None else _with_session(line.strip(), self._session_key)
         async with self._client.post(self._url, data=body, headers=headers) as response:
             if response.status == 404 and self._session:
-                await self._fail(message, "the gateway was started anew")
+                await self._fail(message, "the gateway was restarted")
                 self._lost.set()
             elif response.content_type == "text/event-stream":
                 await self._forward_stream(response, message)
@@ -216,7 +216,7 @@ class StdioProxy:
             await self._put(msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": error}))
 
     async def _put(self, message: bytes) -> None:
-        async with self._turn:
+        async with self._writing:
             await self._write(message + b"\n")
 
 
@@ -257,7 +257,8 @@ async def _stdin() -> AsyncGenerator[AsyncIterator[bytes]]:
     send, receive = anyio.create_memory_object_stream[bytes](0)
 
     def read(portal: BlockingPortal) -> None:
-        with suppress(RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):  # nobody listens
+        # These come when the process ends.
+        with suppress(RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             for line in sys.stdin.buffer:
                 portal.call(send.send, line)
             portal.call(send.aclose)

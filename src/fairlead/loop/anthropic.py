@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""Provider: Anthropic's Messages API."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -34,7 +34,7 @@ _PIECES = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_d
 
 
 class Anthropic:
-    """The API's words."""
+    """The Messages API."""
 
     def url(self, model: ChatModel) -> str:
         """Where steps are asked for."""
@@ -86,7 +86,7 @@ def _mark_message_cacheable(message: Message) -> Message:
 
 
 class BlockReader:
-    """Takes in events. Blocks go back into the conversation as they came, also those nobody reads here."""
+    """Takes in events. Blocks go back into the conversation as they came, read here or not."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -102,7 +102,7 @@ class BlockReader:
         return self.ended or bool(self._stop)
 
     def feed(self, data: bytes) -> str:
-        """Take in one event and return the text it brought. What nobody knows is passed over."""
+        """Take in one event and return the text it brought. Unknown events are ignored."""
         event = msgspec.json.decode(data, type=dict[str, Any])
         match event.get("type"):
             case "message_start":

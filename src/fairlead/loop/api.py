@@ -1,7 +1,4 @@
-"""One step: a request to a model's API, its streamed answer, and what can go wrong on the way.
-
-What a model's API says is wrong, in words that say what to do about it.
-"""
+"""HTTP client for model APIs: one streamed request per step, retries, and errors with hints."""
 
 import os
 import random

@@ -1,6 +1,6 @@
-"""What happens in a run, as values, in the order it happens. The last is always `Finished`.
+"""Events of a run, in the order in which they happen. The last is always `Finished`.
 
-Unlike the events of a host these carry what is said: the model's words, arguments and results.
+Unlike the events of a host these carry content: the model's text, arguments and results.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Outcome = Literal["finished", "needs_a_person", "gave_up", "cut_off", "max_steps
 - `gave_up`: it refused, or said nothing.
 - `cut_off`: its answer is longer than it may be.
 - `max_steps`, `max_tokens`: the limit was reached, and it wanted to go on.
-- `cancelled`: a person who was asked about a call wanted the whole run ended.
+- `cancelled`: the user, asked to approve a call, ended the whole run.
 """
 
 

@@ -1,4 +1,4 @@
-"""Which model a run uses: what the command line says, else the configuration, else the usual variables."""
+"""Which model a run uses: from the command line, else the configuration, else environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -119,7 +119,7 @@ def _resolve_field(loaded: LoadedConfig, field: str, text: str | None, env: Mapp
 
 
 def _key(text: str | None, source: str) -> str | None:
-    """A key as a request can hold it, which nobody will see from now on."""
+    """An API key that fits into a header, masked in all output from now on."""
     key = (text or "").strip()
     SECRETS.learn(key)
     if not key.isascii() or not key.isprintable():

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API, as OpenAI speaks it and as Ollama, vLLM, llama.cpp and others do."""
+"""Provider: OpenAI's Chat Completions API, also of Ollama, vLLM, llama.cpp and others."""
 
 import secrets
 from collections.abc import Sequence

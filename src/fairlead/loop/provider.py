@@ -1,4 +1,4 @@
-"""What every model's API can say, in its own words: a request, an answer, and what tools brought."""
+"""The interface that every provider implements: request body, streamed response, tool results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class ChatModel:
     """Where its API is; the provider's own if not set."""
     api_key: str | None = field(default=None, repr=False)
     key_from: str = "`api_key`"
-    """Where the key was taken from, or would be: for whoever reads that it is wrong."""
+    """Where the key comes from, for error messages."""
     max_output_tokens: int | None = None
     silence_seconds: float = DEFAULT_SILENCE_SECONDS
     """How long it may say nothing: a local model may take minutes for a long conversation."""
@@ -86,7 +86,7 @@ class TurnReader(Protocol):
 
 
 class ProviderApi(Protocol):
-    """One API's words."""
+    """One provider's API."""
 
     def url(self, model: ChatModel) -> str:
         """Where steps are asked for."""

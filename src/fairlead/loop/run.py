@@ -1,6 +1,6 @@
-"""The loop: the model is asked, what it calls is called, what comes back is shown to it, until it is done.
+"""The agent loop: ask the model, call the tools it wants, send the results back, until it is done.
 
-A model's answer for a server that asks for one: a single step, without tools and without our history.
+`sampled` answers a server's sampling request: a single step, without tools and without history.
 """
 
 import time
@@ -120,7 +120,7 @@ class _Run:
         self._emit = emit
         self._bounds = bounds
         self._blocked = False
-        """Did what was called last need a person?"""
+        """Did the last calls need the user?"""
 
     async def play(self, system: str, messages: list[Message]) -> None:
         """Ask the model and do what it wants, again and again."""
@@ -165,7 +165,7 @@ class _Run:
     # Calls.
 
     async def _call_all(self, calls: Sequence[WantedCall], tools: ProviderTools) -> list[ToolResult] | None:
-        """Make calls at once, and return what came of each, in order. None where a person ends the run."""
+        """Make calls at once, and return what came of each, in order. None where the user ends the run."""
         returned: dict[int, ToolReturned] = {}
         limiter = anyio.CapacityLimiter(CALLS_AT_ONCE)
 
@@ -261,4 +261,4 @@ def _result(model: ChatModel, turn: ModelTurn) -> CreateMessageResult:
 
 
 async def _unheard(event: RunEvent) -> None:
-    """Nobody reads along: the answer is for the server, which gets it whole."""
+    """Drop the events of a sampling step: the server gets the whole answer."""

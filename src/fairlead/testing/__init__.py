@@ -1,5 +1,4 @@
-"""What tests of agents and servers need: folders, hosts of their own, servers that misbehave, a clock,
-a watchdog for the event loop.
+"""Test support for agents and servers: isolated hosts, scripted servers, folders, a clock, a loop watchdog.
 
 Everything here is public, and used by Fairlead's own tests.
 """

@@ -1,9 +1,4 @@
-"""A clock for tests.
-
-A host for tests that sees nothing of the machine it runs on.
-
-Folders for tests, written down as a dictionary.
-"""
+"""A fake clock, a host that sees nothing of the machine, and folders written down as dictionaries."""
 
 import os
 from collections.abc import AsyncGenerator, Mapping

@@ -1,4 +1,4 @@
-"""A server that does what a test wants of it, faults included: a real process that follows a script."""
+"""A scripted MCP server for tests: a real process that follows a script, faults included."""
 
 import json
 import sys

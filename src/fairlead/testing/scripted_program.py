@@ -232,7 +232,7 @@ class _ScriptedProcess:
         self.ticking[request["id"]] = request["params"]["arguments"].get("times", 1_000_000)
 
     def hold(self, request: Message) -> None:
-        """Say that it has come, and answer with what the file says once somebody writes to it."""
+        """Say that it has come, and answer with what the file says once it is written to."""
         self.progress(request, 1)
         with open(request["params"]["arguments"]["file"]) as file:
             self.answer_text(request, file.read())

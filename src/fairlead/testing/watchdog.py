@@ -1,4 +1,4 @@
-"""A watchdog for event loops: how long one was held, less the time its process waited for a processor."""
+"""Event loop watchdog: how long a loop was blocked, without the time its process waited for a processor."""
 
 import asyncio
 import gc

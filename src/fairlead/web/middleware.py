@@ -132,7 +132,7 @@ class LoginSessions:
         if admitted is None:
             return await self.admit_token(scope)
         if needed not in admitted.scopes:
-            return RequestRefused.saying(403, f"this token is not for that: it lacks the scope `{needed}`")
+            return RequestRefused.saying(403, f"insufficient scope: the token lacks `{needed}`")
         mark_authenticated(scope)
         return admitted
 

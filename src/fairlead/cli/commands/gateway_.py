@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="The port; 8130 if nothing else is said, 0 for any."
 )
-@click.option("--bundle", metavar="NAME", help="Speak of this bundle alone.")
+@click.option("--bundle", metavar="NAME", help="Serve only this bundle.")
 @click.option(
     "--mode", type=click.Choice(["direct", "meta", "auto"]), help="Tools as they are, or meta-tools."
 )
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Who may call: whoever has a token, or anybody on this machine.",
 )
-@click.option("--i-know", is_flag=True, help="Goes with `--auth none`: yes, anybody.")
+@click.option("--i-know", is_flag=True, help="Confirm unauthenticated access; goes with `--auth none`.")
 @click.option(
     "--install",
     type=click.Choice(AGENTS),

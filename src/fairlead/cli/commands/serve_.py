@@ -38,7 +38,7 @@ NAMES = ("repo", "docs")
     show_default=True,
     help="Who may call: whoever has the token, or anybody who can reach the port.",
 )
-@click.option("--i-know", is_flag=True, help="Goes with `--auth none`: yes, anybody.")
+@click.option("--i-know", is_flag=True, help="Confirm unauthenticated access; goes with `--auth none`.")
 @json_option
 @click.pass_context
 def command(  # noqa: PLR0913 - click hands every option over by name

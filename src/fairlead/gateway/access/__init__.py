@@ -1,1 +1,1 @@
-"""Who may use the gateway: tokens, JWTs, origins and rate limits."""
+"""Access control of the gateway: `Host` and `Origin` checks, bearer tokens, JWTs and rate limits."""

@@ -1,4 +1,4 @@
-"""Who may use the gateway: every request is looked at here before anything else sees it."""
+"""Authentication and authorization of HTTP requests: token, scope, bundles and rate limit."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol, runtime_checkable
@@ -23,7 +23,7 @@ _NEEDED: Final = {"/api/status": "status", "/metrics": "status", "/api/approvals
 
 
 class AuthenticatedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that may go on, and for whom."""
+    """An authenticated request: its principal, token, scopes, bundles and groups."""
 
     principal: str
     credential: str | None = None
@@ -43,21 +43,21 @@ class AuthenticatedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decides_for(self) -> str | None:
-        """Whose approvals it may see and answer: its own principal's, or everybody's (None) with `admin`."""
+        """Whose approvals it may see and answer: its own principal's, or all (None) with `admin`."""
         return None if "admin" in self.scopes else self.principal
 
 
 class RequestAuthenticator(Protocol):
-    """Decides about requests."""
+    """Authenticates HTTP requests."""
 
     async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
-        """Say for whom a request goes on, or how it is answered instead."""
+        """Return the authenticated request, or the response that refuses it."""
         ...
 
 
 @runtime_checkable
 class TokenRevocations(Protocol):
-    """Knows when a token that opened something opens nothing any more."""
+    """Tells which tokens were revoked."""
 
     async def identify(self, token: str) -> AuthenticatedRequest | None:
         """Say whose token this is; None where it is refused by now."""
@@ -86,7 +86,7 @@ def token_in(scope: Scope) -> str | None:
 
 
 class TokenAuthenticator:
-    """Lets in who comes from the right place with the right token, and not too often.
+    """Authenticates requests by bearer token, and checks scope, bundles and rate limit.
 
     With `open_to_all`, every client that comes from the right place without a token is an agent of the local
     user. Deciding takes a token even then.
@@ -94,7 +94,7 @@ class TokenAuthenticator:
 
     def __init__(
         self,
-        perimeter: OriginPolicy,
+        origins: OriginPolicy,
         *,
         tokens: Tokens | None,
         jwt: JwtAccess | None = None,
@@ -102,13 +102,13 @@ class TokenAuthenticator:
         open_to_all: bool = False,
     ) -> None:
         self._open_to_all = open_to_all or (tokens is None and jwt is None)
-        self._perimeter = perimeter
+        self._origins = origins
         self._tokens = tokens
         self._jwt = jwt
         self._rate = rate or RateLimit(None)
 
     async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
-        """Check place, form, token, what the token is for, and how often it was used: in this order."""
+        """Check token, scope, bundle and rate limit, in this order."""
         admitted = await self._who(screened_headers(scope))
         if isinstance(admitted, RequestRefused):
             return admitted
@@ -122,14 +122,14 @@ class TokenAuthenticator:
         return admitted
 
     async def identify(self, token: str) -> AuthenticatedRequest | None:
-        """Say whose token this is, for those who get it in another way than in a header."""
+        """Return whose token this is, where it did not come in a header."""
         found = await self._owner(token)
         return found if isinstance(found, AuthenticatedRequest) else None
 
     def screen(self, scope: Scope) -> RequestRefused | None:
         """Check where a request comes from and what it looks like, whatever its token: for `GuardedApp`."""
         headers = deciding_headers(scope)
-        refused = self._perimeter.screen(scope, headers)
+        refused = self._origins.screen(scope, headers)
         if refused is None:
             scope[SCREENED] = headers
         return refused
@@ -145,7 +145,7 @@ class TokenAuthenticator:
         scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            text = "this gateway wants its token: `Authorization: Bearer …`, as printed where it was started"
+            text = "bearer token required: `Authorization: Bearer …`; see `fairlead gateway token`"
             return self._refuse_unauthorized(text)
         found = await self._owner(token)
         match found:
@@ -157,7 +157,7 @@ class TokenAuthenticator:
             case TokenUnverifiable():
                 return RequestRefused.saying(503, found.reason, {"Retry-After": "10"})
             case _:
-                reason = found.reason if found else "it is none of this gateway's"
+                reason = found.reason if found else "unknown token"
                 return self._refuse_unauthorized(
                     f"this token is not accepted: {reason}", 'error="invalid_token"'
                 )
@@ -215,8 +215,8 @@ def _outside(admitted: AuthenticatedRequest, path: str) -> RequestRefused | None
     """Refuse a token that is for something else."""
     needed = scope_of(path)
     if needed not in admitted.scopes:
-        return RequestRefused.saying(403, f"this token is not for that: it lacks the scope `{needed}`")
+        return RequestRefused.saying(403, f"insufficient scope: the token lacks `{needed}`")
     if admitted.bundles is not None and bundle_of(path) not in admitted.bundles:
         places = ", ".join(f"/mcp/{name}" for name in sorted(admitted.bundles))
-        return RequestRefused.saying(403, f"this token is for {places} alone")
+        return RequestRefused.saying(403, f"this token is only for {places}")
     return None

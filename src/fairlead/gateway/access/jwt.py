@@ -1,6 +1,6 @@
-"""Tokens of a team's own issuer: signed, made out to this gateway, and checked with the issuer's keys.
+"""Bearer tokens of an OAuth issuer: JWTs checked with the issuer's JWKS.
 
-The keys an issuer signs with: found by its metadata, kept for a while, looked up again for new ones.
+Keys are found by the issuer's metadata, kept for a few minutes, and fetched again for an unknown key id.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ Where the issuer cannot be asked any more they are kept for `STALE_SECONDS` at m
 """
 STALE_SECONDS: Final = 200.0
 PATIENCE_SECONDS: Final = 30.0
-"""How often it is asked at most, however many strangers come with keys that nobody knows."""
+"""How often keys are fetched at most, however many tokens name unknown keys."""
 RETRY_SECONDS: Final = 5.0
 """The same, while none are known at all."""
 
@@ -90,7 +90,7 @@ class IssuerKeys:
         before = self._fetched_at
         async with self._fetching:
             if self._fetched_at != before:
-                return  # whoever was first did it for all
+                return  # fetched by another task while this one waited
             if self._is_older(self._asked_at, PATIENCE_SECONDS if self._keys else RETRY_SECONDS):
                 await self._ask()
             if self._trouble is not None and not self._keys:
@@ -104,36 +104,36 @@ class IssuerKeys:
         except FairleadError as exc:
             self._trouble = exc
             if self._is_older(self._fetched_at, STALE_SECONDS):
-                self._keys = []  # whether they are still the issuer's is anybody's guess by now
+                self._keys = []  # too old to be believed
         else:
             self._trouble, self._fetched_at = None, self._clock()
 
     async def _fetch(self) -> list[jwt.PyJWK]:
         named = (self._oauth.issuer, self._oauth.jwks_url)
         chosen = {url.host for text in named if text and (url := read_url(text)) and url.host}
-        errand = await self._web.errand(_NAME, self._oauth.issuer, chosen)
-        answer = await errand.get(await self._place(errand))
+        http = await self._web.errand(_NAME, self._oauth.issuer, chosen)
+        answer = await http.get(await self._place(http))
         document = answer.read(_KeySet) if answer.status == 200 else None
         keys = [key for entry in document.keys if (key := _usable(entry))] if document else []
         if not keys:
             raise IssuerUnavailable(_NAME, f"{shown(self._oauth.issuer)} publishes no keys that can be used")
         return keys
 
-    async def _place(self, errand: OAuthHttp) -> URL:
+    async def _place(self, http: OAuthHttp) -> URL:
         if self._oauth.jwks_url:
             own = read_url(self._oauth.jwks_url)
             if own is None:
                 raise ConfigError("`gateway.oauth.jwks_url` is no URL")
-            return errand.checked(self._oauth.jwks_url, "`gateway.oauth.jwks_url`", own=own.origin())
-        for url in _documents(errand.check_metadata_url(self._oauth.issuer, "`gateway.oauth.issuer`")):
-            answer = await errand.get(url)
+            return http.checked(self._oauth.jwks_url, "`gateway.oauth.jwks_url`", own=own.origin())
+        for url in _documents(http.check_metadata_url(self._oauth.issuer, "`gateway.oauth.issuer`")):
+            answer = await http.get(url)
             document = answer.read(_Metadata) if answer.status == 200 else None
             if document is None:
                 continue
             if document.issuer != self._oauth.issuer:
                 message = f"the metadata of {shown(self._oauth.issuer)} is that of {shown(document.issuer)}"
                 raise LoginFailed(_NAME, message, hint="write `gateway.oauth.issuer` as it does")
-            return errand.check_metadata_url(document.jwks_uri, "the issuer's `jwks_uri`")
+            return http.check_metadata_url(document.jwks_uri, "the issuer's `jwks_uri`")
         raise IssuerUnavailable(_NAME, f"no metadata of {shown(self._oauth.issuer)} can be found")
 
 
@@ -170,7 +170,7 @@ MAX_TOKEN_BYTES: Final = 16 * 1024
 TRUST_SECONDS: Final = 60.0
 """How long a token counts as checked before its signature is checked with the keys known then.
 
-Added to the time that keys are believed (see `issuer_keys`), it bounds how long a retired key opens anything:
+Added to the time that keys are believed (`FRESH_SECONDS`), it bounds how long a retired key opens anything:
 five minutes.
 """
 MAX_SUBJECT: Final = 255
@@ -185,7 +185,7 @@ _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedToken:
-    """Whom a token stands for, and what it is for."""
+    """The principal, scopes, groups and bundles of a valid token."""
 
     principal: str
     scopes: frozenset[str]
@@ -198,14 +198,14 @@ class VerifiedToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenInvalid:
-    """A token that opens nothing."""
+    """A token that is refused: 401."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TokenForbidden:
-    """A sound token that is not for this."""
+    """A valid token without a required scope, group claim or bundle: 403."""
 
     reason: str
     scopes: tuple[str, ...]
@@ -213,13 +213,13 @@ class TokenForbidden:
 
 @dataclass(frozen=True, slots=True)
 class TokenUnverifiable:
-    """A token that cannot be checked right now."""
+    """A token that cannot be checked while its issuer is unavailable: 503."""
 
     reason: str
 
 
 class JwtAccess:
-    """Checks the tokens of one issuer."""
+    """Verifies the JWTs of one issuer."""
 
     def __init__(
         self,
@@ -313,10 +313,10 @@ class JwtAccess:
         if algorithm not in ALGORITHMS:
             return TokenInvalid(f"it must be signed with {' or '.join(ALGORITHMS)}")
         if "crit" in header:
-            return TokenInvalid("it wants something understood that nobody here knows")
+            return TokenInvalid("it has a critical header (`crit`) that is not supported")
         key = await self._keys.key(kid if isinstance(kid, str) else None, algorithm)
         if key is None:
-            return TokenInvalid("its issuer has no such key")
+            return TokenInvalid("its issuer publishes no matching key")
         try:
             return jwt.decode(
                 token,
@@ -334,7 +334,7 @@ class JwtAccess:
         claim = self._oauth.principal_claim
         who = claims.get(claim)
         if not isinstance(who, str) or not who:
-            return TokenInvalid(f"its `{claim}` says nobody")
+            return TokenInvalid(f"its `{claim}` is not a non-empty string")
         if len(who) > MAX_SUBJECT or not _is_plain_name(who):
             return TokenInvalid(f"its `{claim}` is too long, or has characters that do not show")
         granted = _scopes(claims)
@@ -355,7 +355,7 @@ class JwtAccess:
         caller = GroupedPrincipal(oauth_principal(self._oauth.issuer, who), groups)
         bundles = bundles_granted(self._oauth.bundles, self._oauth.issuer, caller)
         if bundles is not None and not bundles:
-            return TokenForbidden("no bundle of this gateway is for its bearer", self.required_scopes)
+            return TokenForbidden("no bundle of this gateway is granted to its bearer", self.required_scopes)
         return VerifiedToken(
             principal=caller.principal,
             scopes=frozenset(own),
@@ -442,7 +442,7 @@ def _reason(exc: jwt.PyJWTError) -> str:
         case jwt.ImmatureSignatureError():
             return "it is not valid yet"
         case jwt.InvalidAudienceError():
-            return "it is made out to somebody else"
+            return "its audience is not this gateway"
         case jwt.InvalidIssuerError():
             return "it is from another issuer"
         case jwt.MissingRequiredClaimError():

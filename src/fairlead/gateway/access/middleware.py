@@ -1,6 +1,6 @@
-"""An application with the perimeter around it.
+"""ASGI middleware in front of the gateway: `Host` and `Origin` checks, body limit, resource metadata.
 
-Who is let in, as the configuration says.
+`authenticator_for` makes the authenticator of a configuration.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,16 +24,16 @@ RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
 
 
 class GuardedApp:
-    """Keeps requests from the wrong place away from an application, and ends bodies that go past the limit.
+    """ASGI middleware that screens requests and limits their bodies.
 
-    It also publishes where clients get their tokens, where they log in for them.
+    It also serves the protected resource metadata (RFC 9728), where tokens come from an issuer.
     """
 
     def __init__(
-        self, app: ASGIApp, gatekeeper: TokenAuthenticator, *, max_body_bytes: int = MAX_BODY_BYTES
+        self, app: ASGIApp, authenticator: TokenAuthenticator, *, max_body_bytes: int = MAX_BODY_BYTES
     ) -> None:
         self._app = app
-        self._gatekeeper = gatekeeper
+        self._authenticator = authenticator
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,10 +42,10 @@ class GuardedApp:
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
-        elif refused := self._gatekeeper.screen(scope):
+        elif refused := self._authenticator.screen(scope):
             await refused(scope, receive, send)
-        elif scope["path"].startswith(RESOURCE_METADATA) and self._gatekeeper.resource_metadata:
-            await JSONResponse(self._gatekeeper.resource_metadata)(scope, receive, send)
+        elif scope["path"].startswith(RESOURCE_METADATA) and self._authenticator.resource_metadata:
+            await JSONResponse(self._authenticator.resource_metadata)(scope, receive, send)
         else:
             await self._limit_body(scope, receive, send)
 
@@ -64,7 +64,7 @@ class GuardedApp:
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except Exception:
-            if not exchange.is_cut_off:  # who was answered already may fail as it likes
+            if not exchange.is_cut_off:  # the application met a disconnect, which is no error of its own
                 raise
         if exchange.is_cut_off and not exchange.has_begun:
             await too_large(self._max_body_bytes)(scope, receive, send)
@@ -90,14 +90,14 @@ class _LimitedBody:
         return {"type": "http.disconnect"} if self.is_cut_off else message
 
     async def send(self, message: Message) -> None:
-        """Hand on the answer, unless nobody wants it any more."""
+        """Pass the response on, unless the request was cut off before it began."""
         if self.is_cut_off and not self.has_begun:
             return
         self.has_begun = True
         await self._send(message)
 
 
-def gatekeeper_for(
+def authenticator_for(
     settings: GatewaySettings,
     host: str,
     port: int,
@@ -106,25 +106,25 @@ def gatekeeper_for(
     with_tokens: bool = True,
     names_groups: Callable[[], bool] = lambda: False,
 ) -> TokenAuthenticator:
-    """Guard a gateway that listens there.
+    """Make the authenticator of a gateway that listens there.
 
     Without tokens every client that can reach it may call; deciding takes the user's token even then.
     """
     own_name = dashboard_name(env) if is_loopback_host(host) else None
     names = (*settings.names, *_public_names(settings))
-    perimeter = OriginPolicy(host, port, names, dashboard_name=own_name)
+    origins = OriginPolicy(host, port, names, dashboard_name=own_name)
     rate = RateLimit(settings.requests_per_minute)
     decide_token(env)  # created where it is missing
     if not with_tokens:
         tokens = Tokens(None, decide=decide_token_file(env))
-        return TokenAuthenticator(perimeter, tokens=tokens, rate=rate, open_to_all=True)
+        return TokenAuthenticator(origins, tokens=tokens, rate=rate, open_to_all=True)
     local_token(env)
     oauth = settings.oauth
     jwt = None
     if oauth:
         jwt = JwtAccess(oauth, IssuerKeys(oauth, HttpContext(environment=env)), names_groups=names_groups)
     tokens = Tokens(local_token_file(env), token_file(env), decide=decide_token_file(env))
-    return TokenAuthenticator(perimeter, tokens=tokens, jwt=jwt, rate=rate)
+    return TokenAuthenticator(origins, tokens=tokens, jwt=jwt, rate=rate)
 
 
 def _public_names(settings: GatewaySettings) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Where requests may come from and what they may look like, whoever sends them.
+"""DNS-rebinding and CSRF protection: which `Host`, `Origin`, method and content type a request may have.
 
-A page in a browser can send requests to this machine without being asked. It cannot choose `Host` and
-`Origin`, and it cannot send JSON across origins without a permission that nobody here gives.
+A page in a browser can send requests to this machine without the user's doing. It cannot choose `Host` and
+`Origin`, and it cannot send JSON across origins without a CORS permission, which the gateway never gives.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestRefused:
-    """How a request is answered that does not get in. Call it as an ASGI application to answer so."""
+    """The HTTP response to a refused request. Call it as an ASGI application to send it."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -44,7 +44,9 @@ class RequestRefused:
 
 def too_large(limit: int) -> RequestRefused:
     """Answer a request whose body is past the limit. The rest of it is not waited for."""
-    return RequestRefused.saying(413, f"a request may have {limit:,} bytes", {"Connection": "close"})
+    return RequestRefused.saying(
+        413, f"the request body is larger than {limit:,} bytes", {"Connection": "close"}
+    )
 
 
 def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
@@ -57,7 +59,7 @@ def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 class OriginPolicy:
-    """The names a gateway goes by, and the origins of its own pages.
+    """The allowed `Host` headers of a gateway, and the origins of its own pages.
 
     `dashboard_name` is a random name below `localhost` that the dashboard has for itself: cookies of other
     names are not sent there, nor its cookie to them. Neither MCP nor the control API is served under that
@@ -80,12 +82,12 @@ class OriginPolicy:
         self._is_everywhere = host in _EVERYWHERE
 
     def screen(self, scope: Scope, headers: Mapping[bytes, bytes]) -> RequestRefused | None:
-        """Refuse what comes from the wrong place, or in the wrong form."""
+        """Refuse a request with a wrong `Host`, `Origin`, method, content type or length."""
         host = headers.get(b"host", b"").lower()
         if host and host == self._dashboard:
             return self._screen_dashboard(scope, headers, host)
         if host not in self._authorities and not self._is_own_address(scope, host):
-            return RequestRefused.saying(421, "this gateway does not go by that name; see `gateway.names`")
+            return RequestRefused.saying(421, "Host header not allowed; add it to `gateway.names`")
         origin = headers.get(b"origin")
         if origin is not None and not self._is_own_origin(origin.lower(), scope, host):
             return RequestRefused.saying(403, "requests from other origins are refused")
@@ -96,7 +98,7 @@ class OriginPolicy:
     ) -> RequestRefused | None:
         path: str = scope["path"]
         if is_protocol_path(path) or path == "/metrics" or path.startswith(("/api/", "/.well-known/")):
-            return RequestRefused.saying(421, "this name is for the dashboard alone")
+            return RequestRefused.saying(421, "this name serves only the dashboard")
         origin = headers.get(b"origin")
         if origin is not None and origin != b"http://" + host:
             return RequestRefused.saying(403, "requests from other origins are refused")
@@ -106,24 +108,24 @@ class OriginPolicy:
         method: str = scope["method"]
         if method not in _METHODS:
             return RequestRefused.saying(
-                405, f"{method} is not used here", {"Allow": ", ".join(sorted(_METHODS))}
+                405, f"method {method} is not allowed", {"Allow": ", ".join(sorted(_METHODS))}
             )
         if not is_address_text(scope):
-            return RequestRefused.saying(400, "the address has characters that no address here has")
+            return RequestRefused.saying(400, "the path or query has characters that are not allowed")
         if method == "POST":
             content = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             is_form = content == _FORM and not is_protocol_path(scope["path"])
             if content != _JSON and not is_form:
-                return RequestRefused.saying(400, "send application/json")
+                return RequestRefused.saying(400, "Content-Type must be application/json")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 18:
-            return RequestRefused.saying(400, "the length of the request is no number")
+            return RequestRefused.saying(400, "Content-Length is not a number")
         return None
 
     def _is_own_address(self, scope: Scope, host: bytes) -> bool:
         """Is it the address the request came to, where all are listened on?
 
-        A name never is: what it stands for is decided by whoever owns it.
+        A name never is: its owner decides which address it has.
         """
         server = scope.get("server")
         if not self._is_everywhere or not server:
@@ -151,7 +153,7 @@ def is_address_text(scope: Scope) -> bool:
 
 
 def is_protocol_path(path: str) -> bool:
-    """Is this where clients speak MCP, rather than a page for people?"""
+    """Is this a path of MCP, rather than of the dashboard or the control API?"""
     return path.strip("/").partition("/")[0] in ("mcp", "sse", "messages")
 
 

@@ -1,4 +1,4 @@
-"""How often somebody may ask."""
+"""Token-bucket rate limit per principal."""
 
 import math
 import time
@@ -15,7 +15,7 @@ class _Bucket:
 
 
 class RateLimit:
-    """So many requests a minute for each principal, and as many at once. None for no limit."""
+    """Token bucket per principal: a number of requests a minute, and as many at once. None for no limit."""
 
     def __init__(self, per_minute: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_minute = per_minute

@@ -1,9 +1,7 @@
-"""The gateway's own tokens: the two of this machine's user, and named ones, of which only digests are kept.
+"""The gateway's own bearer tokens: this machine's user's, and named ones, of which only digests are kept.
 
-A token is (principal, client label, scopes). Both tokens of this machine's user belong to `local`: one is for
-agents and may only speak MCP, the other is for the user and decides.
-
-The tokens of this machine's user: for agents, for each installed agent, and one to decide with.
+A token is (principal, client label, scopes). All tokens of this machine's user belong to the principal
+`local`: those of agents have the scope `mcp`, the user's own has `decide` and `admin`.
 """
 
 import hashlib
@@ -46,7 +44,7 @@ own principal, `admin` decides for every principal and changes the gateway. `adm
 """
 AGENT_SCOPES: Final = frozenset(("mcp",))
 PERSON_SCOPES: Final = frozenset(("status", "decide", "admin"))
-"""The scopes of this machine's user, in person. Without `mcp`: no agent has a use for that token."""
+"""The scopes of the token of this machine's user. Without `mcp`: no agent has a use for that token."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
@@ -72,7 +70,7 @@ class NamedToken(msgspec.Struct, frozen=True, kw_only=True):
     bundles: tuple[str, ...] | None = None
     scopes: tuple[str, ...] = ("mcp",)
     principal: str | None = None
-    """Whose it is; None, as in files of older versions, for a person known by the token's name."""
+    """Whose it is; None, as in files of older versions, for a user known by the token's name."""
 
     @property
     def owner(self) -> TokenOwner:
@@ -152,7 +150,7 @@ class TokenFile:
             name: What the client with this token is called.
             bundles: The only bundles it may use; none for all.
             scopes: What it is for.
-            principal: Whose it is: `local` for this machine's user, another name for another person. A person
+            principal: Whose it is: `local` for this machine's user, another name for another user. A user
                 that is not named is one of their own, known by the token's name.
         """
         for given in (name, principal):

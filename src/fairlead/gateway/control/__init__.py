@@ -1,1 +1,4 @@
-"""The control API: commands of the command line, carried out by a running gateway."""
+"""The control API: what the command line has a running gateway do.
+
+`protocol.py` is the messages, `server.py` the routes, `client.py` what commands use.
+"""

@@ -1,7 +1,4 @@
-"""A host that runs elsewhere: in a gateway that is up already, which does what a command wants of it.
-
-What servers ask in the course of an errand, put to the person who is here.
-"""
+"""Client of the control API: the part of a host that commands use, run by a gateway that is up already."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -66,7 +63,7 @@ async def attach_to_gateway(
 
 
 class ControlClient:
-    """The part of a host that commands use, done by a gateway. Its person is asked here.
+    """The part of a host that commands use, run by a gateway; elicitations are answered here.
 
     Raises what the host there raises, and `GatewayGone` where the gateway cannot be asked and nothing it was
     asked can have had an effect.
@@ -105,7 +102,7 @@ class ControlClient:
         confirmed: bool = False,
         full_result: bool = True,
     ) -> ToolResult:
-        """Call a tool; its result is always whole. `ConnectionLost` if nobody knows what became of it."""
+        """Call a tool; its result is always whole. `ConnectionLost` where its outcome is unknown."""
         work = CallTool(
             server=server_id,
             tool=tool,
@@ -116,7 +113,7 @@ class ControlClient:
         return ToolResult(server_id, await self._run_command(work, on_progress))
 
     async def allow(self, server_id: str, tool: str) -> None:
-        """Remember a person's yes: this tool, as it is defined now, is not asked about again."""
+        """Remember the user's approval of this tool as it is defined now."""
         await self._run_command(AllowTool(server_id, tool))
 
     async def restart(self, server_id: str) -> None:
@@ -130,13 +127,13 @@ class ControlClient:
     async def _tools(self, work: ListTools) -> tuple[ToolEntry, ...]:
         return tuple(read_tools(work.server, iter(_definitions(await self._run_command(work))))[0])
 
-    # One errand.
+    # One command.
 
     async def _run_command(self, work: Work, on_progress: "OnProgress | None" = None) -> bytes:
         can: list[Askable] = [ability for ability in ASKABLE if ability in self._operator.abilities]
         try:
-            errand = ControlCommand(work, contents_of(self._loaded), tuple(can))
-            async with self._post(PATH, errand) as response:
+            command = ControlCommand(work, contents_of(self._loaded), tuple(can))
+            async with self._post(PATH, command) as response:
                 if response.status != 200:
                     raise self._gateway_gone(f"answered with status {response.status}")
                 outcome = await self._outcome(response, on_progress)
@@ -153,7 +150,7 @@ class ControlClient:
     async def _outcome(
         self, response: aiohttp.ClientResponse, on_progress: "OnProgress | None"
     ) -> Done | CommandFailed | None:
-        """Follow an errand to its end. None where the stream ends before."""
+        """Read the events of a command to its end. None where the stream ends before."""
         outcome: Done | CommandFailed | None = None
         failure: Exception | None = None
         questions: dict[str, anyio.CancelScope] = {}
@@ -177,7 +174,7 @@ class ControlClient:
             raise failure
         return outcome
 
-    # Questions.
+    # Elicitations.
 
     def _begin_to_ask(
         self, asked: ElicitationAsked, questions: dict[str, anyio.CancelScope], tasks: TaskGroup
@@ -191,7 +188,7 @@ class ControlClient:
 
         with scope:
             config = self._loaded.server(asked.server).config
-            assert config is not None, "nobody can be asked by a server that cannot run"
+            assert config is not None, "a server without a configuration sends no elicitations"
             reply = await answer_elicitation(asked, config, self._operator)
             try:
                 async with self._post(ANSWERS, reply):

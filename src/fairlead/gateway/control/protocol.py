@@ -1,7 +1,7 @@
-"""What commands have a running gateway do for the person at the terminal, as it goes over the wire.
+"""Messages of the control API between the command line and a running gateway.
 
-A command posts an `Errand`, and the answer is a stream of events: how far it is, what a server asks, and in
-the end what came of it. Questions are answered by another request. Hanging up takes the errand back.
+A command posts a `ControlCommand`. The response is a stream of events: progress, elicitations, and in the end
+the result or an error. Elicitations are answered by another request. Hanging up cancels the command.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ ANSWERS: Final = "/api/control/answers"
 
 Askable = Literal["form", "url"]
 ASKABLE: Final[tuple[Askable, ...]] = ("form", "url")
-"""How a person at a terminal can be asked, if there is one."""
+"""The elicitation modes that a terminal supports."""
 
 
 class ListTools(msgspec.Struct, frozen=True, tag="tools"):
@@ -36,12 +36,12 @@ class CallTool(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     tool: str
     arguments: dict[str, Any]
     confirmed: bool
-    """A person looked at this very call and wants it."""
+    """The user confirmed this very call."""
     timeout_ms: int | None = None
 
 
 class AllowTool(msgspec.Struct, frozen=True, tag="allow"):
-    """Remember a person's yes to a tool."""
+    """Remember the user's approval of a tool."""
 
     server: str
     tool: str
@@ -64,7 +64,7 @@ Work = ListTools | CallTool | AllowTool | ListServers | RestartServer
 
 
 class ControlCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something to do, and how the person can be asked meanwhile."""
+    """A command for the gateway, and how its user can be asked meanwhile."""
 
     work: Work
     config: str
@@ -73,7 +73,7 @@ class ControlCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommandProgress(msgspec.Struct, frozen=True, tag="progress"):
-    """How far it is."""
+    """Progress of the command."""
 
     progress: float
     total: float | None = None
@@ -81,7 +81,7 @@ class CommandProgress(msgspec.Struct, frozen=True, tag="progress"):
 
 
 class ElicitationAsked(msgspec.Struct, frozen=True, tag="question"):
-    """A server asks something: the parameters of `elicitation/create`."""
+    """An elicitation: the parameters of `elicitation/create`."""
 
     id: str
     server: str
@@ -89,19 +89,19 @@ class ElicitationAsked(msgspec.Struct, frozen=True, tag="question"):
 
 
 class ElicitationWithdrawn(msgspec.Struct, frozen=True, tag="withdrawn"):
-    """Nobody waits for an answer any more."""
+    """An elicitation ended without an answer."""
 
     id: str
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """What came of it."""
+    """The result of the command."""
 
     result: msgspec.Raw
 
 
 class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """An error of ours, so that it can be raised again elsewhere."""
+    """An error of the command, to be raised again by the client."""
 
     code: str
     message: str
@@ -112,7 +112,7 @@ Event = CommandProgress | ElicitationAsked | ElicitationWithdrawn | Done | Comma
 
 
 class ElicitationReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A person's answer to a question: an `ElicitResult`, or the error that it was refused with."""
+    """The user's answer to an elicitation: an `ElicitResult`, or the error that refused it."""
 
     id: str
     result: dict[str, Any] | None = None

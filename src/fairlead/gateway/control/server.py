@@ -1,8 +1,6 @@
-"""Errands for the command line: what a person does with servers through the gateway that runs already.
+"""HTTP routes of the control API: run commands of the user, list and answer pending approvals, reload.
 
-Whoever may decide about waiting calls may run them: it is the same right.
-
-The calls that wait for a person's word, for programs such as the command line.
+They need the scope `decide` or `admin`, which agents' tokens do not have.
 """
 
 import logging
@@ -49,7 +47,7 @@ from fairlead.gateway.control.protocol import (
 from fairlead.gateway.gateway import Gateway
 from fairlead.gateway.operator import PendingApproval, PendingApprovals
 from fairlead.gateway.registry import RELOAD, contents_of
-from fairlead.gateway.request_context import Answer, Question, RequestContext
+from fairlead.gateway.request_context import ClientResult, RequestContext, ServerRequest
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.operator import Ability, ApprovalAnswer
 from fairlead.host.snapshots import LastFailure, Snapshot, stored
@@ -62,22 +60,22 @@ _CLIENT_NAME = "fairlead"
 Put = Callable[[Event], Awaitable[None]]
 
 _encode = msgspec.json.Encoder().encode
-_errand = msgspec.json.Decoder(ControlCommand).decode
-_reply = msgspec.json.Decoder(ElicitationReply).decode
+_decode_command = msgspec.json.Decoder(ControlCommand).decode
+_decode_reply = msgspec.json.Decoder(ElicitationReply).decode
 
 
 def control_routes(
     gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
 ) -> list[Route]:
-    """Where errands are run, and where the questions in their course are answered.
+    """The routes that run control commands, take answers to their elicitations, and reload.
 
     `reload` has the gateway read its configuration again, where a command has read another.
     """
-    errands = _ControlServer(gateway, access, reload)
+    control = _ControlServer(gateway, access, reload)
     return [
-        Route(PATH, _Endpoint(errands.run), methods=["POST"]),
-        Route(ANSWERS, errands.answer, methods=["POST"]),
-        Route(RELOAD, errands.reload, methods=["POST"]),
+        Route(PATH, _Endpoint(control.run), methods=["POST"]),
+        Route(ANSWERS, control.answer, methods=["POST"]),
+        Route(RELOAD, control.reload, methods=["POST"]),
     ]
 
 
@@ -93,7 +91,7 @@ class _Endpoint:
 
 @dataclass(eq=False, slots=True)
 class _Open:
-    """A question that nobody has answered yet."""
+    """An elicitation that waits for its answer."""
 
     principal: str
     reply: ElicitationReply | None = None
@@ -101,7 +99,7 @@ class _Open:
 
 
 class _ControlServer:
-    """The errands of one gateway."""
+    """The control API of one gateway."""
 
     def __init__(
         self, gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
@@ -112,32 +110,32 @@ class _ControlServer:
         self._open: dict[str, _Open] = {}
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run an errand for as long as whoever wants it is there."""
+        """Run a command until it is done or its client disconnects."""
         admitted = await self._access.admit(scope)
         if isinstance(admitted, RequestRefused):
             await admitted(scope, receive, send)
             return
         try:
-            errand = _errand(await Request(scope, receive).body())
+            command = _decode_command(await Request(scope, receive).body())
         except (ValueError, RecursionError) as exc:
-            await RequestRefused.saying(400, f"that is no errand: {exc}")(scope, receive, send)
+            await RequestRefused.saying(400, f"invalid control command: {exc}")(scope, receive, send)
             return
         await _begin(send)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
-            await _put(send, await self._outcome(errand, admitted.principal, send))
+            await _put(send, await self._outcome(command, admitted.principal, send))
             await send({"type": "http.response.body", "body": b""})
             tasks.cancel_scope.cancel()
 
     async def answer(self, request: Request) -> Response:
-        """Take a person's answer to a question."""
+        """Take the user's answer to an elicitation."""
         admitted = await self._access.admit(request.scope)
         if isinstance(admitted, RequestRefused):
             return Response(admitted.body, admitted.status, dict(admitted.headers))
         try:
-            reply = _reply(await request.body())
+            reply = _decode_reply(await request.body())
         except (ValueError, RecursionError) as exc:
-            return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
+            return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
         question = self._open.get(reply.id)
         if question is None or question.principal != admitted.principal:
             return JSONResponse({"answered": False})
@@ -156,15 +154,15 @@ class _ControlServer:
             return JSONResponse({"reloaded": False, "error": str(exc)})
         return JSONResponse({"reloaded": True})
 
-    async def _outcome(self, errand: ControlCommand, principal: str, send: Send) -> Done | CommandFailed:
+    async def _outcome(self, command: ControlCommand, principal: str, send: Send) -> Done | CommandFailed:
         async def put(event: Event) -> None:
             await _put(send, event)
 
         try:
-            if errand.config != contents_of(self._gateway.loaded):
+            if command.config != contents_of(self._gateway.loaded):
                 await self._reload()
-            async with self._turn(frozenset(errand.can), principal, put) as turn:
-                return Done(msgspec.Raw(await _do(errand, turn, put)))
+            async with self._open_context(frozenset(command.can), principal, put) as context:
+                return Done(msgspec.Raw(await _run(command, context, put)))
         except FairleadError as exc:
             return encode_error(exc)
         except Exception as exc:
@@ -173,46 +171,46 @@ class _ControlServer:
             return encode_error(failure)
 
     @asynccontextmanager
-    async def _turn(
+    async def _open_context(
         self, abilities: frozenset[Ability], principal: str, put: Put
     ) -> AsyncGenerator["CommandContext"]:
-        """Do something for the person at the terminal, whose connections outlast single commands."""
+        """Open the request context of a command, in a client session that outlasts single commands."""
         endpoint = await self._gateway.endpoint()
         client = await endpoint.stateless(ClientKey(principal, None, name=_CLIENT_NAME), abilities)
         client.name = _CLIENT_NAME
-        turn = CommandContext(client, abilities, put, self._open)
-        token = CALLER.set(turn)
+        context = CommandContext(client, abilities, put, self._open)
+        token = CALLER.set(context)
         try:
-            with client.in_use(), client.requests.track(turn):
-                yield turn
+            with client.in_use(), client.requests.track(context):
+                yield context
         finally:
             CALLER.reset(token)
 
 
 class CommandContext(RequestContext):
-    """A command that waits: the person who typed it is asked on the stream that its outcome comes on."""
+    """Request context of a command: its user is asked on the stream that the outcome comes on."""
 
     names_servers = True
 
     def __init__(
         self, client: ClientSession, abilities: frozenset[Ability], put: Put, questions: dict[str, _Open]
     ) -> None:
-        # Whether the call may be made is not asked: who types a command means it, and a script says so.
+        # No approval is asked for: the user typed the command, and a script confirms it with an option.
         super().__init__(client, abilities=abilities)
         self._put = put
-        self._questions = questions
+        self._elicitations = questions
         self._waiting = 0
 
     @property
     def is_parked(self) -> bool:
-        """Is the person being asked?"""
+        """Is the user being asked?"""
         return self._waiting > 0
 
-    async def ask(self, question: Question, server_id: str) -> Answer:
-        """Put a question to the person. Who gives up waiting for the answer withdraws it."""
+    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
+        """Send an elicitation to the user; it is withdrawn when the wait is cancelled."""
         assert isinstance(question, types.ElicitRequest), "nothing else was declared"
         asked, name = _Open(self.client.principal), secrets.token_hex(16)
-        self._questions[name] = asked
+        self._elicitations[name] = asked
         self._waiting += 1
         try:
             params = question.params.model_dump_json(by_alias=True, exclude_none=True).encode()
@@ -220,7 +218,7 @@ class CommandContext(RequestContext):
             await asked.answered.wait()
         finally:
             self._waiting -= 1
-            del self._questions[name]
+            del self._elicitations[name]
             if asked.reply is None:
                 with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                     await self._put(ElicitationWithdrawn(name))
@@ -238,27 +236,27 @@ def _read(reply: ElicitationReply) -> types.ElicitResult:
             raise MCPError(error.code, error.message, error.data)
         return types.ElicitResult.model_validate(reply.result)
     except ValidationError as exc:
-        raise MCPError(types.INVALID_PARAMS, "the answer is not one to what was asked") from exc
+        raise MCPError(types.INVALID_PARAMS, "invalid elicitation result") from exc
 
 
 # What is done.
 
 
-async def _do(errand: ControlCommand, turn: CommandContext, put: Put) -> bytes:
-    """Carry an errand out; JSON."""
-    work = errand.work
+async def _run(command: ControlCommand, context: CommandContext, put: Put) -> bytes:
+    """Run a command and return its result as JSON."""
+    work = command.work
     if isinstance(work, ListServers):
-        return await _list_servers(turn.client, work)
+        return await _list_servers(context.client, work)
     if isinstance(work, RestartServer):
-        gateway = turn.client.endpoint.gateway
+        gateway = context.client.endpoint.gateway
         gateway.host.configured(work.server)  # raises where there is none
         await gateway.close_server(work.server)
         failed = await gateway.host.connect(work.server)
         if error := failed.get(work.server):
             raise error
         return b"{}"
-    async with _at(turn, work.server):
-        host, principal = turn.client.host, turn.client.principal
+    async with _work_at(context, work.server):
+        host, principal = context.client.host, context.client.principal
         match work:
             case ListTools():
                 await host.reach(work.server)  # its own connection, where servers are not shared
@@ -287,14 +285,14 @@ async def _do(errand: ControlCommand, turn: CommandContext, put: Put) -> bytes:
 
 
 @asynccontextmanager
-async def _at(turn: CommandContext, server_id: str) -> AsyncGenerator[None]:
-    """Have a server work on an errand. Where nobody can be asked, no other has to wait for that."""
-    if not turn.abilities:
-        turn.server_id = server_id
+async def _work_at(context: CommandContext, server_id: str) -> AsyncGenerator[None]:
+    """Let a server work on a command. Without elicitation there is no other request to wait for."""
+    if not context.abilities:
+        context.server_id = server_id
         yield
         return
     try:
-        async with turn.client.at(turn, server_id):
+        async with context.client.at(context, server_id):
             yield
     except MCPError as exc:
         raise CallFailed(server_id, exc.error.message, delivery="not_sent") from exc
@@ -302,23 +300,21 @@ async def _at(turn: CommandContext, server_id: str) -> AsyncGenerator[None]:
 
 async def _list_servers(client: ClientSession, work: ListServers) -> bytes:
     host = client.host
-    members = {member.server.server_id: member for member in host.members}
-    wanted = [name for name in work.servers if name in members]
-    ask = [
-        name for name in wanted if members[name].is_usable and (work.refresh or members[name].listing is None)
-    ]
+    known = {managed.server.server_id: managed for managed in host.members}
+    wanted = [name for name in work.servers if name in known]
+    ask = [name for name in wanted if known[name].is_usable and (work.refresh or known[name].listing is None)]
     failures = await host.connect(*ask) if ask else {}
     client.view.release()
-    known = {
-        name: _describe_server(member, failures.get(name))
-        for member in host.members
-        if (name := member.server.server_id) in wanted
+    described = {
+        name: _describe_server(managed, failures.get(name))
+        for managed in host.members
+        if (name := managed.server.server_id) in wanted
     }
-    return _encode(known)
+    return _encode(described)
 
 
-def _describe_server(member: ManagedServer, failure: FairleadError | None) -> KnownServer:
-    snapshot, screened, status = member.snapshot, member.screened, member.status()
+def _describe_server(managed: ManagedServer, failure: FairleadError | None) -> KnownServer:
+    snapshot, screened, status = managed.snapshot, managed.screened, managed.status()
     trouble = None
     if status.state in ("error", "auth_required") and status.last_error:
         trouble = LastFailure(state=status.state, message=status.last_error, hint=status.hint, at=0)
@@ -360,7 +356,7 @@ APPROVALS_PATH: Final = "/api/approvals"
 
 
 class ApprovalReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A person's answer to one of the calls."""
+    """The user's decision about a pending call."""
 
     id: str
     answer: ApprovalAnswer
@@ -370,7 +366,7 @@ _decode = msgspec.json.Decoder(ApprovalReply).decode
 
 
 def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -> list[Route]:
-    """Where waiting calls are listed and answered: those of the own principal, with scope `admin` all."""
+    """The routes that list and answer pending approvals: of the own principal, with scope `admin` all."""
 
     async def listed(_: Request, admitted: AuthenticatedRequest) -> Response:
         pending = approvals.pending(admitted.decides_for)
@@ -380,7 +376,7 @@ def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -
         try:
             word = _decode(await request.body())
         except (ValueError, RecursionError) as exc:
-            return JSONResponse({"error": f"that is no answer: {exc}"}, 400)
+            return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
         return JSONResponse(
             {"answered": approvals.answer(word.id, word.answer, principal=admitted.decides_for)}
         )

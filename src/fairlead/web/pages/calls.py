@@ -54,7 +54,7 @@ def _clients(sessions: Sequence[SessionInfo]) -> Child:
             session.client or "unnamed",
             session.principal,
             session.bundle or "everything",
-            session.era,
+            session.family,
             ", ".join(session.upstreams) or "-",
             moment(session.since),
         )
