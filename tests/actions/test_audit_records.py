@@ -16,7 +16,7 @@ from tests.console.support import session_on
 from tests.web.support import dashboard_of
 from tests.web.test_pages import review_form
 
-ACTIONS = {"approve", "enable", "disable", "review"}
+ACTIONS = {"add", "remove", "approve", "enable", "disable", "review"}
 SWITCHED_AND_REVIEWED: list[tuple[str, str, dict[str, Any]]] = [
     ("disable", "x", {}),
     ("enable", "x", {}),
@@ -105,6 +105,15 @@ async def test_consent_of_the_console_is_recorded(machine: Machine, tmp_path: Pa
     async with session_on(machine, "yes", "quit") as console:
         await console.does("/mcp review p")
     assert recorded(machine, "console") == [("approve", "p", {})]
+
+
+@pytest.mark.requirement("NEED-30")
+def test_a_server_that_is_added_and_removed_is_recorded(
+    machine: Machine, fairlead: Callable[..., Outcome]
+) -> None:
+    assert fairlead("add", "a", "--later", "--scope", "user", "--", "no-such-program").status == 0
+    assert fairlead("remove", "a", "--scope", "user").status == 0
+    assert recorded(machine, "command line") == [("add", "a", {}), ("remove", "a", {})]
 
 
 def test_nothing_is_recorded_where_the_audit_is_off(

@@ -1,17 +1,13 @@
 """Actions of the command line that edit configuration files: their context, and what became of the edit."""
 
 import os
-from collections.abc import Iterable
-from typing import Any
 
 import click
 
-from fairlead.actions import config_edits
 from fairlead.actions.config_edits import EditOutcome
 from fairlead.actions.context import ActionContext
 from fairlead.actions.switch import switch_server
 from fairlead.cli.options import load, target_file
-from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedConfig
 from fairlead.config.secrets.storage import ForgottenSecrets
 from fairlead.terminal.output import display_path, print_edit, say, warn
@@ -28,24 +24,12 @@ def action_context(ctx: click.Context, loaded: LoadedConfig | None = None) -> Ac
     )
 
 
-def settle(ctx: click.Context, target: EditTarget, server_ids: Iterable[str]) -> LoadedConfig | None:
-    """Have entries that the user wrote take effect, and show what is wrong with them."""
-    outcome = config_edits.settle(action_context(ctx), target, server_ids)
-    show_edit(outcome)
-    return outcome.loaded
-
-
 def show_edit(outcome: EditOutcome) -> None:
     """Show what became of an edit."""
     if outcome.failure is not None:
         exc = outcome.failure
         warn(f"the file was written, but the configuration does not load: {exc}", exc.hint)
     print_edit(outcome)
-
-
-def forget_entry_secrets(target: EditTarget, gone: dict[str, Any], after: LoadedConfig | None) -> None:
-    """Delete what was put away for an entry that left a file, and name it."""
-    show_forgotten(config_edits.forget_entry_secrets(target, gone, after))
 
 
 def show_forgotten(forgotten: ForgottenSecrets | None) -> None:

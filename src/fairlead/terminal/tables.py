@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from fairlead.actions.known_catalog import KnownCatalog
 from fairlead.catalog.tools import ToolEntry
 from fairlead.loop.events import Outcome, ToolReturned
 from fairlead.policy.audit import AuditRecord
 from fairlead.terminal.output import print_data, print_json, print_table, printable, say
 
 if TYPE_CHECKING:
+    from fairlead.actions.known_catalog import KnownCatalog
     from fairlead.host.model.bundles import Selection
     from fairlead.host.model.costs import Costs
 
@@ -97,7 +97,7 @@ class ServerCost:
         return f"{self.tools}" if every else f"{self.offered} of {self.tools}"
 
 
-def show_costs(found: KnownCatalog, entries: Sequence[ToolEntry], *, by_tool: bool, as_json: bool) -> None:
+def show_costs(found: "KnownCatalog", entries: Sequence[ToolEntry], *, by_tool: bool, as_json: bool) -> None:
     """Show what the entries cost, and what all tools of the choice cost in each way to hand them over."""
     import anyio
 
@@ -172,7 +172,7 @@ def _chart(columns: tuple[str, str, str], rows: Sequence[tuple[str, str, int]]) 
     print_table((*columns, ""), [(*row, bar) for row, bar in zip(cells, bars, strict=True)])
 
 
-def _totals(found: KnownCatalog, costs: "Costs") -> dict[str, Any]:
+def _totals(found: "KnownCatalog", costs: "Costs") -> dict[str, Any]:
     return {
         "exact": costs.exact,
         "direct": costs.all_direct,

@@ -5,8 +5,9 @@ from typing import Any, TypedDict, Unpack
 
 import click
 
-from fairlead.actions.config_edits import require_free, require_sound, write_entries
-from fairlead.cli.config_edits import forget_entry_secrets, settle
+from fairlead.actions.config_edits import require_free, require_sound
+from fairlead.actions.entries import add_servers
+from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.secrets.storage import stash_secrets
@@ -132,13 +133,16 @@ def command(
     require_sound(server_id, entry)
     require_free([server_id], target, replace=options["replace"])  # before a secret is put away for it
     entry, stashed = stash_secrets(server_id, entry, os.environ, file=target.path)
-    replaced = write_entries(target, {server_id: entry}, replace=options["replace"], stashed=stashed)
+    added = add_servers(
+        action_context(ctx), target, {server_id: entry}, replace=options["replace"], stashed=stashed
+    )
+    loaded = added.edit.loaded
     say(f"added `{server_id}` to {display_path(target.path)}")
     for secret in stashed:
         say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
-    loaded = settle(ctx, target, [server_id])
-    for earlier in replaced:
-        forget_entry_secrets(target, earlier, loaded)
+    show_edit(added.edit)
+    for forgotten in added.forgotten:
+        show_forgotten(forgotten)
     server = loaded.servers.get(server_id) if loaded else None
     if loaded is None or server is None or server.config is None or not server.usable:
         return

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import click
 
-from fairlead.actions.config_edits import existing_servers, write_entries
-from fairlead.cli.config_edits import forget_entry_secrets, settle
+from fairlead.actions.config_edits import existing_servers
+from fairlead.actions.entries import add_servers
+from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, json_option, load, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.dialects import registry
@@ -344,8 +345,10 @@ def _write(ctx: click.Context, wanted: list[Candidate], plan: Plan, *, replace: 
                 put_away += stashed
                 for secret in stashed:
                     say(f"  {candidate.server_id}.{secret.field}: put away as {secret.reference}")
-        replaced = write_entries(target, entries, replace=replace, bundles=plan.bundles, stashed=put_away)
+        added = add_servers(
+            action_context(ctx), target, entries, replace=replace, bundles=plan.bundles, stashed=put_away
+        )
         say(f"added {len(entries)} to {display_path(path)}")
-        loaded = settle(ctx, target, entries)
-        for earlier in replaced:
-            forget_entry_secrets(target, earlier, loaded)
+        show_edit(added.edit)
+        for forgotten in added.forgotten:
+            show_forgotten(forgotten)
