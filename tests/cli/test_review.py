@@ -217,7 +217,7 @@ def test_what_no_file_describes_can_be_pinned_but_not_widened(
     assert states(fairlead)["echo"] == ("reviewed", True)
     outcome = fairlead("review", "s", "--approve", "delete")
     assert outcome.status == 1
-    assert "no file" in outcome.err
+    assert "not a file" in outcome.err
 
 
 @pytest.mark.requirement("HARD-40")
