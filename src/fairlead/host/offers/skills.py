@@ -71,7 +71,7 @@ class Skills:
                 page = _decode(await gate.run(gate.answer_steps(bytes(raw))))
             except (ValueError, RecursionError) as exc:
                 raise self._skill_failure(
-                    f"its list of skills cannot be read: {exc}"
+                    f"its list of skills cannot be parsed: {exc}"
                 ) from gate.displayable_cause(exc)
             skills += page.skills
             if page.next_cursor is None:
