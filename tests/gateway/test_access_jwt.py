@@ -143,8 +143,8 @@ async def test_another_claim_can_say_who_it_is(signer: Signer) -> None:
 @pytest.mark.parametrize(
     ("claims", "why"),
     [
-        ({"aud": "https://other.example.org/mcp"}, "somebody else"),
-        ({"aud": AUDIENCE + "/"}, "somebody else"),
+        ({"aud": "https://other.example.org/mcp"}, "its audience"),
+        ({"aud": AUDIENCE + "/"}, "its audience"),
         ({"aud": None}, "lacks `aud`"),
         ({"iss": "https://evil.example"}, "another issuer"),
         ({"iss": None}, "lacks `iss`"),

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -185,7 +185,6 @@ class ClientSession:
         async with (
             self.endpoint.gateway.host_of(self.principal) as shared,
             beside(shared, operator=self._bridge) as self.host,
-            aclosing(self.notifier),
         ):
             self._shared = shared
             self.view = self.endpoint.view(self.caller, shared)

@@ -9,6 +9,7 @@ import anyio
 import anyio.abc
 import mcp_types as types
 import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Kind = Literal["resources", "prompts"]
+_Logged = tuple[RequestContext | None, ServerLogged]
 
 LEVELS: Final[dict[str, tuple[int, types.LoggingLevel]]] = {
     "debug": (0, "debug"),
@@ -68,22 +70,18 @@ class Notifier:
         self._watched: dict[str, tuple[anyio.CancelScope, int]] = {}
         self._tools: Catalog | None = None
         self._offers: dict[Kind, OfferLists] = {}
-        self._logs_in, self._logs_out = anyio.create_memory_object_stream[
-            tuple[RequestContext | None, ServerLogged]
-        ](MAX_WAITING_LOGS)
+        self._logs: MemoryObjectSendStream[_Logged] | None = None
+        """Log messages on their way to the client; opened by `run`, since a client may never come to run."""
 
     async def run(self) -> None:
         """Pass on what happens, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._send_logs)
-            async with self._client.host.events(calls=False) as events:
-                async for event in events:
-                    await self._on_event(event)
-
-    async def aclose(self) -> None:
-        """Close the queue of log messages; here, since `run` may be cancelled before its first step."""
-        self._logs_in.close()
-        self._logs_out.close()
+        self._logs, waiting = anyio.create_memory_object_stream[_Logged](MAX_WAITING_LOGS)
+        with self._logs, waiting:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._send_logs, waiting)
+                async with self._client.host.events(calls=False) as events:
+                    async for event in events:
+                        await self._on_event(event)
 
     @property
     def _has_session(self) -> bool:
@@ -200,9 +198,9 @@ class Notifier:
         """Tell it what a server logged in the course of one of its requests, if it wants to know."""
         context = self._client.requests.find_for_log(event.server_id)
         level = context.log_level if context is not None else self._client.log_level
-        if level is not None and _rank(event) >= LEVELS[level][0]:
+        if self._logs is not None and level is not None and _rank(event) >= LEVELS[level][0]:
             try:
-                self._logs_in.send_nowait((context, event))
+                self._logs.send_nowait((context, event))
             except anyio.WouldBlock:
                 logger.debug("a log message was dropped: the client reads too slowly")
 
@@ -211,8 +209,8 @@ class Notifier:
         for _ in range(_LOG_TICKS):
             await anyio.lowlevel.checkpoint()
 
-    async def _send_logs(self) -> None:
-        async for context, event in self._logs_out:
+    async def _send_logs(self, waiting: MemoryObjectReceiveStream[_Logged]) -> None:
+        async for context, event in waiting:
             params = types.LoggingMessageNotificationParams(
                 level=LEVELS.get(event.level, LEVELS["info"])[1],
                 data=_data(event),
