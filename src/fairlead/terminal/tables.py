@@ -26,7 +26,7 @@ COLUMNS: Final = ("time", "who", "what", "decision", "outcome", "ms", "bytes")
 
 
 def audit_row(record: AuditRecord) -> tuple[str, ...]:
-    """Who did what, who let it, and how it went."""
+    """Who did what, who decided, and the outcome."""
     return (
         f"{datetime.fromtimestamp(record.at).astimezone():%Y-%m-%d %H:%M:%S}",
         record.principal or "-",

@@ -25,7 +25,7 @@ ResultT = TypeVar("ResultT")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool) -> None:
-    """Show what did not fit into results: it is kept for a while, and can be read.
+    """Show artifacts: the stored rest of results that were too large.
 
     \b
     Examples:

@@ -11,5 +11,5 @@ from fairlead.cli.options import server_argument, switch_scope_option
 @switch_scope_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
-    """Switch a server off, in the file that has its entry, and keep its definition."""
+    """Disable a server, in the file that has its entry, and keep its definition."""
     switch(ctx, server_id, scope, on=False)

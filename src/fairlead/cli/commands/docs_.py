@@ -21,7 +21,7 @@ WHERE = ("docs", "allow")
 
 @click.group("docs")
 def command() -> None:
-    """Say which sites the built-in documentation reader may read. At first it may read none.
+    """Set which sites the built-in documentation reader may read. By default none.
 
     \b
     A site is

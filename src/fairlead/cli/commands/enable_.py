@@ -11,5 +11,5 @@ from fairlead.cli.options import server_argument, switch_scope_option
 @switch_scope_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
-    """Switch a server on, in the file that has its entry."""
+    """Enable a server, in the file that has its entry."""
     switch(ctx, server_id, scope, on=True)

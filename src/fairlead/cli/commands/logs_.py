@@ -22,7 +22,7 @@ TAIL_BYTES = 1024 * 1024
 @click.option("-f", "--follow", is_flag=True, help="Go on as it says more, until Ctrl-C.")
 @click.pass_context
 def command(ctx: click.Context, server_id: str, lines: int, *, follow: bool) -> None:
-    """Show what a local server said on its stderr."""
+    """Show a local server's stderr."""
     server = load(ctx).server(server_id)
     path = state_folder(os.environ) / "logs" / f"{server.server_id}.log"
     end = _show_tail(path, lines)

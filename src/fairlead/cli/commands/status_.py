@@ -27,7 +27,7 @@ WATCH_SECONDS = 2.0
 @json_option
 @click.pass_context
 def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
-    """Show where every server stands: in the gateway that is running, else as the last run left it.
+    """Show the state of every server: in the gateway that is running, else as the last run left it.
 
     Nothing is started, and no server is contacted.
     """

@@ -22,7 +22,7 @@ COLUMNS = ("server", "state", "account", "issuer", "scopes", "expires")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str | None, *, as_json: bool) -> int:
-    """Show who you are to a server, or to all that can be logged in to. Nothing is contacted.
+    """Show your login at a server, or at all that have one. Nothing is contacted.
 
     It says who issued the login, for which account, what it may do, and when it expires; never a token.
 

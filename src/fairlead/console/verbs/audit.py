@@ -40,6 +40,6 @@ def _latest(path: Path, limit: int) -> list[AuditRecord]:
 VERB = Verb(
     name="audit",
     usage="/audit [n]",
-    summary="who called what last, who let it, and how it went",
+    summary="the latest records of the audit log",
     run=_run,
 )

@@ -142,7 +142,7 @@ async def _ask(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
 VERB = Verb(
     name="resources",
     usage="/resources [server] [query | uri]",
-    summary="what servers have to read; with a URI, read it",
+    summary="the resources of servers; with a URI, read it",
     run=_run,
     complete=_complete,
     ask=_ask,
