@@ -62,7 +62,7 @@ def command(  # noqa: PLR0913 - one parameter for each option
     follow: bool,
     as_json: bool,
 ) -> int:
-    """Show the audit log: who called what, who decided, and the outcome. With `--json`, one record on each line."""
+    """Show the audit log: calls, decisions and outcomes. With `--json`, one record on each line."""
     wanted = AuditQuery(
         since=since, until=until, server=server, tool=tool, principal=principal, outcome=outcome
     )
