@@ -146,7 +146,7 @@ async def test_a_lock_is_held_by_one_at_a_time(store: Store) -> None:
 
 async def test_waiting_for_a_lock_has_an_end(store: Store) -> None:
     async with store.lock("refresh"):
-        with pytest.raises(LockBusy, match=r"held by others for 0\.02 s"):
+        with pytest.raises(LockBusy, match=r"held elsewhere for 0\.02 s"):
             async with store.lock("refresh", wait_seconds=0.02):
                 pass
     async with store.lock("refresh", wait_seconds=0):
