@@ -326,7 +326,7 @@ async def test_a_server_that_asks_without_end_is_refused_after_a_bound(tmp_path:
             assert len(person.urls) == round_number * MAX_ASKED
             refused = [answer for answer in answers.values() if "action" not in answer]
             assert len(refused) == 5
-            assert "at most 64 questions" in json.dumps(refused[0])
+            assert "at most 64 elicitations" in json.dumps(refused[0])
 
 
 @every_client
