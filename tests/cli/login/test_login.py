@@ -236,5 +236,5 @@ def test_a_client_for_a_server_that_no_file_describes_is_refused_before_anybody_
     monkeypatch.setenv("FAIRLEAD_CONFIG_JSON", json.dumps({"servers": {"x": {"url": server.mcp_url}}}))
     outcome = fairlead("login", "x", "--yes", "--client-id", "known")
     assert outcome.status == 1
-    assert "no file" in outcome.err
+    assert "not a file" in outcome.err
     assert server.seen == []
