@@ -44,7 +44,7 @@ def any_script(monkeypatch: pytest.MonkeyPatch) -> None:
     def everything(script: str) -> tuple[Path, ...]:
         return needed(script) or (Path("/"),)
 
-    monkeypatch.setattr(engines, "needed_files", everything)
+    monkeypatch.setattr(engines, "find_needed_files", everything)
 
 
 # ── the same on both ──
