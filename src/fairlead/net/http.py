@@ -3,9 +3,11 @@
 `open_vetted_client` connects only to allowed addresses, for URLs that come from untrusted sources (SSRF).
 """
 
+import asyncio
 import functools
 import ipaddress
 import os
+import re
 import socket
 import ssl
 import sys
@@ -15,6 +17,7 @@ from typing import Any, TypeAlias
 import aiohttp
 import truststore
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
@@ -27,14 +30,38 @@ CONNECT_SECONDS = 15.0
 # it is unknown whether the request was carried out; so idle ones are closed here a little earlier.
 _IDLE_SECONDS = 4.0
 
+# So many interim responses (1xx) in a row are a flood.
+_FLOOD = re.compile(rb"(?:HTTP/1\.[01] 1\d\d[^\n]{0,200}\n(?:[^\n]{2,200}\n){0,20}\r?\n){17}")
+
+
+class _ResponseReader(ResponseHandler):
+    """aiohttp's reader of responses, which closes a connection that is flooded with interim responses.
+
+    aiohttp reads all of them in one step of the event loop, and discards them.
+    """
+
+    def data_received(self, data: bytes) -> None:
+        payload = self._payload
+        if (payload is None or payload.is_eof()) and _FLOOD.search(data, 0, 4096):
+            self.set_exception(aiohttp.ServerDisconnectedError("too many interim responses (1xx)"))
+            if self.transport is not None:
+                self.transport.abort()
+            return
+        super().data_received(data)
+
 
 def open_client() -> aiohttp.ClientSession:
     """Open a client with a connection pool and no state: no cookies, no `.netrc`.
 
     The caller closes it. Only connecting has a timeout; the rest is for the caller to set.
     """
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS)
+    reader: functools.partial[ResponseHandler] = functools.partial(
+        _ResponseReader, loop=asyncio.get_running_loop()
+    )
+    connector._factory = reader  # pyright: ignore[reportPrivateUsage] - aiohttp has no option for it
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
+        connector=connector,
         headers={"User-Agent": "fairlead"},
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
