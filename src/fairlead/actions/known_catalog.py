@@ -27,7 +27,7 @@ class UnavailableServer:
 
     @classmethod
     def because(cls, error: FairleadError) -> "UnavailableServer":
-        """What an error means for whoever wants the server."""
+        """What an error means for a caller that needs the server."""
         return cls(reason=str(error), hint=error.hint, needs_a_person=isinstance(error, NEEDS_USER))
 
 
@@ -104,7 +104,7 @@ class KnownCatalog:
 def known(
     loaded: LoadedConfig, bundle: str | None = None, caller: GroupedPrincipal = LOCAL_CALLER
 ) -> KnownCatalog:
-    """What earlier runs left behind, as a caller sees it. Contacts nobody.
+    """What earlier runs left behind, as a caller sees it. Contacts no server.
 
     Another principal than the local user calls over the gateway, whose `approval` counts for it.
     """

@@ -53,7 +53,7 @@ class LoginStatus:
 
 
 async def kept_logins(warn: Callable[[FairleadError], None]) -> list[KeptLogin]:
-    """Every login of this user, the newest last. Contacts nobody.
+    """Every login of this user, the newest last. Contacts no issuer.
 
     Args:
         warn: Called with what is wrong with the vault.
@@ -78,7 +78,7 @@ def remote_config(server: LoadedServer) -> RemoteServer:
 
 
 def require_ready(loaded: LoadedConfig, server: LoadedServer) -> None:
-    """Raise where there is nothing to log in to, or nobody agreed to contact it."""
+    """Raise where there is nothing to log in to, or the user has not consented to contact it."""
     server_id = server.server_id
     own_way = own_way_in(remote_config(server))
     if own_way is not None:

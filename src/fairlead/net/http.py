@@ -30,24 +30,38 @@ CONNECT_SECONDS = 15.0
 # it is unknown whether the request was carried out; so idle ones are closed here a little earlier.
 _IDLE_SECONDS = 4.0
 
-# So many interim responses (1xx) in a row are a flood.
+_MAX_INTERIM = 16
+# More interim responses (1xx) than that in a row, as they arrive in one read.
 _FLOOD = re.compile(rb"(?:HTTP/1\.[01] 1\d\d[^\n]{0,200}\n(?:[^\n]{2,200}\n){0,20}\r?\n){17}")
 
 
 class _ResponseReader(ResponseHandler):
     """aiohttp's reader of responses, which closes a connection that is flooded with interim responses.
 
-    aiohttp reads all of them in one step of the event loop, and discards them.
+    aiohttp reads and discards all of them in one step of the event loop.
     """
 
     def data_received(self, data: bytes) -> None:
         payload = self._payload
-        if (payload is None or payload.is_eof()) and _FLOOD.search(data, 0, 4096):
+        is_flood = (payload is None or payload.is_eof()) and _FLOOD.search(data, 0, 4096) is not None
+        if not is_flood:
+            super().data_received(data)
+            # Responses that are not taken yet; without pipelining there is one final response at most.
+            is_flood = len(self._buffer) > _MAX_INTERIM
+        if is_flood:
+            self._buffer.clear()
             self.set_exception(aiohttp.ServerDisconnectedError("too many interim responses (1xx)"))
             if self.transport is not None:
                 self.transport.abort()
-            return
-        super().data_received(data)
+
+
+def _guard(connector: aiohttp.TCPConnector) -> aiohttp.TCPConnector:
+    """Have a connector read responses with `_ResponseReader`."""
+    reader: functools.partial[ResponseHandler] = functools.partial(
+        _ResponseReader, loop=asyncio.get_running_loop()
+    )
+    connector._factory = reader  # pyright: ignore[reportPrivateUsage] - aiohttp has no option for it
+    return connector
 
 
 def open_client() -> aiohttp.ClientSession:
@@ -55,13 +69,8 @@ def open_client() -> aiohttp.ClientSession:
 
     The caller closes it. Only connecting has a timeout; the rest is for the caller to set.
     """
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS)
-    reader: functools.partial[ResponseHandler] = functools.partial(
-        _ResponseReader, loop=asyncio.get_running_loop()
-    )
-    connector._factory = reader  # pyright: ignore[reportPrivateUsage] - aiohttp has no option for it
     return aiohttp.ClientSession(
-        connector=connector,
+        connector=_guard(aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS)),
         headers={"User-Agent": "fairlead"},
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
@@ -206,7 +215,7 @@ def open_vetted_client(
         use_dns_cache=False,
     )
     return aiohttp.ClientSession(
-        connector=connector,
+        connector=_guard(connector),
         headers={"User-Agent": user_agent},
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=VETTED_CONNECT_SECONDS),

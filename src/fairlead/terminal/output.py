@@ -1,4 +1,4 @@
-"""Where words go: data to stdout, everything else to stderr; plain when nobody is watching.
+"""Where words go: data to stdout, everything else to stderr; plain where the output is no terminal.
 
 What moves on the terminal, such as a spinner or a bar: it gives way while a person is asked.
 """
@@ -227,7 +227,7 @@ def is_watched() -> bool:
 
 
 def confirm(question: str) -> bool:
-    """Ask a person yes or no; nobody there means no."""
+    """Ask the user yes or no; without a terminal the answer is no."""
     return is_interactive() and click.confirm(question, err=True)
 
 

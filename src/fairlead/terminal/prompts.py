@@ -258,7 +258,7 @@ _END_OF_INPUT = b"\x04"
 
 
 def operator_here() -> Operator:
-    """Whoever can be asked: the person at the terminal, or nobody."""
+    """The operator for this process: the user at the terminal, or one that refuses."""
     return TerminalOperator() if is_interactive() else UNATTENDED
 
 
