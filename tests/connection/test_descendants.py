@@ -1,5 +1,6 @@
 """No descendant of a server outlives it, or the host, whatever it did to get away."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -38,26 +39,33 @@ HOSTILE = [
     "stops_itself",
     "kills_reaper",
 ]
-RACES = ["fork_storm", *(["comet"] if int(os.environ.get("FAIRLEAD_DESCENDANT_TRIES", "10")) > 10 else [])]
-"""The comet forks and exits without a pause: where processors are scarce it can outrun whatever ends it."""
+RACES = ["fork_storm", "comet"]
 
 
 class Trace:
-    """What is left of the processes that servers started: found by an argument, or by what they noted."""
+    """What is left of the processes that servers started: found by an argument, or by what they noted.
+
+    A process that is another one every moment is not there any more when its line of the process table is
+    read. It notes its process group, which the kernel tells in one step.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.mark = f"descendant-{secrets.token_hex(8)}"
 
     def survivors(self) -> dict[int, bytes]:
-        """The pids that still run, with their command lines."""
+        """The pids that still run, with their command lines; groups with members by their negative ids."""
         table = (int(name) for name in os.listdir("/proc") if name.isdigit())
         found = {pid: read(f"/proc/{pid}/cmdline") for pid in table}
         marked = {pid for pid, line in found.items() if self.mark.encode() in line.split(b"\0")}
         noted = {
             int(file.name) for file in self.folder.glob("*/[0-9]*") if started(int(file.name)) == read(file)
         }
-        return {pid: found.get(pid, b"") for pid in marked | noted if is_alive(pid)}
+        groups = {int(file.name.removeprefix("group-")) for file in self.folder.glob("*/group-*")}
+        return {
+            **{pid: found.get(pid, b"") for pid in marked | noted if is_alive(pid)},
+            **{-group: b"process group" for group in groups if has_members(group)},
+        }
 
 
 def read(path: str | Path) -> bytes:
@@ -69,6 +77,14 @@ def read(path: str | Path) -> bytes:
 
 def is_alive(pid: int) -> bool:
     return read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"], [b"X"])
+
+
+def has_members(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def started(pid: int) -> bytes | None:
@@ -122,7 +138,8 @@ def attempt(folder: Path, end: str, shapes: list[str], count: int) -> None:
         finally:
             host.kill()
             for pid in left():
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 ENDS = ["kill", "close", "crash", "exit", "raise"]

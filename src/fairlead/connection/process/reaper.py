@@ -10,7 +10,7 @@ nearest subreaper above it, whatever it did to its session, process group or env
 server, so all its descendants are that server's, and "no children" (ECHILD) means that no descendant is left.
 
 For each server the host sends one byte on stdin with file descriptors attached: a control socket, the working
-folder, stdin, stdout, stderr and any further ones. The guardian forks a reaper, which reads a `_Request`
+folder, stdin, stdout, stderr and any further ones. The guardian forks a reaper, which reads a `_StartRequest`
 (its length and a NUL byte first) from the control socket, starts the server and writes lines to the socket:
 
     pid N REAPER        it runs
@@ -52,8 +52,7 @@ else:
 _MAX_DESCRIPTORS = 200
 """How many file descriptors one request can carry; Linux allows 253."""
 
-# Fork storms and processes that fork and exit over and over die within milliseconds. What is still there
-# after this long cannot be killed: it waits in the kernel, or runs as another user.
+# What is still there after this long cannot be killed: it waits in the kernel, or runs as another user.
 _GIVE_UP_SECONDS = 20.0
 _QUICK_EXIT_SECONDS = 0.5
 _TICK_SECONDS = 0.05
@@ -67,7 +66,7 @@ _CLOSE_ON_EXEC = 0x40000000 if _IS_LINUX else 0  # MSG_CMSG_CLOEXEC
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _ENOENT, _EIO, _EAGAIN = 2, 5, 11
 
-_prctl: Callable[[int, int], object] | None = None
+_prctl: Callable[[int, int], object] = lambda option, value: None  # noqa: E731 - replaced on Linux
 _own_limits = b""
 """The resource limits of this process, encoded as in a request. Servers mostly get the same."""
 _ignored: list[int] = []
@@ -277,11 +276,10 @@ def _become_server(request: _StartRequest, descriptors: list[int], reaper: int, 
         else:  # none of them has one of these numbers: the guardian's own have
             for fd in (0, 1, 2):
                 os.dup2(descriptors[fd], fd)
-        if _prctl is not None:
-            # Even a reaper that is killed takes its server along.
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != reaper:
-                os._exit(255)
+        # Even a reaper that is killed takes its server along.
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != reaper:
+            os._exit(255)
         number = _execute(groups)
     except OSError as exc:
         number = exc.errno or _EIO
@@ -385,14 +383,21 @@ def _descendants(pid: int) -> list[int]:
 def _kill_descendants(pid: int, spared: Collection[int]) -> list[int]:
     """Kill whatever descends from a process, apart from some of its children, and return the pids.
 
-    A parent is killed before its children are read, so that it has no more of them. Where processes fork and
-    exit over and over, this follows them from parent to child more quickly than they can start another.
+    A parent is killed before its children are read, so that it has no more of them, and its process group
+    before it: no `fork` comes in between the signals to a group, so what forks and exits over and over cannot
+    outrun them. A server has a session of its own, so the group has only what descends from it.
     """
     killed: list[int] = []
+    own_group = os.getpgrp()
     pending = [child for child in _children(pid) if child not in spared]
     while pending and len(killed) < _MAX_CHASE:
         # A pid read a moment ago: the kernel gives none again before it has been through all others.
         child = pending.pop()
+        try:
+            if (group := os.getpgid(child)) != own_group:
+                _send(-group, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
         _send(child, signal.SIGKILL)
         killed.append(child)
         pending += _children(child)
@@ -419,11 +424,6 @@ def _send(pid: int, number: int) -> bool:
     except PermissionError:
         return True  # it is there, and another user's
     return True
-
-
-def _become_subreaper() -> None:
-    if _prctl is not None:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _wake_on_child_exit() -> int:
@@ -547,7 +547,7 @@ class _Guardian:
             for fd in (self._held, self._wake, self._host_process, signal.set_wakeup_fd(-1)):
                 if fd is not None:
                     os.close(fd)
-            _become_subreaper()
+            _prctl(_PR_SET_CHILD_SUBREAPER, 1)
             reaper = _Reaper(control, self._life)
             try:
                 reaper.run(descriptors)
@@ -590,7 +590,7 @@ def main(host: int, limits: str) -> None:
     _ignored.extend(n for n in range(1, signal.NSIG) if signal.getsignal(n) == signal.SIG_IGN)
     if _IS_LINUX:
         _load_prctl()
-    _become_subreaper()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # What is never written to is shared with the reapers.
     gc.disable()
     gc.freeze()
