@@ -16,7 +16,7 @@ from fairlead.catalog.schema.keywords import (
     Schema,
     all_schemas,
     below,
-    mapped,
+    map_schemas,
     resolve_reference,
 )
 from fairlead.catalog.schema.validate import is_pattern
@@ -137,7 +137,7 @@ def with_legal_names(
 
     for name, new in new_names.items():
         changes.note(below("properties", name), f"is called `{new}` there, and `{name}` again in the call")
-    return _object(mapped(schema, "", rename)), {new: name for name, new in new_names.items()}
+    return _object(map_schemas(schema, "", rename)), {new: name for name, new in new_names.items()}
 
 
 def _legal_name(name: str, legal: re.Pattern[str]) -> str:
@@ -177,7 +177,7 @@ def with_sound_patterns(schema: dict[str, Any], changes: DefinitionChanges) -> d
             del inner["pattern"]
         return inner
 
-    return _object(mapped(schema, "", drop))
+    return _object(map_schemas(schema, "", drop))
 
 
 def with_objects_for_booleans(schema: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def with_objects_for_booleans(schema: dict[str, Any]) -> dict[str, Any]:
                 inner[keyword] = _expand_boolean_schema(value)
         return inner
 
-    return _object(mapped(schema, "", spell_out))
+    return _object(map_schemas(schema, "", spell_out))
 
 
 def completed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def completed(schema: dict[str, Any]) -> dict[str, Any]:
             inner.setdefault("properties", {})
         return inner
 
-    return _object(mapped(schema, "", complete))
+    return _object(map_schemas(schema, "", complete))
 
 
 def _expand_boolean_schema(schema: Schema) -> dict[str, Any]:

@@ -193,7 +193,7 @@ class LoadedServer:
         except SecretUnavailable as exc:
             raise SecretUnavailable(f"server `{self.server_id}`: {exc}", hint=exc.hint) from exc
 
-    def identified(self, config: Server, env: Mapping[str, str]) -> Server:
+    def resolve_target(self, config: Server, env: Mapping[str, str]) -> Server:
         """Its configuration with only the references of its target resolved."""
         fields = {
             name: self._resolve_field(name, getattr(config, name), env)
@@ -364,7 +364,9 @@ def _apply_admin_policy(
         return server
     config = server.config
     try:
-        identified = server.identified(config, env) if config and administration.goes_by_target else config
+        identified = (
+            server.resolve_target(config, env) if config and administration.goes_by_target else config
+        )
         ruling = _ruling(administration, server, identified, env)
     except SecretUnavailable as exc:
         ruling = administration.refuse_unidentified(server.server_id, str(exc))

@@ -19,7 +19,7 @@ import msgspec
 from fairlead.config.dialects import registry, syntax
 from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
 from fairlead.config.document.edit import remove_value, set_value
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.paths import MachinePaths
 from fairlead.config.untyped import as_list, as_object
 from fairlead.errors import ConfigError, ConfigUnwritable
@@ -199,7 +199,7 @@ def plan_uninstall(agent: str, place: MachinePaths) -> FileChange:
 
 def apply(change: FileChange, env: Mapping[str, str]) -> Path | None:
     """Write the change, unless the file changed since it was shown. Returns where the old file is kept."""
-    with locked(change.path):
+    with hold_lock(change.path):
         if _text(change.path) != change.before:
             hint = "run it again to see what would change now"
             raise ConfigUnwritable(f"`{change.path}` was changed in the meantime; it is as it was", hint=hint)

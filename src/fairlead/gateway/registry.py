@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import STATE_HINT, state_folder
 from fairlead.config.untyped import as_object
@@ -167,7 +167,7 @@ def announced(env: Mapping[str, str], running: RunningGateway) -> Generator[Call
 
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder / _ABOUT))
+            stack.enter_context(hold_lock(folder / _ABOUT))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         except ConfigUnwritable as exc:
             logger.warning("commands will not find this gateway: %s; %s", exc, STATE_HINT)
@@ -195,7 +195,7 @@ def living(env: Mapping[str, str]) -> list[RunningGateway]:
     found: list[RunningGateway] = []
     for about in (state_folder(env) / "gateway" / _FOLDER).glob(f"*/{_ABOUT}"):
         try:
-            with locked(about, timeout=0):
+            with hold_lock(about, timeout=0):
                 shutil.rmtree(about.parent, ignore_errors=True)
         except ConfigUnwritable:
             if (running := _read(about)) is not None:

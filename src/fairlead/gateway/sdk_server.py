@@ -436,4 +436,4 @@ def _translate_errors() -> Generator[None]:
 
 
 def _mark_untrusted(result: dict[str, Any], answered: CleanAnswer) -> dict[str, Any]:
-    return gate.marked(result, answered.server_id if answered.untrusted else None)
+    return gate.mark_parsed(result, answered.server_id if answered.untrusted else None)

@@ -29,7 +29,7 @@ from fairlead.host.operator import Operator
 from fairlead.host.snapshots import KnownServerState, LastFailure, Snapshot
 from fairlead.policy.decision import BundleFilter, CallPolicy
 from fairlead.policy.lockfile import LockedServer
-from fairlead.policy.pins import Pins, UntrustedPins, extend, is_guarded, is_held, joined
+from fairlead.policy.pins import Pins, UntrustedPins, extend, is_guarded, is_held, merge_pins
 from fairlead.policy.quarantine import (
     CallRefusal,
     PreparedListing,
@@ -306,7 +306,7 @@ class ManagedServer:
         if self.unsaved_pins is None or isinstance(pins, UntrustedPins):
             self.pins = pins
         else:
-            self.pins = joined(self.unsaved_pins, pins)
+            self.pins = merge_pins(self.unsaved_pins, pins)
         self._elsewhere = {}
         if self.snapshot is not None:
             self._update_pins(self.snapshot.listing)
@@ -366,8 +366,8 @@ class ManagedServer:
     def join_pins(self, first_use: Pins) -> None:
         """Pin what was used for the first time over a connection beside this one, too."""
         if not isinstance(self.pins, UntrustedPins):
-            self.pins = joined(first_use, self.pins)
-            self.unsaved_pins = joined(self.unsaved_pins, first_use) if self.unsaved_pins else first_use
+            self.pins = merge_pins(first_use, self.pins)
+            self.unsaved_pins = merge_pins(self.unsaved_pins, first_use) if self.unsaved_pins else first_use
             self._save(self)
             self._screen_again()
 

@@ -35,7 +35,15 @@ from fairlead.host.snapshots import (
     snapshot_key,
 )
 from fairlead.policy.lockfile import LockedServer, locks_of
-from fairlead.policy.pins import REVIEWED, Pins, UntrustedPins, is_guarded, joined, may_be_pinned, pins_key
+from fairlead.policy.pins import (
+    REVIEWED,
+    Pins,
+    UntrustedPins,
+    is_guarded,
+    may_be_pinned,
+    merge_pins,
+    pins_key,
+)
 from fairlead.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -221,7 +229,7 @@ class ManagedServers:
             if pins_key(before.server) == pins_key(server):
                 unsaved = before.pins if self._store is None else before.unsaved_pins
         if isinstance(unsaved, Pins) and not isinstance(known.pins, UntrustedPins):
-            known = replace(known, pins=joined(unsaved, known.pins))
+            known = replace(known, pins=merge_pins(unsaved, known.pins))
         member = self._by_id[server.server_id] = ManagedServer(
             server,
             self._around,
@@ -238,7 +246,7 @@ class ManagedServers:
         self._share_pins(member)
         if isinstance(unsaved, Pins) and self._store is not None:
             # Another may take its place before they are saved.
-            member.unsaved_pins = joined(member.unsaved_pins, unsaved) if member.unsaved_pins else unsaved
+            member.unsaved_pins = merge_pins(member.unsaved_pins, unsaved) if member.unsaved_pins else unsaved
             self._save(member)
         self._watch_pins_of(member)
         return member

@@ -470,7 +470,7 @@ class _Parcel:
         if self._spend(len(words.encode()) if is_short else len(words)):
             self.blocks.append(block)
             return
-        shown = "" if block["type"] == "resource_link" else _beginning(words, int(self._room))
+        shown = "" if block["type"] == "resource_link" else _first_part(words, int(self._room))
         self._room = 0
         if shown:
             self.blocks.append(_cut_to(block, words, shown))
@@ -531,7 +531,7 @@ def _beginning_of(value: bytes | memoryview, size: int) -> str:
     return bytes(value[:size]).decode(errors="ignore")
 
 
-def _beginning(text: str, room: int) -> str:
+def _first_part(text: str, room: int) -> str:
     """As much of the text as fits, up to the end of a line if one is near."""
     if room < SHORTEST_SHOWN:
         return ""

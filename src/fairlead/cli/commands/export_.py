@@ -11,7 +11,7 @@ from fairlead.cli.options import load
 from fairlead.config.dialects import registry, syntax
 from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
 from fairlead.config.document.edit import edit_file
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError
 from fairlead.terminal.output import display_path, print_data, printable, say
@@ -97,5 +97,5 @@ def _write(dialect: ConfigDialect, exported: ExportedDocument, output: Path) -> 
     if dialect.syntax in ("json", "jsonc"):
         edit_file(output, change, create="{}\n")
     else:
-        with locked(output):
+        with hold_lock(output):
             write_atomic(output, change(read_text(output, keep_mark=True) if output.exists() else ""))

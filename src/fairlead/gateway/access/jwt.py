@@ -111,7 +111,7 @@ class IssuerKeys:
     async def _fetch(self) -> list[jwt.PyJWK]:
         named = (self._oauth.issuer, self._oauth.jwks_url)
         chosen = {url.host for text in named if text and (url := read_url(text)) and url.host}
-        http = await self._web.errand(_NAME, self._oauth.issuer, chosen)
+        http = await self._web.client_for(_NAME, self._oauth.issuer, chosen)
         answer = await http.get(await self._place(http))
         document = answer.read(_KeySet) if answer.status == 200 else None
         keys = [key for entry in document.keys if (key := _usable(entry))] if document else []
@@ -124,7 +124,7 @@ class IssuerKeys:
             own = read_url(self._oauth.jwks_url)
             if own is None:
                 raise ConfigError("`gateway.oauth.jwks_url` is no URL")
-            return http.checked(self._oauth.jwks_url, "`gateway.oauth.jwks_url`", own=own.origin())
+            return http.require_url(self._oauth.jwks_url, "`gateway.oauth.jwks_url`", own=own.origin())
         for url in _documents(http.check_metadata_url(self._oauth.issuer, "`gateway.oauth.issuer`")):
             answer = await http.get(url)
             document = answer.read(_Metadata) if answer.status == 200 else None

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.paths import STATE_HINT
 from fairlead.config.principal import LOCAL, TOKEN_OWNER
 from fairlead.config.secrets.masking import SECRETS
@@ -196,7 +196,7 @@ class TokenFile:
         return found
 
     def _change(self, change: Callable[[list[NamedToken]], list[NamedToken]]) -> None:
-        with locked(self.path):
+        with hold_lock(self.path):
             text = msgspec.json.encode(_Document(tokens=change(self.read())))
             write_atomic(self.path, msgspec.json.format(text, indent=2).decode() + "\n", mode=0o600)
 

@@ -12,7 +12,7 @@ from fairlead.config.merge import FieldPath, ValueOrigin
 from fairlead.config.untyped import as_list, value_at
 from fairlead.host.catalogs import cost_of, is_direct, mode_for
 from fairlead.host.model.bundles import Selection
-from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, listed
+from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, decide_by_lists
 from fairlead.policy.tool_names import matches
 
 _LISTS = frozenset({"allow_tools", "deny_tools", "trust"})
@@ -121,7 +121,7 @@ class Explainer:
             )
         assert server.config is not None
         bundle_filter = self._selection.bundle_filter(key.server_id)
-        rule = self._rule(server, key.tool, listed(server.config, key.tool, bundle_filter))
+        rule = self._rule(server, key.tool, decide_by_lists(server.config, key.tool, bundle_filter))
         policy = CallPolicy(server, before_defaults=key.server_id in self._before_defaults)
         decision = self._selection.decide(policy, key.tool, self._entry(key))
         over_gateway = self._over_gateway.decide(policy, key.tool, self._entry(key)).verdict

@@ -98,17 +98,17 @@ class McpServer:
             await server.run(received, sent, server.create_initialization_options())
 
     @cached_property
-    def _listed(self) -> dict[str, types.Tool]:
+    def _tool_list(self) -> dict[str, types.Tool]:
         return {name: describe_tool(tool) for name, tool in self._tools.items()}
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
-        tool = self._listed.get(name)
+        tool = self._tool_list.get(name)
         return tool.input_schema if tool else None
 
     async def _on_list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=list(self._listed.values()))
+        return types.ListToolsResult(tools=list(self._tool_list.values()))
 
     async def _on_call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
