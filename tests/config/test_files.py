@@ -22,7 +22,7 @@ KILLED_WRITERS = """
 import itertools, json, os, random, signal, sys, time
 from pathlib import Path
 from typing import Any
-from fairlead.config.document.files import locked, write_atomic
+from fairlead.config.document.files import hold_lock, write_atomic
 
 path, kills = Path(sys.argv[1]), int(sys.argv[2])
 texts = [json.dumps({"writer": name, "filling": name * 300_000}) for name in "ab"]
@@ -32,7 +32,7 @@ for round in range(kills):
     writer = os.fork()
     if writer == 0:
         for turn in itertools.count(round):
-            with locked(path, timeout=60):
+            with hold_lock(path, timeout=60):
                 write_atomic(path, texts[turn % 2])
             os.write(writing, b"x")
     os.read(started, 1)
@@ -43,7 +43,7 @@ for round in range(kills):
     os.close(writing)
     seen.add(json.loads(path.read_bytes())["writer"])
     left.append(len(os.listdir(path.parent)) - 1)
-with locked(path, timeout=60):
+with hold_lock(path, timeout=60):
     print(json.dumps({"seen": sorted(seen), "left": left, "names": os.listdir(path.parent)}))
 """
 
