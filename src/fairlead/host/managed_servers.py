@@ -294,7 +294,7 @@ class ManagedServers:
         """Load the pins of the store: another process may have pinned other definitions first."""
         pins = await load_pins(store, member.server)
         if pins != member.pins:
-            member.repin(pins)
+            await self._take_pins(store, member, pins)
             self._share_pins(member)
 
     # Pins, reviews and quarantine are the same for all connections to a server.
