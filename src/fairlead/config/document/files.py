@@ -140,7 +140,7 @@ def write_atomic(path: Path, text: str, *, mode: int | None = None) -> None:
     """Replace a file atomically: readers see the old text or the new one, also after a crash.
 
     A symbolic link stays one and its target is replaced. Without `mode` a file keeps its permissions. Hold
-    `locked` wherever another process may write the same file.
+    `hold_lock` wherever another process may write the same file.
     """
     with _explain_write_errors(path):
         content = text.encode()

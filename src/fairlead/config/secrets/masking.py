@@ -328,7 +328,7 @@ class Masker:
     def may_hold(self, raw: bytes, sieved: bytes | None = None) -> bool:
         """Whether any known value is in these bytes, text or JSON, in any encoding.
 
-        `sieved` is the result of `telling` for them, where the caller has it already.
+        `sieved` is the result of `digits_and_capitals` for them, where the caller has it already.
         """
         return bool(self._find_secrets(raw, sieved))
 
