@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import store_file
+from fairlead.config.principal import LOCAL
 from fairlead.errors import StoreError
 
 Surface = Literal["command line", "console", "dashboard"]
@@ -26,6 +27,8 @@ class ActionContext:
 
     surface: Surface
     """Where the user acted; kept in the audit record."""
+    principal: str = LOCAL
+    """Who acted, for the audit record."""
     env: Mapping[str, str]
     reload: Callable[[], LoadedConfig]
     """Reads the files again and has the running program, if any, take them over. Raises `ConfigError`."""
@@ -57,7 +60,14 @@ class ActionContext:
         described: dict[str, Any] = {"in": self.surface, **details}
         try:
             with Database.open(self.store) as database:
-                note(database, self.loaded.config.audit, kind, server=server_id, details=described)
+                note(
+                    database,
+                    self.loaded.config.audit,
+                    kind,
+                    principal=self.principal,
+                    server=server_id,
+                    details=described,
+                )
         except StoreError as exc:
             return [Notice(message=f"this is not in the audit log: {exc}", hint=exc.hint)]
         return []

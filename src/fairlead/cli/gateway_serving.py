@@ -6,14 +6,16 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import click
 import msgspec
 
+from fairlead.actions.context import running_context
 from fairlead.actions.live_configuration import LiveConfiguration
+from fairlead.actions.restart import restart_server
 from fairlead.cli.gateway_options import GatewayArguments, local_name
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig
@@ -143,10 +145,15 @@ async def _up(
         connections=gateway,
     )
     gateway.approvals.on_change = panel.changed
+
+    async def restart(server_id: str, principal: str) -> None:
+        context = replace(running_context("command line", configuration, env), principal=principal)
+        await restart_server(context, gateway.host, server_id, close=gateway.close_server)
+
     routes = [
         *dashboard_routes(panel, entrance, gateway.login_links),
         *approval_routes(gateway.approvals, keeper),
-        *control_routes(gateway, keeper, configuration.reload),
+        *control_routes(gateway, keeper, configuration.reload, restart),
     ]
     app = GuardedApp(gateway.app(keeper, routes), keeper)
     token_file = None if options.open_to_all else local_token_file(env)

@@ -16,7 +16,7 @@ from fairlead.actions.logins import ClientEntry, KeptLogin, Place
 from fairlead.auth.browser import open_in_browser
 from fairlead.auth.flow import LoginTerms
 from fairlead.auth.redirect import BrowserRedirect, PastedRedirect
-from fairlead.auth.tokens import Login, LoginTarget
+from fairlead.auth.tokens import Login, LoginRedirect, LoginTarget
 from fairlead.auth.vault import FILE_NAME
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import load
@@ -85,16 +85,14 @@ class LoginPage:
         async with self._looking:
             await self._looking.enter_async_context(spinning(f"asking {self._server_id} how to log in …"))
             if self._target.oauth.grant != "authorization_code":
-                return await self._logins.log_in(self._target, None, scopes=self._scopes)
+                return await self._log_in(None)
             return await (self._by_paste() if by_paste else self._by_browser(yes=yes))
 
     async def _by_paste(self) -> Login:
         redirect = PastedRedirect(
             self._server_id, self._ask_for_redirect, port=self._target.oauth.callback_port
         )
-        return await self._logins.log_in(
-            self._target, redirect, scopes=self._scopes, announce=self._terms.append
-        )
+        return await self._log_in(redirect)
 
     async def _ask_for_redirect(self, url: str, problem: str | None) -> str | None:
         if problem is None:
@@ -134,9 +132,16 @@ class LoginPage:
             return opened
 
         async with self._logins.browser(self._target, agree=agree, open_url=open_url) as redirect:
-            return await self._logins.log_in(
-                self._target, redirect, scopes=self._scopes, announce=self._terms.append
-            )
+            return await self._log_in(redirect)
+
+    async def _log_in(self, redirect: LoginRedirect | None) -> Login:
+        return await self._logins.log_in(
+            self._target,
+            redirect,
+            scopes=self._scopes,
+            announce=self._terms.append,
+            surface="command line",
+        )
 
     async def _show(self, url: str) -> ShownUrl:
         """Say where the page is and what is asked for there."""

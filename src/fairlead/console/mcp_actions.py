@@ -51,7 +51,7 @@ async def log_in(session: ConsoleSession, rest: str) -> None:
     if target.oauth.grant == "authorization_code":
         await _by_browser(session, target)
     else:
-        await session.host.logins.log_in(target, None)
+        await session.host.logins.log_in(target, None, surface="console")
     session.screen.say(f"logged in to `{server_id}`")
     await session.host.close(server_id)  # what it was connected with is outdated
     for failure in (await session.host.connect(server_id)).values():
@@ -87,7 +87,7 @@ async def _by_browser(session: ConsoleSession, target: "LoginTarget") -> None:
     async with logins.browser(target, agree=agree, open_url=open_url) as redirect:
         session.logins[server_id] = redirect
         try:
-            await logins.log_in(target, redirect)
+            await logins.log_in(target, redirect, surface="console")
         finally:
             session.logins.pop(server_id, None)
 

@@ -15,6 +15,8 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from fairlead.actions.context import ActionContext, Notice, RunningConfiguration, running_context
+from fairlead.actions.logins import own_way_in, require_ready
+from fairlead.actions.restart import restart_server
 from fairlead.actions.review import ServerReview, live_review, record_review
 from fairlead.actions.switch import switch_server
 from fairlead.catalog.catalog import Catalog
@@ -23,7 +25,7 @@ from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
-from fairlead.errors import ConfigError, ConnectFailed, FairleadError, ListFailed
+from fairlead.errors import ConfigError, FairleadError, ListFailed
 from fairlead.events import Event
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.host.catalogs import cost_of, is_direct
@@ -179,7 +181,7 @@ class HostPanel:
             description=config.description if config else None,
             log=await to_thread.run_sync(log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
             can_switch=server is not None,
-            has_login=isinstance(config, RemoteServer) and config.oauth is not False,
+            has_login=isinstance(config, RemoteServer) and own_way_in(config) is None,
             tools=self._explain_tools(server_id) if config else (),
         )
 
@@ -205,11 +207,8 @@ class HostPanel:
 
     async def restart(self, server_id: str) -> None:
         """End all connections to a server and begin another, beside."""
-        status = (await self.details(server_id)).status
-        if not status.enabled:
-            raise ConnectFailed(server_id, "it is switched off")
-        await self._connections.close_server(server_id)
-        self._now().tasks.start_soon(self._host.connect, server_id)
+        close, tasks = self._connections.close_server, self._now().tasks
+        await restart_server(self._actions, self._host, server_id, close=close, tasks=tasks)
 
     async def switch(self, server_id: str, *, on: bool) -> None:
         """Enable or disable a server in its file, and have the host follow."""
@@ -225,8 +224,15 @@ class HostPanel:
         return self._running.visits.latest(server_id, principal) if self._running else None
 
     async def begin_login(self, server_id: str, principal: str = LOCAL) -> None:
-        """Begin to log in, and wait until there is a page to open."""
-        await self._now().visits.begin(self._server(server_id), principal)
+        """Begin to log in, and wait until there is a page to open.
+
+        Raises:
+            ConfigError: A login would not be used.
+            ConsentRequired: The server is a project's, and the user has not let it start.
+        """
+        server = self._server(server_id)
+        await to_thread.run_sync(require_ready, self._configuration.loaded, server)
+        await self._now().visits.begin(server, principal)
 
     def finish_login(self, server_id: str, address: str, principal: str = LOCAL) -> str | None:
         """Take the address at which a browser ended up."""

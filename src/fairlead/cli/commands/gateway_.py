@@ -10,7 +10,7 @@ import click
 from fairlead.cli.gateway_options import GatewayArguments
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.config.sources import place_of
-from fairlead.errors import ConfigError, ConnectFailed, UnknownBundle
+from fairlead.errors import ConfigError, UnknownBundle
 from fairlead.gateway.install import AGENTS
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
@@ -211,9 +211,7 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
     from fairlead.terminal.prompts import operator_here
 
     loaded = load(ctx)
-    server = loaded.server(server_id)
-    if not server.enabled:
-        raise ConnectFailed(server_id, "it is switched off", hint=server.enable_hint)
+    loaded.server(server_id)  # raises where there is none, whether a gateway runs or not
     running = gateway_here(loaded)
 
     async def main() -> int:

@@ -7,12 +7,13 @@ from typing import Final
 
 from anyio import to_thread
 
+from fairlead.actions.restart import restart_server
 from fairlead.actions.switch import switch_server
 from fairlead.config.paths import state_folder
 from fairlead.console.mcp_actions import log_in, review
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
-from fairlead.errors import ArgumentsInvalid, ConfigError, ConnectFailed
+from fairlead.errors import ArgumentsInvalid, ConfigError
 from fairlead.host.managed_server import ServerStatus, log_tail
 from fairlead.terminal.output import counted, display_path, print_edit
 
@@ -108,10 +109,8 @@ async def _reload(session: ConsoleSession) -> None:
 
 
 async def _restart(session: ConsoleSession, server_id: str) -> None:
-    if not _status(session, server_id).enabled:
-        raise ConnectFailed(server_id, "it is switched off", hint=f"/mcp enable {server_id}")
-    await session.host.close(server_id)
-    await _connect(session, server_id)
+    await restart_server(session.actions, session.host, server_id)
+    _show_ready(session, server_id)
 
 
 async def _switch(session: ConsoleSession, server_id: str, *, on: bool) -> None:
@@ -127,6 +126,10 @@ async def _switch(session: ConsoleSession, server_id: str, *, on: bool) -> None:
 async def _connect(session: ConsoleSession, server_id: str) -> None:
     for failure in (await session.host.connect(server_id)).values():
         raise failure
+    _show_ready(session, server_id)
+
+
+def _show_ready(session: ConsoleSession, server_id: str) -> None:
     status = _status(session, server_id)
     session.screen.say(f"`{server_id}` is {status.state}: {counted(status.tools or 0, 'tool')}")
 

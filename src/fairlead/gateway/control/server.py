@@ -64,14 +64,18 @@ _decode_command = msgspec.json.Decoder(ControlCommand).decode
 _decode_reply = msgspec.json.Decoder(ElicitationReply).decode
 
 
+Restart = Callable[[str, str], Awaitable[None]]
+"""Restarts a server for a principal: `actions.restart`, which is above this layer."""
+
+
 def control_routes(
-    gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
+    gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]], restart: Restart
 ) -> list[Route]:
     """The routes that run control commands, take answers to their elicitations, and reload.
 
     `reload` has the gateway read its configuration again, where a command has read another.
     """
-    control = _ControlServer(gateway, access, reload)
+    control = _ControlServer(gateway, access, reload, restart)
     return [
         Route(PATH, _Endpoint(control.run), methods=["POST"]),
         Route(ANSWERS, control.answer, methods=["POST"]),
@@ -102,11 +106,16 @@ class _ControlServer:
     """The control API of one gateway."""
 
     def __init__(
-        self, gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
+        self,
+        gateway: Gateway,
+        access: RequestAuthenticator,
+        reload: Callable[[], Awaitable[None]],
+        restart: Restart,
     ) -> None:
         self._gateway = gateway
         self._access = access
         self._reload = reload
+        self._restart = restart
         self._open: dict[str, _Open] = {}
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,8 +170,11 @@ class _ControlServer:
         try:
             if command.config != contents_of(self._gateway.loaded):
                 await self._reload()
+            if isinstance(command.work, RestartServer):
+                await self._restart(command.work.server, principal)
+                return Done(msgspec.Raw(b"{}"))
             async with self._open_context(frozenset(command.can), principal, put) as context:
-                return Done(msgspec.Raw(await _run(command, context, put)))
+                return Done(msgspec.Raw(await _run(command.work, context, put)))
         except FairleadError as exc:
             return encode_error(exc)
         except Exception as exc:
@@ -242,19 +254,12 @@ def _read(reply: ElicitationReply) -> types.ElicitResult:
 # What is done.
 
 
-async def _run(command: ControlCommand, context: CommandContext, put: Put) -> bytes:
+async def _run(
+    work: ListServers | ListTools | CallTool | AllowTool, context: CommandContext, put: Put
+) -> bytes:
     """Run a command and return its result as JSON."""
-    work = command.work
     if isinstance(work, ListServers):
         return await _list_servers(context.client, work)
-    if isinstance(work, RestartServer):
-        gateway = context.client.endpoint.gateway
-        gateway.host.configured(work.server)  # raises where there is none
-        await gateway.close_server(work.server)
-        failed = await gateway.host.connect(work.server)
-        if error := failed.get(work.server):
-            raise error
-        return b"{}"
     async with _work_at(context, work.server):
         host, principal = context.client.host, context.client.principal
         match work:
