@@ -15,6 +15,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from fairlead.actions.context import ActionContext, Notice, RunningConfiguration, running_context
+from fairlead.actions.explain import with_answers
 from fairlead.actions.logins import own_way_in, require_ready
 from fairlead.actions.restart import restart_server
 from fairlead.actions.review import ServerReview, live_review, record_review
@@ -182,7 +183,7 @@ class HostPanel:
             log=await to_thread.run_sync(log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
             can_switch=server is not None,
             has_login=isinstance(config, RemoteServer) and own_way_in(config) is None,
-            tools=self._explain_tools(server_id) if config else (),
+            tools=await self._explain_tools(server_id) if config else (),
         )
 
     @property
@@ -191,8 +192,8 @@ class HostPanel:
         settings = self._configuration.loaded.config.gateway
         return replace(self._host.tools.selection, approval=settings.approval)
 
-    def _explain_tools(self, server_id: str) -> Sequence[ToolExplanation]:
-        """What the tools of a server may do, by the configuration in effect and what is pinned."""
+    async def _explain_tools(self, server_id: str) -> Sequence[ToolExplanation]:
+        """What its tools may do, by the configuration in effect, what is pinned and what was answered."""
         member = self._member(server_id)
         if member is None or member.screened is None:
             return ()
@@ -203,7 +204,8 @@ class HostPanel:
         before_defaults = (server_id,) if member.before_defaults else ()
         catalog = self._host.catalog(selection)
         explainer = Explainer(loaded, selection, catalog, names, before_defaults)
-        return [explainer.explain(key) for key in names.names]
+        explained = [explainer.explain(key) for key in names.names]
+        return await to_thread.run_sync(with_answers, loaded, explained)
 
     async def restart(self, server_id: str) -> None:
         """End all connections to a server and begin another, beside."""

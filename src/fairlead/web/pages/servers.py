@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.actions.explain import reason_in_short
 from fairlead.config.command_lines import command_line
 from fairlead.errors import ConfigError
 from fairlead.host.elicitation.urls import ShownUrl
@@ -28,7 +29,7 @@ from fairlead.web.layout import (
 from fairlead.web.middleware import Answer, PageRequest, own_path, see
 from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
-COLUMNS = ("Server", "State", "Transport", "Era", "Tools", "Calls", "Last error", "Actions")
+COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Calls", "Last error", "Actions")
 
 
 def overview(panel: HostPanel) -> Answer:
@@ -162,7 +163,7 @@ def _permissions(details: ServerDetails) -> Child:
         (
             code(tool.key.shown_tool),
             tool.answer,
-            tool.decided_by.reason,
+            reason_in_short(tool),
             tool.decided_by.place or "the default",
         )
         for tool in details.tools
