@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from fairlead.config.edit_scope import EditTarget, chosen_target
 from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import store_file
 from fairlead.config.principal import LOCAL
+from fairlead.config.sources import place_of
 from fairlead.errors import StoreError
 
 Surface = Literal["command line", "console", "dashboard"]
@@ -46,6 +48,10 @@ class ActionContext:
     def store(self) -> Path:
         """The file of the store."""
         return store_file(self.env, self.loaded.config.store.path)
+
+    def chosen_target(self, scope: str | None) -> EditTarget | None:
+        """The file of a scope that the user named; None where they left the choice to the rule."""
+        return chosen_target(scope, self.loaded.layers, place_of(self.env, Path.cwd()))
 
     def record(self, kind: str, server_id: str, **details: object) -> list[Notice]:
         """Write an audit record of what the user did.

@@ -21,7 +21,7 @@ from fairlead.actions.review import (
 from fairlead.auth.browser import open_in_browser
 from fairlead.config.load import LoadedServer
 from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import words_of
+from fairlead.console.verb import option_of, words_of
 from fairlead.errors import ArgumentsInvalid, LoginFailed
 from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.managed_server import ManagedServer
@@ -99,7 +99,7 @@ def _finish(session: ConsoleSession, server_id: str, address: str) -> None:
         raise LoginFailed(server_id, problem)
 
 
-USAGE: Final = "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES]"
+USAGE: Final = "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES] [--scope project|user]"
 _OPTIONS: Final[dict[str, Answer]] = {"--allow": "allow", "--ask": "ask", "--deny": "deny"}
 ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 """What can be said of a tool; `rest` allows this one and all that follow."""
@@ -107,7 +107,8 @@ ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 
 async def review(session: ConsoleSession, typed: str) -> None:
     """Have the person look at what a server offers now, or answer as they typed, and carry that out."""
-    server_id, named = _read(typed)
+    words, scope = option_of(words_of(typed), "--scope")
+    server_id, named = _read(typed, words)
     server = session.loaded.server(server_id)
     member = next(each for each in session.host.members if each.server.server_id == server_id)
     if not await _may_start(session, server, member):
@@ -121,12 +122,12 @@ async def review(session: ConsoleSession, typed: str) -> None:
     if decided.is_empty:
         session.screen.say("nothing was changed")
         return
-    await _carry_out(session, found, await _globs_replaced(session, found, decided))
+    await _carry_out(session, found, await _replace_globs(session, found, decided), scope)
 
 
-def _read(typed: str) -> tuple[str, list[tuple[Answer, str]]]:
+def _read(typed: str, words: list[str]) -> tuple[str, list[tuple[Answer, str]]]:
     """The server and the answers in `ID [--allow NAMES] [--ask NAMES] [--deny NAMES]`, in any order."""
-    words, named, servers = words_of(typed), list[tuple[Answer, str]](), list[str]()
+    named, servers = list[tuple[Answer, str]](), list[str]()
     while words:
         word = words.pop(0)
         if word == "--":
@@ -186,7 +187,7 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
     return decision_of(answered, instructions=instructions)
 
 
-async def _globs_replaced(
+async def _replace_globs(
     session: ConsoleSession, found: ServerReview, decided: ReviewDecision
 ) -> ReviewDecision:
     globs = globs_of(found.server)
@@ -197,8 +198,10 @@ async def _globs_replaced(
     return without_globs(found.tools, decided) if wanted == "yes" else decided
 
 
-async def _carry_out(session: ConsoleSession, found: ServerReview, decided: ReviewDecision) -> None:
-    record = partial(record_review, session.actions, found.server, found.listing, decided)
+async def _carry_out(
+    session: ConsoleSession, found: ServerReview, decided: ReviewDecision, scope: str | None
+) -> None:
+    record = partial(record_review, session.actions, found.server, found.listing, decided, scope=scope)
     recorded = await to_thread.run_sync(record)
     show_recorded(recorded)
     if recorded.edit is not None:

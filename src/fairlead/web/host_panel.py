@@ -14,6 +14,7 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from fairlead.actions.config_edits import edit_choices
 from fairlead.actions.context import ActionContext, Notice, RunningConfiguration, running_context
 from fairlead.actions.explain import with_answers
 from fairlead.actions.logins import own_way_in, require_ready
@@ -22,6 +23,7 @@ from fairlead.actions.review import ServerReview, live_review, record_review
 from fairlead.actions.switch import switch_server
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.signatures import estimate
+from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
@@ -37,10 +39,7 @@ from fairlead.host.model.bundles import Selection
 from fairlead.host.model.explain import Explainer, ToolExplanation, names_of
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
-from fairlead.policy.review import (
-    ReviewDecision,
-    instructions_diff,
-)
+from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
 from fairlead.store.sqlite import Database
 from fairlead.web.live import Activity, ChangeSignal
 from fairlead.web.logins import DashboardLogins
@@ -182,6 +181,7 @@ class HostPanel:
             description=config.description if config else None,
             log=await to_thread.run_sync(log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
             can_switch=server is not None,
+            files=self._files(server, ("enabled",)) if server else (),
             has_login=isinstance(config, RemoteServer) and own_way_in(config) is None,
             tools=await self._explain_tools(server_id) if config else (),
         )
@@ -212,9 +212,10 @@ class HostPanel:
         close, tasks = self._connections.close_server, self._now().tasks
         await restart_server(self._actions, self._host, server_id, close=close, tasks=tasks)
 
-    async def switch(self, server_id: str, *, on: bool) -> None:
-        """Enable or disable a server in its file, and have the host follow."""
-        switched = await to_thread.run_sync(partial(switch_server, self._actions, server_id, on=on))
+    async def switch(self, server_id: str, *, on: bool, scope: str | None = None) -> None:
+        """Enable or disable a server in its file, or in that of a scope, and have the host follow."""
+        switch = partial(switch_server, self._actions, server_id, on=on, scope=scope)
+        switched = await to_thread.run_sync(switch)
         _log_notices(switched.edit.notices)
         switched.require_effect()
         self.changed()
@@ -265,11 +266,12 @@ class HostPanel:
         return PanelReview(
             server_id=server_id,
             tools=found.tools,
+            files=self._files(server, REVIEW_FIELDS),
             instructions=tuple(instructions_diff(found.listing, found.pins)) if is_new else (),
             instructions_digest=_digest(found.listing.instructions) if is_new else "",
         )
 
-    async def decide(self, server_id: str, verdict: PanelVerdict) -> None:
+    async def decide(self, server_id: str, verdict: PanelVerdict, scope: str | None = None) -> None:
         """Pin and write what a person decided, if all of it is still what they looked at."""
         server = self._server(server_id)
         found = await self._find_review(server)
@@ -286,12 +288,14 @@ class HostPanel:
             deny=[tools[digest].key.tool for digest in verdict.deny],
             instructions=seen is not None,
         )
-        record = partial(record_review, self._actions, server, found.listing, decided)
+        record = partial(record_review, self._actions, server, found.listing, decided, scope=scope)
         recorded = await to_thread.run_sync(record)
         _log_notices(recorded.notices)
         if recorded.edit is not None:
             _log_notices(recorded.edit.notices)
             recorded.edit.require_loaded()
+        if recorded.overridden is not None:
+            raise ConfigError(f"that was written, but {recorded.overridden}")
         self._now().tasks.start_soon(self._host.connect, server_id)
         self.changed()
 
@@ -301,6 +305,9 @@ class HostPanel:
             return await live_review(self._host, server)
         except ListFailed:
             return None
+
+    def _files(self, server: LoadedServer, fields: Sequence[str]) -> Sequence[EditTarget]:
+        return edit_choices(self._actions, server, fields)
 
     def _member(self, server_id: str) -> ManagedServer | None:
         return next((each for each in self._host.members if each.server.server_id == server_id), None)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from fairlead.catalog.catalog import CatalogTool, HiddenTool
 from fairlead.catalog.tools import ToolKey
+from fairlead.config.edit_scope import EditTarget
 from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.explain import ToolExplanation
@@ -70,6 +71,8 @@ class ServerDetails:
     log: tuple[str, ...] = ()
     """The last lines of what it said on its stderr."""
     can_switch: bool = True
+    files: Sequence[EditTarget] = ()
+    """Where it can be enabled and disabled: the file that decides first."""
     has_login: bool = False
     """Can somebody log in to it?"""
     tools: Sequence[ToolExplanation] = ()
@@ -107,6 +110,8 @@ class PanelReview:
     tools: Sequence[ReviewedTool] = ()
     instructions: Sequence[str] = ()
     """What is new in its instructions, as a diff; empty where nothing is."""
+    files: Sequence[EditTarget] = ()
+    """Where the answers can go: the file that decides first."""
     instructions_digest: str = ""
     problem: str | None = None
     """Why nothing can be reviewed."""

@@ -12,13 +12,14 @@ from fairlead.actions.switch import switch_server
 from fairlead.config.paths import state_folder
 from fairlead.console.mcp_actions import log_in, review
 from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.console.verb import Suggestion, Verb, fitting, option_of, words_of
 from fairlead.errors import ArgumentsInvalid, ConfigError
 from fairlead.host.managed_server import ServerStatus, log_tail
 from fairlead.terminal.output import counted, display_path, print_edit
 
 USAGE: Final = (
-    "/mcp [server | reload | restart, enable, disable, login, review server [--allow, --ask, --deny NAMES]]"
+    "/mcp [server | reload | restart, login server | enable, disable server [--scope project, user]"
+    " | review server [--allow, --ask, --deny NAMES] [--scope …]]"
 )
 LOG_LINES: Final = 15
 
@@ -113,14 +114,19 @@ async def _restart(session: ConsoleSession, server_id: str) -> None:
     _show_ready(session, server_id)
 
 
-async def _switch(session: ConsoleSession, server_id: str, *, on: bool) -> None:
-    switched = await to_thread.run_sync(partial(switch_server, session.actions, server_id, on=on))
+async def _switch(session: ConsoleSession, typed: str, *, on: bool) -> None:
+    words, scope = option_of(words_of(typed), "--scope")
+    if len(words) != 1:
+        raise ArgumentsInvalid(f"`{typed}` is not understood here", hint=USAGE)
+    server_id = words[0]
+    switch = partial(switch_server, session.actions, server_id, on=on, scope=scope)
+    switched = await to_thread.run_sync(switch)
     print_edit(switched.edit)
     switched.require_effect()
+    word = "enabled" if on else "disabled"
+    session.screen.say(f"`{server_id}` is {word}, in {display_path(switched.target.path)}")
     if on:
         await _connect(session, server_id)
-    else:
-        session.screen.say(f"`{server_id}` is disabled, in {display_path(switched.target.path)}")
 
 
 async def _connect(session: ConsoleSession, server_id: str) -> None:
