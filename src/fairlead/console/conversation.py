@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.config.load import LoadedConfig
+from fairlead.console.hints import console_hint
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.host.model.toolset import Toolset
 from fairlead.loop.events import (
@@ -98,7 +99,7 @@ class ChatConversation:
                 screen.say(f"asking the model again in {event.seconds:.1f} s: {event.reason}")
             case ToolReturned():
                 self._end_line(session)
-                screen.say(returned(event))
+                screen.say(returned(event, console_hint(event.hint) if event.hint else None))
             case StepFinished():
                 self._end_line(session)
             case RunFinished():

@@ -227,11 +227,12 @@ ENDINGS: Final[dict[Outcome, str | None]] = {
 """How a run ended, where that is worth saying."""
 
 
-def returned(event: ToolReturned) -> str:
-    """A call that is over, in a line."""
+def returned(event: ToolReturned, hint: str | None = None) -> str:
+    """A call that is over, in a line, and below it the hint: that of the event, or another in its place."""
     line = f"  {printable(event.tool)}  {event.seconds:.2f} s"
     if not event.result.is_error:
         return line
     first = next((line for line in event.result.text.splitlines() if line.strip()), "")
-    hint = f"\n    hint: {printable(event.hint)}" if event.hint and event.hint not in first else ""
-    return f"{line}  failed: {printable(first[:200])}{hint}"
+    advice = hint or event.hint
+    below = f"\n    hint: {printable(advice)}" if advice and advice not in first else ""
+    return f"{line}  failed: {printable(first[:200])}{below}"
