@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fairlead.actions.known_catalog import KnownCatalog, known
+from fairlead.actions.known_catalog import KnownCatalog, read_catalog
 from fairlead.actions.saved_state import read_answers
 from fairlead.catalog.tools import ToolKey
 from fairlead.config.command_lines import command_line
@@ -103,7 +103,7 @@ def _bundles_allowed(loaded: LoadedConfig, caller: GroupedPrincipal) -> frozense
 
 def explain_server_tools(loaded: LoadedConfig, server_id: str, view: CallerView) -> list[ToolExplanation]:
     """Explain the tools of a server as far as they are known. Contacts no server."""
-    found = known(loaded, view.bundle, view.caller)
+    found = read_catalog(loaded, view.bundle, view.caller)
     keys = [key for key in names_of(loaded, found.listings).names if key.server_id == server_id]
     return explain_tools(found, keys, view)
 

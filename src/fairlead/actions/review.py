@@ -137,13 +137,13 @@ def decision_of(
     """A decision from the answer to each tool."""
     given = [*answers]
 
-    def answered(answer: Answer) -> list[ToolEntry]:
+    def tools_with(answer: Answer) -> list[ToolEntry]:
         return [tool.entry for tool, said in given if said == answer]
 
     return ReviewDecision(
-        allow=answered("allow"),
-        ask=answered("ask"),
-        deny=[entry.key.tool for entry in answered("deny")],
+        allow=tools_with("allow"),
+        ask=tools_with("ask"),
+        deny=[entry.key.tool for entry in tools_with("deny")],
         instructions=instructions,
     )
 

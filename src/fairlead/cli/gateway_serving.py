@@ -1,4 +1,4 @@
-"""Run a gateway: on a port, with its dashboard, or for whoever started this process."""
+"""Run a gateway: on a port, with its dashboard, or over stdio for the process that started it."""
 
 import logging
 import os
@@ -69,13 +69,13 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool) -> in
     log_to_stderr()
 
     async def main() -> int:
-        with _bind_socket(host, port) as listener, stoppable() as stopped:
+        with _bind_socket(host, port) as listener, stoppable() as wait_for_stop:
             async with (
                 _gateway(ctx, loaded, options) as (gateway, configuration),
                 _up(gateway, configuration, options, listener, host) as served,
             ):
                 print_json(_as_json(served)) if as_json else _introduce(served)
-                await stopped()
+                await wait_for_stop()
                 logger.info("stopping")
         return Exit.OK
 
@@ -144,7 +144,7 @@ async def _up(
         sessions=gateway.sessions,
         connections=gateway,
     )
-    gateway.approvals.on_change = panel.changed
+    gateway.approvals.on_change = panel.note_change
 
     async def restart(server_id: str, principal: str) -> None:
         context = replace(running_context("command line", configuration, env), principal=principal)
@@ -188,7 +188,7 @@ def _require_safe(host: str, options: GatewayArguments) -> None:
         return
     if options.open_to_all:
         raise ConfigError(
-            f"`--auth none` on {host} would let everybody on the network call",
+            f"`--auth none` on {host} would let every machine on the network call",
             hint="leave out `--auth none`, or listen on 127.0.0.1",
         )
     warn(
@@ -230,7 +230,7 @@ def _introduce(served: ServedGateway) -> None:
     reach = served.reach
     print_data(f"url        {reach.url}")
     if reach.token_file is None:
-        print_data("token      (none: anybody on this machine may call)")
+        print_data("token      (none: every program on this machine may call)")
     elif sys.stdout.isatty():
         print_data(f"token      {reach.token}")
     else:

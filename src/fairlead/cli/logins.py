@@ -33,7 +33,7 @@ _UNITS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def read_kept() -> list[KeptLogin]:
-    """Every login of this user, the newest last. Contacts nobody."""
+    """Every login of this user, the newest last. Contacts no issuer."""
     return anyio.run(logins.kept_logins, warn_of)
 
 
@@ -66,7 +66,7 @@ def format_place(place: Place) -> str:
 
 
 class LoginPage:
-    """Has whoever is at the terminal log in to one server. One use only.
+    """Has the user at the terminal log in to one server. One use only.
 
     The address of the page goes to stdout, for people and scripts alike; everything else is said on stderr.
     """
@@ -108,7 +108,7 @@ class LoginPage:
         if not (yes or interactive or sys.stderr.isatty()):
             raise AuthRequired(
                 self._server_id,
-                "nobody is here to log in",
+                "there is no terminal to log in at",
                 hint=f"run `{command_line('login', self._server_id)}` at a terminal; a script can use "
                 "`--no-browser`, which prints an address and reads the one that the browser ends up at",
             )
@@ -117,7 +117,7 @@ class LoginPage:
             page = await self._show(url)
             if yes or not interactive:
                 return True
-            # Whoever ran this command wants it, unless the page is an odd one.
+            # The user asked for this login; only an odd page needs another yes.
             return await ask_yes_or_no("Open it?", default="no" if page.warnings else "yes")
 
         async def open_url(url: str) -> bool:
@@ -152,7 +152,7 @@ class LoginPage:
         scopes = " ".join(parse_qs(urlsplit(url).query).get("scope", []))
         account = f" as `{printable(self._target.account)}`" if self._target.account else ""
         say(f"To log in to `{self._server_id}`{account} you go to {bold(printable(page.host))}.")
-        say(f"  asks for: {printable(scopes) or 'what its issuer gives to everybody'}")
+        say(f"  asks for: {printable(scopes) or 'the default of its issuer'}")
         for terms in self._terms[-1:]:
             say(f"  {printable(terms.words)}")
         for warning in page.warnings:

@@ -33,7 +33,7 @@ from fairlead.terminal.decisions import (
     show_recorded,
     show_tool,
 )
-from fairlead.terminal.output import counted, print_edit, print_notices
+from fairlead.terminal.output import plural, print_edit, print_notices
 
 if TYPE_CHECKING:
     from fairlead.auth.tokens import LoginTarget
@@ -57,7 +57,7 @@ async def log_in(session: ConsoleSession, rest: str) -> None:
     for failure in (await session.host.connect(server_id)).values():
         raise failure
     listing = session.host.listing(server_id)
-    session.screen.say(f"`{server_id}` is ready: {counted(len(listing.tools) if listing else 0, 'tool')}")
+    session.screen.say(f"`{server_id}` is ready: {plural(len(listing.tools) if listing else 0, 'tool')}")
 
 
 async def _by_browser(session: ConsoleSession, target: "LoginTarget") -> None:
@@ -71,9 +71,9 @@ async def _by_browser(session: ConsoleSession, target: "LoginTarget") -> None:
         screen.say(f"  {page.url}")
         for warning in page.warnings:
             screen.warn(warning)
-        # Whoever typed this wants it, unless the page is an odd one.
+        # The user asked for this login; only an odd page needs another yes.
         default = "no" if page.warnings else "yes"
-        return await session.person.chosen("Open it?", ["yes", "no"], default) == "yes"
+        return await session.person.pick("Open it?", ["yes", "no"], default) == "yes"
 
     async def open_url(url: str) -> bool:
         opened = await open_in_browser(url)
@@ -147,14 +147,14 @@ def _read(typed: str, words: list[str]) -> tuple[str, list[tuple[Answer, str]]]:
 
 
 async def _may_start(session: ConsoleSession, server: LoadedServer, member: ManagedServer) -> bool:
-    """Have a project's server approved that nobody approved yet."""
+    """Have the user approve a project's server that is not approved yet."""
     if not member.awaits_consent:
         return True
     consent = await to_thread.run_sync(lambda: server.consent)
     if consent is None:
         return True
     show_consent(server, consent)
-    if await session.person.chosen(f"Let `{server.server_id}` start?", ["yes", "no"], "no") != "yes":
+    if await session.person.pick(f"Let `{server.server_id}` start?", ["yes", "no"], "no") != "yes":
         session.screen.say(f"`{server.server_id}` stays off")
         return False
     approve = partial(approve_server, session.actions, server.server_id, consent)
@@ -167,7 +167,7 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
     if found.instructions_changed:
         show_instructions(found.listing, found.pins)
         if found.pins is not None:
-            answer = await session.person.chosen("May models see these instructions?", ["yes", "no"], "no")
+            answer = await session.person.pick("May models see these instructions?", ["yes", "no"], "no")
             instructions = answer == "yes"
     answered: list[tuple[ReviewedTool, Answer]] = []
     answer: str | None = "skip"
@@ -177,7 +177,7 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
             continue
         show_tool(tool)
         if answer != "rest":
-            answer = await session.person.chosen(f"`{tool.entry.key.shown_tool}`:", ANSWERS, tool.suggested)
+            answer = await session.person.pick(f"`{tool.entry.key.shown_tool}`:", ANSWERS, tool.suggested)
         if answer in (None, "quit"):
             break
         if answer == "rest":
@@ -194,7 +194,7 @@ async def _replace_globs(
     if not globs or not decided.usable:
         return decided
     session.screen.say(f"allow_tools has {', '.join(f'`{glob}`' for glob in globs)}")
-    wanted = await session.person.chosen("Write the names of reviewed tools instead?", ["yes", "no"], "no")
+    wanted = await session.person.pick("Write the names of reviewed tools instead?", ["yes", "no"], "no")
     return without_globs(found.tools, decided) if wanted == "yes" else decided
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 MOST_SUGGESTED: Final = 200
-"""How many suggestions there are at most: whoever wants another types on."""
+"""How many suggestions there are at most; typing on narrows them."""
 
 
 class Suggestion(NamedTuple):
@@ -43,7 +43,7 @@ class Verb:
     complete: Callable[["ConsoleSession", str], Iterable[Suggestion]] | None = None
     """What may follow. It is given the rest of the line up to the cursor, and must not wait for anything."""
     ask: Callable[["ConsoleSession", str], Awaitable[Iterable[Suggestion]]] | None = None
-    """What a server suggests may follow, given the same. It may wait; whoever types never waits for it."""
+    """What a server suggests may follow, given the same. It may wait; typing never waits for it."""
 
 
 def fitting(typed: str, words: Iterable[str | tuple[str, str]]) -> list[Suggestion]:

@@ -204,7 +204,7 @@ class _Run:
         except FairleadError as exc:
             error, hint = exc.code, exc.hint
             # The hint is a command for the user, who gets it with the event. A model cannot run it.
-            if isinstance(exc, NEEDS_USER) or "`fairlead " in (hint or ""):
+            if hint and (isinstance(exc, NEEDS_USER) or "`fairlead " in hint):
                 exc.hint = _USER_DECIDES
             result = self._toolset.error_result(exc)
         seconds = time.monotonic() - began

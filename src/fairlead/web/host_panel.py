@@ -125,7 +125,7 @@ class HostPanel:
         self._queue = queue or NoQueue()
         self._connections: Connections = connections or _HostConnections(host)
         self.sessions = sessions
-        """Everybody who uses the gateway."""
+        """All clients of the gateway."""
         self._changes = ChangeSignal()
         self._running: _Running | None = None
         self.activity = Activity()
@@ -143,7 +143,7 @@ class HostPanel:
                 self._changes.close()
                 tasks.cancel_scope.cancel()
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Tell who watches: something is new that no event of the host says."""
         self._changes.note()
 
@@ -218,7 +218,7 @@ class HostPanel:
         switched = await to_thread.run_sync(switch)
         _log_notices(switched.edit.notices)
         switched.require_effect()
-        self.changed()
+        self.note_change()
 
     # Logins.
 
@@ -251,7 +251,7 @@ class HostPanel:
         return await to_thread.run_sync(partial(some, slice(start, start + limit)))
 
     def held_back(self) -> Mapping[str, int]:
-        """How many tools of each server are not offered before somebody reviews them."""
+        """How many tools of each server are not offered before they are reviewed."""
         hidden = self._host.tools.catalog.hidden
         return Counter(key.server_id for key, why in hidden.items() if why.absence == "quarantined")
 
@@ -261,7 +261,7 @@ class HostPanel:
         found = await self._find_review(server)
         if server.config is None or found is None:
             return PanelReview(server_id=server_id, problem="it has not said yet what it offers")
-        # Without pins nobody has looked at anything yet, and the first tool to be allowed brings them along.
+        # Without pins nothing was reviewed yet: the first tool to be allowed brings the instructions along.
         is_new = found.pins is not None and found.instructions_changed
         return PanelReview(
             server_id=server_id,
@@ -297,7 +297,7 @@ class HostPanel:
         if recorded.overridden is not None:
             raise ConfigError(f"that was written, but {recorded.overridden}")
         self._now().tasks.start_soon(self._host.connect, server_id)
-        self.changed()
+        self.note_change()
 
     async def _find_review(self, server: LoadedServer) -> ServerReview | None:
         """None where the server has not been listed."""
@@ -333,7 +333,7 @@ class HostPanel:
     def answer(self, call_id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:
         """Give that word, if the call is one of the principal's."""
         given = self._queue.answer(call_id, answer, principal=principal)
-        self.changed()
+        self.note_change()
         return given
 
     # How it is done.

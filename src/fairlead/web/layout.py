@@ -37,7 +37,7 @@ def page(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> s
 
 
 def bare_page(title: str, script: str | None, *content: Child) -> str:
-    """A page for somebody who is not let in yet."""
+    """A page for visitors without a login."""
     return _frame(title, None, tag("main", tag("h1", title), *content, id="content", class_="narrow"), script)
 
 
@@ -80,7 +80,7 @@ def _place(path: str, name: str, here: str, waiting: int) -> Html:
 
 
 def live(name: str, *children: Child) -> Html:
-    """A part of a page that is kept fresh while somebody looks."""
+    """A part of a page that is updated while it is open."""
     return tag("div", *children, id=f"live-{name}", data_live=True)
 
 

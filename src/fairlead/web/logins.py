@@ -21,7 +21,7 @@ _Key: TypeAlias = tuple[str, str]
 """A principal and a server."""
 
 PAGE_SECONDS: Final = 20.0
-"""How long the page of a login is waited for, before somebody is told to look again later."""
+"""How long to wait for the page of a login before the dashboard says to look again later."""
 
 
 class DashboardLogins:

@@ -1,4 +1,4 @@
-"""Is it alive, and can it serve? For whoever restarts it. It says nothing else, and so anybody may ask.
+"""Health checks, without a token since they say nothing else: is it alive, can it serve?
 
 What there is to count, in Prometheus' text format.
 

@@ -56,7 +56,7 @@ class NoQueue:
         return ()
 
     def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - as above
-        """Nobody waits."""
+        """Always False."""
         return False
 
 
@@ -74,7 +74,7 @@ class ServerDetails:
     files: Sequence[EditTarget] = ()
     """Where it can be enabled and disabled: the file that decides first."""
     has_login: bool = False
-    """Can somebody log in to it?"""
+    """Does it take a login?"""
     tools: Sequence[ToolExplanation] = ()
     """What its tools may do, up to `MOST_EXPLAINED` of them."""
 
@@ -118,7 +118,7 @@ class PanelReview:
 
     @property
     def waiting(self) -> int:
-        """How many things wait for somebody to decide."""
+        """How many things wait for a decision."""
         return sum(tool.waits for tool in self.tools) + bool(self.instructions)
 
 

@@ -184,18 +184,18 @@ def tool_command(
       fairlead explain tool mcp_github_create_issue_1f0c2a9d
     """
     from fairlead.actions.explain import explain_tools, find_tools
-    from fairlead.actions.known_catalog import known
-    from fairlead.cli.catalogs import with_unasked
+    from fairlead.actions.known_catalog import read_catalog
+    from fairlead.cli.catalogs import ask_unknown
 
     loaded = load(ctx)
     view = _view(loaded, principal, groups, bundle)
-    found = known(loaded, view.bundle, view.caller)
+    found = read_catalog(loaded, view.bundle, view.caller)
     keys = find_tools(found, name)
     if not keys:
-        found = with_unasked(found, found.loaded.servers.values())
+        found = ask_unknown(found, found.loaded.servers.values())
         keys = find_tools(found, name)
     if not keys:
-        raise _unknown(found, name)
+        raise _unknown_tool(found, name)
     tools = explain_tools(found, keys, view)
     explained = [
         (tool, found.absence(tool.key.server_id), found.catalog.findings.get(tool.key, ())) for tool in tools
@@ -209,7 +209,7 @@ def tool_command(
         _show_tool(*each)
 
 
-def _unknown(found: "KnownCatalog", name: str) -> UnknownTool:
+def _unknown_tool(found: "KnownCatalog", name: str) -> UnknownTool:
     """A server that could not be asked may have it: what is missing must not look like what is not there."""
     from fairlead.cli.catalogs import warn_of_absent
     from fairlead.host.model.explain import names_of

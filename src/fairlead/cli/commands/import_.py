@@ -70,7 +70,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     place = place_of(os.environ, Path.cwd())
     sources = find_sources(file, agent, place)
     if not sources:
-        return _nothing_found(agent)
+        return _report_nothing(agent)
     plan = plan_import(sources, place, lambda location: _target(ctx, scope, location), replace=replace)
     for title, failure in plan.failures:
         warn(f"{title}: {failure}", failure.hint)
@@ -109,7 +109,7 @@ def _review(ctx: click.Context, server_ids: list[str], *, later: bool) -> int:
     return Exit.OK
 
 
-def _nothing_found(agent: str | None) -> int:
+def _report_nothing(agent: str | None) -> int:
     say(f"no files of {agent} found" if agent else "no other agent's servers found")
     say("\nhint: name the file: `fairlead import FILE`")
     return Exit.FIXABLE if agent else Exit.OK

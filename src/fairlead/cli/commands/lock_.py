@@ -23,8 +23,8 @@ from fairlead.config.paths import LOCK_NAME
 from fairlead.policy.lockfile import Drift
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
-    counted,
     display_path,
+    plural,
     print_data,
     print_json,
     print_notices,
@@ -70,7 +70,7 @@ def command(
     now = _with_servers(loaded, plan, lambda host, plan: describe_servers(host, plan.servers))
     notices = write_lock(action_context(ctx, loaded), plan, now)
     tools = sum(len(server.tools) for server in now.values())
-    say(f"locked {counted(tools, 'tool')} of {counted(len(now), 'server')} in {display_path(plan.path)}")
+    say(f"locked {plural(tools, 'tool')} of {plural(len(now), 'server')} in {display_path(plan.path)}")
     print_notices(notices)
     if as_json:
         print_json({"file": str(plan.path), "servers": {name: len(of.tools) for name, of in now.items()}})
@@ -106,7 +106,7 @@ def _report(checked: LockCheck, path: Path, *, as_json: bool) -> int:
     else:
         for drift in found:
             print_data(printable(_line(drift)))
-        differing = f"{counted(len(found), 'difference')} from {display_path(path)}"
+        differing = f"{plural(len(found), 'difference')} from {display_path(path)}"
         say(differing if found else f"as {display_path(path)} says")
     return Exit.DRIFT if found else Exit.OK
 

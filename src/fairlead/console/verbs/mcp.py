@@ -15,7 +15,7 @@ from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting, option_of, words_of
 from fairlead.errors import ArgumentsInvalid, ConfigError
 from fairlead.host.managed_server import ServerStatus, log_tail
-from fairlead.terminal.output import counted, display_path, print_edit
+from fairlead.terminal.output import display_path, plural, print_edit
 
 USAGE: Final = (
     "/mcp [server | reload | restart, login server | enable, disable server [--scope project, user]"
@@ -104,7 +104,7 @@ async def _show_one(session: ConsoleSession, server_id: str) -> None:
 
 async def _reload(session: ConsoleSession) -> None:
     await session.configuration.reload()
-    session.screen.say(f"the configuration is in effect: {counted(len(session.loaded.servers), 'server')}")
+    session.screen.say(f"the configuration is in effect: {plural(len(session.loaded.servers), 'server')}")
     for problem in session.loaded.problems:
         session.screen.warn(str(problem), problem.hint)
 
@@ -137,7 +137,7 @@ async def _connect(session: ConsoleSession, server_id: str) -> None:
 
 def _show_ready(session: ConsoleSession, server_id: str) -> None:
     status = _status(session, server_id)
-    session.screen.say(f"`{server_id}` is {status.state}: {counted(status.tools or 0, 'tool')}")
+    session.screen.say(f"`{server_id}` is {status.state}: {plural(status.tools or 0, 'tool')}")
 
 
 _ACTIONS: Final[dict[str, Callable[[ConsoleSession, str], Awaitable[None]]]] = {

@@ -270,14 +270,14 @@ async def _run(
                 return b"[%b]" % b",".join(entry.definition for entry in await host.tools_of(work.server))
             case CallTool():
 
-                async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                async def report_progress(progress: float, total: float | None, message: str | None) -> None:
                     await put(CommandProgress(progress, total, message))
 
                 result = await host.call(
                     work.server,
                     work.tool,
                     work.arguments,
-                    on_progress=progressed,
+                    on_progress=report_progress,
                     request_timeout_ms=work.timeout_ms,
                     confirmed=work.confirmed,
                     principal=principal,
@@ -373,11 +373,11 @@ _decode = msgspec.json.Decoder(ApprovalReply).decode
 def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -> list[Route]:
     """The routes that list and answer pending approvals: of the own principal, with scope `admin` all."""
 
-    async def listed(_: Request, admitted: AuthenticatedRequest) -> Response:
+    async def list_pending(_: Request, admitted: AuthenticatedRequest) -> Response:
         pending = approvals.pending(admitted.decides_for)
         return JSONResponse({"pending": [_as_json(call) for call in pending]})
 
-    async def answered(request: Request, admitted: AuthenticatedRequest) -> Response:
+    async def take_answer(request: Request, admitted: AuthenticatedRequest) -> Response:
         try:
             word = _decode(await request.body())
         except (ValueError, RecursionError) as exc:
@@ -387,8 +387,8 @@ def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -
         )
 
     return [
-        Route(APPROVALS_PATH, _admitting(access, listed), methods=["GET"]),
-        Route(APPROVALS_PATH, _admitting(access, answered), methods=["POST"]),
+        Route(APPROVALS_PATH, _admitting(access, list_pending), methods=["GET"]),
+        Route(APPROVALS_PATH, _admitting(access, take_answer), methods=["POST"]),
     ]
 
 

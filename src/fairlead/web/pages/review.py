@@ -122,9 +122,7 @@ def _tool(visit: PageRequest, found: PanelReview, tool: ReviewedTool) -> Html:
         "article",
         tag("h3", code(tool.name), " ", tag("span", f"{tool.state}, {tool.standing}", class_="note")),
         shown if tool.is_open else tag("details", tag("summary", "Definition"), shown),
-        tag("p", f"It claims, and nobody has checked: {'; '.join(claims)}.", class_="dim")
-        if claims
-        else None,
+        tag("p", f"It claims (not verified): {'; '.join(claims)}.", class_="dim") if claims else None,
         [tag("p", f"Warning: {words_of(finding)}", class_="trouble") for finding in findings_of(tool.entry)],
         tag("div", form(visit, path, *buttons, digest=tool.digest), class_="actions"),
         class_="card",
