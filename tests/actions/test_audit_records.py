@@ -1,7 +1,8 @@
 """What a user does is in the audit log, the same from the command line, the console and the dashboard."""
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from fairlead.config.paths import store_file
 from fairlead.policy.audit import AuditQuery, latest_records
 from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
+from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
+from tests.cli.login.support import BROWSER
+from tests.cli.test_gateway import gateway
 from tests.conftest import Machine, Outcome
 from tests.console.support import session_on
 from tests.web.support import dashboard_of
 from tests.web.test_pages import review_form
 
-ACTIONS = {"add", "remove", "approve", "enable", "disable", "review"}
+ACTIONS = {"add", "remove", "approve", "enable", "disable", "review", "restart", "lock", "login", "logout"}
 SWITCHED_AND_REVIEWED: list[tuple[str, str, dict[str, Any]]] = [
     ("disable", "x", {}),
     ("enable", "x", {}),
@@ -105,6 +109,94 @@ async def test_consent_of_the_console_is_recorded(machine: Machine, tmp_path: Pa
     async with session_on(machine, "yes", "quit") as console:
         await console.does("/mcp review p")
     assert recorded(machine, "console") == [("approve", "p", {})]
+
+
+@pytest.mark.requirement("NEED-30")
+def test_a_restart_by_the_command_line_is_recorded(
+    machine: Machine, tmp_path: Path, fairlead: Callable[..., Outcome]
+) -> None:
+    configure(machine, tmp_path)
+    with gateway(machine):
+        outcome = fairlead("gateway", "restart", "x")
+        assert outcome.status == 0, outcome.err
+    assert recorded(machine, "command line") == [("restart", "x", {})]
+
+
+@pytest.mark.requirement("NEED-30")
+async def test_a_restart_by_the_console_is_recorded(machine: Machine, tmp_path: Path) -> None:
+    configure(machine, tmp_path)
+    async with session_on(machine) as console:
+        await console.does("/mcp restart x")
+    assert recorded(machine, "console") == [("restart", "x", {})]
+
+
+@pytest.mark.requirement("NEED-30")
+async def test_a_restart_by_the_dashboard_is_recorded(machine: Machine, tmp_path: Path) -> None:
+    configure(machine, tmp_path)
+    async with dashboard_of(machine) as board, board.visited() as client:
+        assert (await client.send("/", "/servers/x", do="restart")).status == 303
+        await client.sees("/", "1 ready")
+    assert recorded(machine, "dashboard") == [("restart", "x", {})]
+
+
+@pytest.fixture
+def issuer(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Generator[AuthorizationServer]:
+    """A server that wants a login, on a machine that keeps logins in a file, with a browser."""
+    program = machine.home / "browser.py"
+    program.write_text(BROWSER)
+    settings = {"FAIRLEAD_VAULT": "file", "BROWSER": f"{sys.executable} {program} 'ada' %s"}
+    for name, value in settings.items():
+        machine.env[name] = value
+        monkeypatch.setenv(name, value)
+    with authorization_server(scope="mcp:read") as issuer:
+        machine.write_user(json.dumps({"servers": {"x": {"url": issuer.mcp_url, "trust": "trusted"}}}))
+        yield issuer
+
+
+def login_record(issuer: AuthorizationServer) -> tuple[str, str, dict[str, Any]]:
+    return "login", "x", {"issuer": issuer.url, "account": "", "scope": "mcp:read"}
+
+
+@pytest.mark.requirement("NEED-30")
+def test_a_login_and_a_logout_by_the_command_line_are_recorded(
+    machine: Machine, issuer: AuthorizationServer, fairlead: Callable[..., Outcome]
+) -> None:
+    outcome = fairlead("login", "x", "--yes")
+    assert outcome.status == 0, outcome.err
+    assert fairlead("logout", "x").status == 0
+    gone = {"issuer": issuer.url, "account": "", "revocation": "not_offered"}
+    assert recorded(machine, "command line") == [login_record(issuer), ("logout", "x", gone)]
+
+
+@pytest.mark.requirement("NEED-30")
+async def test_a_login_by_the_console_is_recorded(machine: Machine, issuer: AuthorizationServer) -> None:
+    async with session_on(machine, "yes") as console:
+        await console.does("/mcp login x")
+    assert recorded(machine, "console") == [login_record(issuer)]
+
+
+@pytest.mark.requirement("NEED-30")
+async def test_a_login_by_the_dashboard_is_recorded(machine: Machine, issuer: AuthorizationServer) -> None:
+    async with dashboard_of(machine) as board, board.visited() as client:
+        assert (await client.send("/", "/servers/x", do="log_in")).status == 303
+        shown = (await client.sees("/servers/x", 'id="login-page"')).text
+        page = shown.split('id="login-page"')[0].rsplit('href="', 1)[1].split('"')[0]
+        address = await Clicking("ada").visit(page.replace("&amp;", "&"))
+        done = await client.send("/servers/x", "/servers/x", do="finish_login", address=address)
+        assert done.status == 303, done.text
+        await client.sees("/servers/x", "You are logged in.")
+    assert recorded(machine, "dashboard") == [login_record(issuer)]
+
+
+@pytest.mark.requirement("NEED-30")
+def test_a_lockfile_that_is_written_is_recorded(
+    machine: Machine, tmp_path: Path, fairlead: Callable[..., Outcome]
+) -> None:
+    configure(machine, tmp_path)
+    assert fairlead("lock").status == 0
+    assert fairlead("lock", "--check").status == 0  # which changes nothing
+    file = str(machine.user_file.with_name("fairlead.lock"))
+    assert recorded(machine, "command line") == [("lock", "x", {"file": file})]
 
 
 @pytest.mark.requirement("NEED-30")

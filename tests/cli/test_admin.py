@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.commands.serve_ import permitted
+from fairlead.cli.commands.serve_ import choose_servers
 from fairlead.config import admin_policy
 from tests.conftest import Machine, Outcome, write
 
@@ -77,5 +77,5 @@ def test_built_in_servers_that_are_refused_are_not_served(
 
 def test_serving_leaves_out_what_is_refused_and_was_not_asked_for(fairlead: Fairlead, policy: Path) -> None:
     policy.write_text('{"servers": {"deny": [{"builtin": "docs"}]}}')
-    assert permitted(()) == ("repo",)
-    assert permitted(("repo",)) == ("repo",)
+    assert choose_servers(()) == ("repo",)
+    assert choose_servers(("repo",)) == ("repo",)

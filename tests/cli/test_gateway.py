@@ -261,7 +261,7 @@ def test_letting_anybody_in_takes_two_words_and_is_for_this_machine_alone(
     assert fairlead("gateway", "--auth", "none").status == 2
     outcome = fairlead("gateway", "--auth", "none", "--i-know", "--host", "0.0.0.0")
     assert outcome.status == 1
-    assert "everybody on the network" in outcome.err
+    assert "every machine on the network" in outcome.err
     with gateway(machine, "--auth", "none", "--i-know") as up:
         assert up.token is None
         assert up.get("/api/status")[0] == 200
@@ -533,7 +533,10 @@ def test_installing_shows_the_change_and_waits_for_a_yes(machine: Machine, fairl
 def test_what_is_installed_is_the_gateway_that_runs_or_a_command(
     machine: Machine, fairlead: Fairlead
 ) -> None:
-    assert "nobody knows the port" in fairlead("gateway", "--port", "0", "--install", "cursor", "--yes").err
+    assert (
+        "the port of a gateway that takes any is not known"
+        in fairlead("gateway", "--port", "0", "--install", "cursor", "--yes").err
+    )
     with gateway(machine) as up:
         assert fairlead("gateway", "--install", "cursor", "--yes").status == 0
         path = machine.home / ".cursor" / "mcp.json"

@@ -88,11 +88,11 @@ def test_tools_come_from_what_the_last_run_saw(fairlead: Fairlead, machine: Mach
 def test_status_starts_nothing(fairlead: Fairlead, machine: Machine) -> None:
     record = add(fairlead, machine)
     row = json.loads(fairlead("status", "--json").out)["servers"][0]
-    assert (row["state"], row["era"], row["tools"]) == ("idle", None, None)
+    assert (row["state"], row["protocol"], row["tools"]) == ("idle", None, None)
     assert starts(record) == 0
     fairlead("tools")
     row = json.loads(fairlead("status", "--json").out)["servers"][0]
-    assert (row["state"], row["era"], row["tools"]) == ("idle", "2025-11-25", 1)
+    assert (row["state"], row["protocol"], row["tools"]) == ("idle", "2025-11-25", 1)
     assert row["last_connected_at"] is not None
 
 

@@ -134,7 +134,7 @@ def test_what_is_hidden_is_shown_and_claims_are_called_claims(fairlead: Fairlead
     assert "\u200b" not in outcome.out
     assert "wants secrets" in outcome.out
     assert "hides from the user" in outcome.out
-    assert "it claims, and nobody has checked: read-only" in outcome.out
+    assert "it claims (not verified): read-only" in outcome.out
     found = json.loads(fairlead("review", "s", "--json").out)["tools"]
     sly = next(tool for tool in found if tool["name"] == "sly")
     assert {finding["kind"] for finding in sly["findings"]} >= {"invisible", "suspicious"}

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.console.support import configure
+from tests.console.support import configure, session_with
 from tests.console.tmux_support import SECONDS, tmux_console
 from tests.loop.model_server import Calls, ModelServer, Reply, openai_events, results_in, says, serving
 from tests.real.processes import until
@@ -95,6 +95,25 @@ async def test_each_answer_to_an_approval_holds_for_as_long_as_it_says(machine: 
             await screen.shows("fifth")
             await screen.type("/approve\n")
             await screen.shows("allowed for good")
+
+
+async def test_a_refused_call_tells_the_person_the_command_and_the_model_who_decides(
+    machine: Machine,
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=["echo"])
+    replies = [says("openai", calls=[("c", "x.echo", {})]), says("openai", "I cannot.")]
+    with serving(*replies) as model:
+        entry = server.entry(trust="untrusted")
+        async with session_with(machine, {"x": entry}, model=model.model("openai"), policy={}) as console:
+            await console.session.host.connect("x")
+            shown = await console.does("go")
+    assert "`/mcp review x --allow echo`" in shown
+    assert "fairlead review" not in shown
+    told = results_in("openai", model.bodies[1])["c"]
+    assert "not been reviewed" in told
+    assert "fairlead " not in told
+    assert "/mcp" not in told
+    assert "the user has to decide" in told
 
 
 async def test_ctrl_c_at_an_approval_ends_the_turn_and_nothing_is_called(machine: Machine) -> None:

@@ -47,4 +47,5 @@ async def test_the_user_is_asked_about_the_models_calls_that_ask_and_about_no_ot
     if answer == "no":
         for cell in asking:
             assert "the user denied it" in outcomes.pop(cell)
-    require_alike(table, outcomes, called=lambda cell: cell.verdict in ("allow", "ask"))
+    is_called = ("allow", "ask")
+    require_alike(table, outcomes, called=lambda cell: cell.verdict in is_called, refused=Cell.require_told)

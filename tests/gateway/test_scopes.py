@@ -71,6 +71,10 @@ class Up:
                 return response.status
 
 
+async def restart_nothing(server_id: str, principal: str) -> None:
+    raise AssertionError(f"{principal} restarts {server_id}")
+
+
 @asynccontextmanager
 async def guarded_gateway(
     machine: Machine, folder: Path, config: Mapping[str, Any] | None = None, *, open_to_all: bool = False
@@ -90,7 +94,7 @@ async def guarded_gateway(
             routes = [
                 *dashboard_routes(panel, LoginSessions(keeper)),
                 *approval_routes(gateway.approvals, keeper),
-                *control_routes(gateway, keeper, configuration.reload),
+                *control_routes(gateway, keeper, configuration.reload, restart_nothing),
             ]
             app = GuardedApp(gateway.app(keeper, routes), keeper)
             async with listening(app, listener), panel.running():

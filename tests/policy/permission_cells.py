@@ -101,6 +101,12 @@ class Cell:
             case _:
                 assert review in said, said
 
+    def require_told(self, said: str) -> None:
+        """Require that a model is told what was refused and who decides, and no command."""
+        assert f"{self.server}/{self.tool}" in said, said
+        assert "the user has to decide" in said, said
+        assert "`fairlead " not in said, said
+
 
 CELLS = [
     Cell(server=server, state=state, annotation=annotation, rule=rule)
@@ -181,7 +187,13 @@ def outcome_of(told: str) -> str:
     return "called" if re.sub(r"</?untrusted-[^>]*>( \(Data [^)]*\))?", "", told).strip() == "{}" else told
 
 
-def require_alike(table: Table, outcomes: Mapping[Cell, str], *, called: Callable[[Cell], bool]) -> None:
+def require_alike(
+    table: Table,
+    outcomes: Mapping[Cell, str],
+    *,
+    called: Callable[[Cell], bool],
+    refused: Callable[[Cell, str], None] = Cell.require_message,
+) -> None:
     """Require that exactly those cells were called, and that each other one was refused with its message."""
     expected = {(cell.server, cell.tool) for cell in outcomes if called(cell)}
     assert table.calls() == expected, table.calls() ^ expected
@@ -189,4 +201,4 @@ def require_alike(table: Table, outcomes: Mapping[Cell, str], *, called: Callabl
         if called(cell):
             assert said == "called", (cell, said)
         else:
-            cell.require_message(said)
+            refused(cell, said)

@@ -191,7 +191,7 @@ async def dashboard_of(
             configuration.host = host
             sessions: list[SessionInfo] = []
             panel = HostPanel(host, configuration, env=machine.env, queue=queue, sessions=lambda: sessions)
-            queue.on_change = panel.changed
+            queue.on_change = panel.note_change
             tokens = token_file(machine.env)
             known = Tokens(AGENT, tokens, decide=decide)
             port = listener.getsockname()[1]

@@ -181,7 +181,7 @@ async def test_the_stream_ends_with_the_token_of_its_session_or_with_the_session
                     with anyio.fail_after(20):
                         rest = [line async for line in lines]
                     assert not [line for line in rest if line.startswith("event")]
-                board.panel.changed()
+                board.panel.note_change()
                 with anyio.fail_after(20):
                     while await anext(still_open) != "event: changed":
                         pass

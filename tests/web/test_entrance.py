@@ -160,7 +160,7 @@ async def test_the_stream_tells_of_changes_and_ends_with_the_dashboard(machine: 
             client = await outlives.enter_async_context(board.visited())
             await tasks.start(watch, client)
             while not told.is_set():
-                board.panel.changed()
+                board.panel.note_change()
                 await anyio.sleep(0.01)
         with anyio.fail_after(SECONDS):
             await over.wait()

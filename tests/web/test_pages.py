@@ -196,6 +196,17 @@ async def test_a_login_can_be_begun_again_and_takes_no_wrong_address(machine: Ma
             assert "that is not the address" in refused.text
 
 
+@pytest.mark.requirement("HARD-1")
+async def test_a_projects_server_that_was_not_approved_is_not_contacted_for_a_login(machine: Machine) -> None:
+    with authorization_server() as issuer:
+        machine.write_project(json.dumps({"servers": {"x": {"url": issuer.mcp_url}}}))
+        async with dashboard(machine, {}) as board, board.visited() as client:
+            refused = await client.send("/", "/servers/x", do="log_in")
+            assert refused.status == 409
+            assert "you have not approved this entry" in refused.text
+        assert issuer.seen == []
+
+
 async def test_a_login_that_cannot_work_says_why(machine: Machine) -> None:
     servers = {"x": {"url": "http://127.0.0.1:9/mcp"}}
     async with dashboard(machine, servers) as board, board.visited() as client:
@@ -259,7 +270,9 @@ async def test_what_cannot_be_done_says_why(machine: Machine) -> None:
         assert refused.status == 409
         assert "which is not a file" in refused.text
         assert (await client.send("/", "/servers/x", do="dance")).status == 409
-        assert (await client.send("/", "/servers/x", do="log_in")).status == 303
+        no_login = await client.send("/", "/servers/x", do="log_in")
+        assert no_login.status == 409
+        assert "has no login" in no_login.text
         assert (await client.send("/", "/servers/x", do="finish_login", address="a")).status == 409
         assert "has no login" not in (await client.get("/servers/x")).text
         assert "There is nothing to review" in (await client.get("/servers/x/review")).text

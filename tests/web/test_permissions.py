@@ -49,6 +49,20 @@ async def test_the_page_of_a_server_shows_the_answer_for_each_tool(table: Table,
                     assert re.search(r"fairlead\.json:\d+", place), (cell, place)
 
 
+async def test_the_page_of_a_server_says_what_is_allowed_by_a_remembered_answer(
+    table: Table, machine: Machine
+) -> None:
+    cell = next(cell for cell in CELLS if cell.verdict == "ask" and cell.rule == "none")
+    async with dashboard_of(machine) as board, board.visited() as client:
+        await board.host.connect(cell.server)
+        await board.host.allow(cell.server, cell.tool)
+        page = (await client.get(f"/servers/{cell.server}")).text
+        reasons = {tool: reason for tool, (_, reason, _) in answers_on(page).items()}
+    remembered = [tool for tool, reason in reasons.items() if "remembered answer" in reason]
+    assert remembered == [cell.tool]
+    assert f"`fairlead approvals forget {cell.server} {cell.tool}`" in reasons[cell.tool]
+
+
 async def test_what_waits_is_answered_on_the_dashboard_and_nothing_else_waits(
     table: Table, machine: Machine
 ) -> None:

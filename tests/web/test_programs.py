@@ -30,7 +30,7 @@ async def test_the_status_is_what_the_command_line_prints_live(machine: Machine,
         }
         first = known["x"]
         assert (first["transport"], first["source"], first["enabled"]) == ("stdio", "user", True)
-        assert (first["tools"], first["era"], first["last_error"]) == (1, "2025-11-25", None)
+        assert (first["tools"], first["protocol"], first["last_error"]) == (1, "2025-11-25", None)
         assert first["last_connected_at"] > 1_700_000_000
         assert "no-such-program" in known["broken"]["last_error"]
 

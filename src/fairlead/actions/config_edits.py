@@ -1,7 +1,7 @@
 """Edit configuration files, and have what was written take effect: consent, reload, secrets."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,21 @@ from fairlead.config.consent import ConsentKey
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import edit_file, set_value
 from fairlead.config.document.files import read_text
-from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
-from fairlead.config.load import LoadedConfig
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, entry_in, entry_to_edit
+from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.secrets.references import references, strings
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, discard, forget_secrets
 from fairlead.config.sources import builtin_entries, place_of
 from fairlead.config.untyped import as_object
 from fairlead.config.validate import check
-from fairlead.errors import ConfigError, ConfigInvalid, Problem, StoreError
+from fairlead.errors import (
+    ConfigError,
+    ConfigInvalid,
+    ConfigUnwritable,
+    Problem,
+    StoreError,
+    UnknownServer,
+)
 
 
 def servers_in(text: str, target: EditTarget) -> dict[str, Any]:
@@ -169,6 +176,28 @@ def _consent(context: ActionContext, keys: list[ConsentKey]) -> list[Notice]:
         message = f"your consent could not be recorded, so it will be asked for: {exc}"
         return [Notice(message=message, hint=exc.hint)]
     return []
+
+
+def edit_choices(context: ActionContext, server: LoadedServer, fields: Sequence[str]) -> list[EditTarget]:
+    """The files that an edit of fields of a server can go to: the one whose entry decides, then the others.
+
+    Another one only where there is a project; none where no file that Fairlead edits has the entry.
+    """
+    layers = context.loaded.layers
+    try:
+        found = [entry_to_edit(server, fields, layers).target]
+    except ConfigUnwritable:
+        return []
+    if any(layer.name == "project" for layer in layers):
+        for scope in ("project", "user"):
+            try:
+                target = context.chosen_target(scope)
+                assert target is not None, "a scope is named"
+                entry_in(server, target)
+            except (ConfigError, UnknownServer):
+                continue  # it cannot be edited there, and so it is not offered
+            found += [target] if target not in found else []
+    return found
 
 
 def precedence(origin: object) -> str:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from fairlead.config.edit_scope import EditTarget, chosen_target
 from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import store_file
+from fairlead.config.principal import LOCAL
+from fairlead.config.sources import place_of
 from fairlead.errors import StoreError
 
 Surface = Literal["command line", "console", "dashboard"]
@@ -26,6 +29,8 @@ class ActionContext:
 
     surface: Surface
     """Where the user acted; kept in the audit record."""
+    principal: str = LOCAL
+    """Who acted, for the audit record."""
     env: Mapping[str, str]
     reload: Callable[[], LoadedConfig]
     """Reads the files again and has the running program, if any, take them over. Raises `ConfigError`."""
@@ -44,6 +49,10 @@ class ActionContext:
         """The file of the store."""
         return store_file(self.env, self.loaded.config.store.path)
 
+    def chosen_target(self, scope: str | None) -> EditTarget | None:
+        """The file of a scope that the user named; None where they left the choice to the rule."""
+        return chosen_target(scope, self.loaded.layers, place_of(self.env, Path.cwd()))
+
     def record(self, kind: str, server_id: str, **details: object) -> list[Notice]:
         """Write an audit record of what the user did.
 
@@ -57,7 +66,14 @@ class ActionContext:
         described: dict[str, Any] = {"in": self.surface, **details}
         try:
             with Database.open(self.store) as database:
-                note(database, self.loaded.config.audit, kind, server=server_id, details=described)
+                note(
+                    database,
+                    self.loaded.config.audit,
+                    kind,
+                    principal=self.principal,
+                    server=server_id,
+                    details=described,
+                )
         except StoreError as exc:
             return [Notice(message=f"this is not in the audit log: {exc}", hint=exc.hint)]
         return []

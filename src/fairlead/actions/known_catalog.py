@@ -101,7 +101,7 @@ class KnownCatalog:
         return self.failed.get(server_id)
 
 
-def known(
+def read_catalog(
     loaded: LoadedConfig, bundle: str | None = None, caller: GroupedPrincipal = LOCAL_CALLER
 ) -> KnownCatalog:
     """What earlier runs left behind, as a caller sees it. Contacts no server.

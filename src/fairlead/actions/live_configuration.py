@@ -53,7 +53,7 @@ class LiveConfiguration:
         self.loaded = loaded
         self.on_reload(loaded)
 
-    async def watch(self, noted: Callable[[ConfigError | None], None] = log_reload) -> None:
+    async def watch(self, on_outcome: Callable[[ConfigError | None], None] = log_reload) -> None:
         """Reload whenever a file changes, until cancelled. One that does not load changes nothing."""
         while True:
             await anyio.sleep(WATCH_SECONDS)
@@ -62,9 +62,9 @@ class LiveConfiguration:
             try:
                 await self.reload()
             except ConfigError as exc:
-                noted(exc)
+                on_outcome(exc)
             else:
-                noted(None)
+                on_outcome(None)
 
     def _stamps(self) -> dict[Path, tuple[int, int, int] | None]:
         used = [layer.path for layer in self.loaded.layers if layer.path is not None]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fairlead.actions.config_edits import EditOutcome, forget_entry_secrets, settle
 from fairlead.actions.consent import approved_servers
@@ -22,6 +22,10 @@ from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, stash_secrets
 from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError, ConfigInvalid, ConsentRequired, FairleadError
+
+if TYPE_CHECKING:
+    from fairlead.auth.token_endpoint import Revocation
+    from fairlead.host.host import Host
 
 Place = Literal["file", "keyring"]
 State = Literal["logged_in", "login_needed", "not_logged_in", "not_needed"]
@@ -118,6 +122,48 @@ def logins_to(resource: str, kept: Iterable[KeptLogin], account: str | None = No
         if (each.login.principal, each.login.resource) == (LOCAL, resource)
         and account in (None, each.login.account)
     ]
+
+
+def logins_named(
+    loaded: LoadedConfig,
+    kept: Iterable[KeptLogin],
+    name: str | None,
+    *,
+    account: str | None = None,
+    every: bool = False,
+) -> list[KeptLogin]:
+    """The user's own logins to a server.
+
+    Args:
+        loaded: The configuration.
+        kept: All logins.
+        name: The server's id, or its URL where it is configured no more; None for all servers.
+        account: The account; by default the one that the server's entry names.
+        every: All accounts.
+    """
+    if name is None:
+        return [each for each in kept if each.login.principal == LOCAL]
+    if "://" in name:
+        resource, own_account = canonical(name), ""
+    else:
+        server = loaded.server(name)
+        resource, own_account = resource_of(server), remote_config(server).account or ""
+    return logins_to(resource, kept, None if every else own_account if account is None else account)
+
+
+async def log_out(context: ActionContext, host: "Host", login: Login) -> "Revocation":
+    """End a login at its issuer, where that is offered, and forget it in all processes in any case."""
+    servers = [server for server in context.loaded.servers.values() if _is_for(login, server)]
+    return await host.logins.log_out(login, servers, surface=context.surface)
+
+
+def _is_for(login: Login, server: LoadedServer) -> bool:
+    """Is this a server that a login is for? Not one whose URL or secrets cannot be had now."""
+    try:
+        config = remote_config(server)
+        return config.oauth is not False and resource_of(server) == login.resource
+    except ConfigError:
+        return False
 
 
 def standing_of(server: LoadedServer, saved: SavedState, kept: Iterable[KeptLogin]) -> LoginStatus:

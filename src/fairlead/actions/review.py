@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fairlead.actions.config_edits import EditOutcome, settle
+from fairlead.actions.config_edits import EditOutcome, precedence, settle
 from fairlead.actions.consent import approved_servers
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.saved_state import read_saved
@@ -15,7 +15,7 @@ from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.validate import suggestion
 from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownTool
-from fairlead.policy.decision import Decision, stricter_than_review
+from fairlead.policy.decision import Decision, approval_mode_of, listed, stricter_than_review
 from fairlead.policy.pins import Pins, UntrustedPins, is_guarded
 from fairlead.policy.review import (
     Answer,
@@ -137,13 +137,13 @@ def decision_of(
     """A decision from the answer to each tool."""
     given = [*answers]
 
-    def answered(answer: Answer) -> list[ToolEntry]:
+    def tools_with(answer: Answer) -> list[ToolEntry]:
         return [tool.entry for tool, said in given if said == answer]
 
     return ReviewDecision(
-        allow=answered("allow"),
-        ask=answered("ask"),
-        deny=[entry.key.tool for entry in answered("deny")],
+        allow=tools_with("allow"),
+        ask=tools_with("ask"),
+        deny=[entry.key.tool for entry in tools_with("deny")],
         instructions=instructions,
     )
 
@@ -309,23 +309,41 @@ class RecordedReview:
     """The file that has the answers; None where none had to be, or could be, written."""
     edit: EditOutcome | None = None
     """What became of the edit of that file."""
+    overridden: str | None = None
+    """Which other setting takes precedence, so that answers have no effect."""
     stricter: list[tuple[ToolEntry, Decision]] = field(default_factory=list[tuple[ToolEntry, Decision]])
     """Tools whose answer has no effect, since a rule or the administrator's policy is stricter."""
     notices: list[Notice] = field(default_factory=list[Notice])
 
 
 def record_review(
-    context: ActionContext, server: LoadedServer, listing: Listing, decision: ReviewDecision
+    context: ActionContext,
+    server: LoadedServer,
+    listing: Listing,
+    decision: ReviewDecision,
+    *,
+    scope: str | None = None,
 ) -> RecordedReview:
     """Pin what was looked at, write the answers into the server's entry, and have them take effect.
 
+    Args:
+        context: Who reviewed.
+        server: The server.
+        listing: What was looked at.
+        decision: The answers.
+        scope: Whose file to write them into; by default the one whose entry decides about its tools.
+
     Raises:
-        ConfigError: A tool to be allowed is denied by a pattern that a review cannot take out.
+        ConfigError: A tool to be allowed is denied by a pattern that a review cannot take out, or there is no
+            such scope.
         ConfigUnwritable: The entry is not in a file that Fairlead edits.
+        UnknownServer: The scope is below the file that defines the server.
     """
     server_id = server.server_id
+    target = context.chosen_target(scope)
     approved = approved_servers(context, [server_id])
-    entry = record_decision(context.store, server, listing, decision)
+    layers = context.loaded.layers
+    entry = record_decision(context.store, server, listing, decision, target=target, layers=layers)
     edit = settle(context, entry.target, [server_id], approved=approved) if entry else None
     notices = context.record(
         "review",
@@ -339,9 +357,27 @@ def record_review(
         decision=decision,
         target=entry.target if entry else None,
         edit=edit,
+        overridden=_overridden(edit, server_id, decision) if edit else None,
         stricter=[*_stricter(server, decision)],
         notices=notices,
     )
+
+
+def _overridden(edit: EditOutcome, server_id: str, decision: ReviewDecision) -> str | None:
+    """Say which setting of another file keeps an answer from having an effect."""
+    server = edit.loaded.servers.get(server_id) if edit.loaded else None
+    if server is None or server.config is None:
+        return None
+    allowed = {tool.key for tool in decision.allow}
+    for tool in decision.usable:
+        name, definition = tool.key.tool, server.definition
+        by_list = listed(server.config, name)
+        if by_list.verdict == "deny":
+            return precedence(definition.origin((by_list.field or "allow_tools",)))
+        mode = approval_mode_of(server.config, name)
+        if mode is not None and mode[0] != ("allow" if tool.key in allowed else "ask"):
+            return precedence(definition.origin(("approval", "tools", mode[1]) if mode[1] else ("approval",)))
+    return None
 
 
 def _stricter(server: LoadedServer, decision: ReviewDecision) -> Iterable[tuple[ToolEntry, Decision]]:

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from fairlead.actions.config_edits import EditOutcome, precedence, servers_in, settle
+from fairlead.actions.config_edits import EditOutcome, precedence, settle
 from fairlead.actions.consent import approved_servers
 from fairlead.actions.context import ActionContext
 from fairlead.config.document.edit import edit_file, set_value
-from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, entry_to_switch
-from fairlead.config.load import LoadedServer
-from fairlead.errors import ConfigError, UnknownServer
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, entry_in, entry_to_edit
+from fairlead.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +30,7 @@ class SwitchedServer:
 
 
 def switch_server(
-    context: ActionContext, server_id: str, *, on: bool, target: EditTarget | None = None
+    context: ActionContext, server_id: str, *, on: bool, scope: str | None = None
 ) -> SwitchedServer:
     """Set `enabled` of a server.
 
@@ -39,28 +38,22 @@ def switch_server(
         context: Who does so.
         server_id: The server.
         on: Enable or disable it.
-        target: The file to write it into; by default the one whose entry decides about it.
+        scope: Whose file to write it into; by default the one whose entry decides about it.
 
     Raises:
-        UnknownServer: There is none of that id, or `target` is below the file that defines it.
+        UnknownServer: There is none of that id, or the scope is below the file that defines it.
+        ConfigError: There is no such scope.
         ConfigUnwritable: The entry is not in a file that Fairlead edits.
     """
     loaded = context.loaded
     server = loaded.server(server_id)
-    is_chosen = target is not None
-    if target is None:
-        entry = entry_to_switch(loaded, server)
-        target, path = entry.target, entry.path
-    else:
-        path = ("servers", server_id)
+    target = context.chosen_target(scope)
+    entry = entry_in(server, target) if target else entry_to_edit(server, ("enabled",), loaded.layers)
+    target = entry.target
     approved = approved_servers(context, [server_id])
-
-    def change(text: str) -> str:
-        if is_chosen and server_id not in servers_in(text, target):
-            _require_below(server, target)
-        return set_value(text, (*path, "enabled"), on)
-
-    is_written = edit_file(target.path, change, create=EMPTY_FILE)
+    is_written = edit_file(
+        target.path, lambda text: set_value(text, (*entry.path, "enabled"), on), create=EMPTY_FILE
+    )
     edit = settle(context, target, [server_id], approved=approved)
     if is_written:
         edit.notices.extend(context.record("enable" if on else "disable", server_id))
@@ -68,12 +61,3 @@ def switch_server(
     is_off_course = now is not None and now.enabled != on
     overridden = precedence(now.definition.origin(("enabled",))) if now and is_off_course else None
     return SwitchedServer(target=target, is_written=is_written, edit=edit, overridden=overridden)
-
-
-def _require_below(server: LoadedServer, target: EditTarget) -> None:
-    """Refuse to switch a server in a file that is below the one which defines it: it would have no effect."""
-    if server.source == "project" and target.scope == "user":
-        raise UnknownServer(
-            f"there is no server `{server.server_id}` in {target.path}",
-            hint="it is in the project's file: add `--scope project`",
-        )

@@ -37,7 +37,7 @@ def bundle_option(function: FunctionT) -> FunctionT:
     return click.option("--bundle", metavar="NAME", help="Only what this bundle has, as it has it.")(function)
 
 
-def with_unasked(
+def ask_unknown(
     found: KnownCatalog, servers: Iterable[LoadedServer], *, refresh: bool = False
 ) -> KnownCatalog:
     """The same, after asking those of the servers that never were; with `refresh`, all of them.
@@ -146,7 +146,7 @@ Ask = Callable[["Host", str | None], Awaitable["CombinedList[OfferT]"]]
 """Has a host say what one server offers, or all."""
 
 
-def offered(
+def list_offers(
     ctx: click.Context,
     server_id: str | None,
     known: KnownOffers[OfferT],
@@ -154,7 +154,7 @@ def offered(
     *,
     refresh: bool,
 ) -> tuple[list[OfferT], Exit]:
-    """What one server offers, or all, and the status to end with. Nobody is asked whose word is known."""
+    """What one server offers, or all, and the status to end with. Known servers are not asked."""
     loaded = load(ctx)
     wanted = [loaded.server(server_id)] if server_id else [s for s in loaded.servers.values() if s.enabled]
     saved = read_saved(loaded)

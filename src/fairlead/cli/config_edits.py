@@ -7,7 +7,7 @@ import click
 from fairlead.actions.config_edits import EditOutcome
 from fairlead.actions.context import ActionContext
 from fairlead.actions.switch import switch_server
-from fairlead.cli.options import load, target_file
+from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig
 from fairlead.config.secrets.storage import ForgottenSecrets
 from fairlead.terminal.output import display_path, print_edit, say, warn
@@ -49,8 +49,7 @@ def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -
     if scope is None and loaded.server(server_id).enabled == on:
         say(f"`{server_id}` is {word} already")
         return
-    wanted = target_file(ctx, scope) if scope is not None else None
-    switched = switch_server(action_context(ctx, loaded), server_id, on=on, target=wanted)
+    switched = switch_server(action_context(ctx, loaded), server_id, on=on, scope=scope)
     if switched.is_written:
         is_for_all = scope is None and switched.target.scope == "user"
         more = "; `--scope project` is for this folder alone" if is_for_all else ""

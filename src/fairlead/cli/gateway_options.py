@@ -32,7 +32,7 @@ class GatewayArguments:
         settings = loaded.config.gateway
         return self.host or settings.host, settings.port if self.port is None else self.port
 
-    def shared(self, loaded: LoadedConfig) -> RunningGateway | None:
+    def find_shared(self, loaded: LoadedConfig) -> RunningGateway | None:
         """A gateway that runs and can serve in the place of one of our own: same files, same folder."""
         if self.mode is not None:
             return None
@@ -49,7 +49,7 @@ class GatewayArguments:
         host, port = self.address(loaded)
         if running is None and port == 0:
             raise ConfigError(
-                "nobody knows the port of a gateway that takes any",
+                "the port of a gateway that takes any is not known",
                 hint="start it first, name a `--port`, or install it as a command: `--stdio`",
             )
         url = running.url if running else f"http://{local_name(host)}:{port}"

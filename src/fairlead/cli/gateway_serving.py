@@ -1,4 +1,4 @@
-"""Run a gateway: on a port, with its dashboard, or for whoever started this process."""
+"""Run a gateway: on a port, with its dashboard, or over stdio for the process that started it."""
 
 import logging
 import os
@@ -6,14 +6,16 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import click
 import msgspec
 
+from fairlead.actions.context import running_context
 from fairlead.actions.live_configuration import LiveConfiguration
+from fairlead.actions.restart import restart_server
 from fairlead.cli.gateway_options import GatewayArguments, local_name
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig
@@ -67,13 +69,13 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool) -> in
     log_to_stderr()
 
     async def main() -> int:
-        with _bind_socket(host, port) as listener, stoppable() as stopped:
+        with _bind_socket(host, port) as listener, stoppable() as wait_for_stop:
             async with (
                 _gateway(ctx, loaded, options) as (gateway, configuration),
                 _up(gateway, configuration, options, listener, host) as served,
             ):
                 print_json(_as_json(served)) if as_json else _introduce(served)
-                await stopped()
+                await wait_for_stop()
                 logger.info("stopping")
         return Exit.OK
 
@@ -142,11 +144,16 @@ async def _up(
         sessions=gateway.sessions,
         connections=gateway,
     )
-    gateway.approvals.on_change = panel.changed
+    gateway.approvals.on_change = panel.note_change
+
+    async def restart(server_id: str, principal: str) -> None:
+        context = replace(running_context("command line", configuration, env), principal=principal)
+        await restart_server(context, gateway.host, server_id, close=gateway.close_server)
+
     routes = [
         *dashboard_routes(panel, entrance, gateway.login_links),
         *approval_routes(gateway.approvals, keeper),
-        *control_routes(gateway, keeper, configuration.reload),
+        *control_routes(gateway, keeper, configuration.reload, restart),
     ]
     app = GuardedApp(gateway.app(keeper, routes), keeper)
     token_file = None if options.open_to_all else local_token_file(env)
@@ -181,7 +188,7 @@ def _require_safe(host: str, options: GatewayArguments) -> None:
         return
     if options.open_to_all:
         raise ConfigError(
-            f"`--auth none` on {host} would let everybody on the network call",
+            f"`--auth none` on {host} would let every machine on the network call",
             hint="leave out `--auth none`, or listen on 127.0.0.1",
         )
     warn(
@@ -223,7 +230,7 @@ def _introduce(served: ServedGateway) -> None:
     reach = served.reach
     print_data(f"url        {reach.url}")
     if reach.token_file is None:
-        print_data("token      (none: anybody on this machine may call)")
+        print_data("token      (none: every program on this machine may call)")
     elif sys.stdout.isatty():
         print_data(f"token      {reach.token}")
     else:

@@ -16,7 +16,7 @@ from fairlead.actions.logins import ClientEntry, KeptLogin, Place
 from fairlead.auth.browser import open_in_browser
 from fairlead.auth.flow import LoginTerms
 from fairlead.auth.redirect import BrowserRedirect, PastedRedirect
-from fairlead.auth.tokens import Login, LoginTarget
+from fairlead.auth.tokens import Login, LoginRedirect, LoginTarget
 from fairlead.auth.vault import FILE_NAME
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import load
@@ -33,7 +33,7 @@ _UNITS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def read_kept() -> list[KeptLogin]:
-    """Every login of this user, the newest last. Contacts nobody."""
+    """Every login of this user, the newest last. Contacts no issuer."""
     return anyio.run(logins.kept_logins, warn_of)
 
 
@@ -66,7 +66,7 @@ def format_place(place: Place) -> str:
 
 
 class LoginPage:
-    """Has whoever is at the terminal log in to one server. One use only.
+    """Has the user at the terminal log in to one server. One use only.
 
     The address of the page goes to stdout, for people and scripts alike; everything else is said on stderr.
     """
@@ -85,16 +85,14 @@ class LoginPage:
         async with self._looking:
             await self._looking.enter_async_context(spinning(f"asking {self._server_id} how to log in …"))
             if self._target.oauth.grant != "authorization_code":
-                return await self._logins.log_in(self._target, None, scopes=self._scopes)
+                return await self._log_in(None)
             return await (self._by_paste() if by_paste else self._by_browser(yes=yes))
 
     async def _by_paste(self) -> Login:
         redirect = PastedRedirect(
             self._server_id, self._ask_for_redirect, port=self._target.oauth.callback_port
         )
-        return await self._logins.log_in(
-            self._target, redirect, scopes=self._scopes, announce=self._terms.append
-        )
+        return await self._log_in(redirect)
 
     async def _ask_for_redirect(self, url: str, problem: str | None) -> str | None:
         if problem is None:
@@ -110,7 +108,7 @@ class LoginPage:
         if not (yes or interactive or sys.stderr.isatty()):
             raise AuthRequired(
                 self._server_id,
-                "nobody is here to log in",
+                "there is no terminal to log in at",
                 hint=f"run `{command_line('login', self._server_id)}` at a terminal; a script can use "
                 "`--no-browser`, which prints an address and reads the one that the browser ends up at",
             )
@@ -119,7 +117,7 @@ class LoginPage:
             page = await self._show(url)
             if yes or not interactive:
                 return True
-            # Whoever ran this command wants it, unless the page is an odd one.
+            # The user asked for this login; only an odd page needs another yes.
             return await ask_yes_or_no("Open it?", default="no" if page.warnings else "yes")
 
         async def open_url(url: str) -> bool:
@@ -134,9 +132,16 @@ class LoginPage:
             return opened
 
         async with self._logins.browser(self._target, agree=agree, open_url=open_url) as redirect:
-            return await self._logins.log_in(
-                self._target, redirect, scopes=self._scopes, announce=self._terms.append
-            )
+            return await self._log_in(redirect)
+
+    async def _log_in(self, redirect: LoginRedirect | None) -> Login:
+        return await self._logins.log_in(
+            self._target,
+            redirect,
+            scopes=self._scopes,
+            announce=self._terms.append,
+            surface="command line",
+        )
 
     async def _show(self, url: str) -> ShownUrl:
         """Say where the page is and what is asked for there."""
@@ -147,7 +152,7 @@ class LoginPage:
         scopes = " ".join(parse_qs(urlsplit(url).query).get("scope", []))
         account = f" as `{printable(self._target.account)}`" if self._target.account else ""
         say(f"To log in to `{self._server_id}`{account} you go to {bold(printable(page.host))}.")
-        say(f"  asks for: {printable(scopes) or 'what its issuer gives to everybody'}")
+        say(f"  asks for: {printable(scopes) or 'the default of its issuer'}")
         for terms in self._terms[-1:]:
             say(f"  {printable(terms.words)}")
         for warning in page.warnings:

@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from fairlead.config.edit_scope import EditTarget, edit_target
+from fairlead.config.edit_scope import EditTarget, edit_target, no_scopes
 from fairlead.config.load import LoadedConfig, Scope, load_config
 from fairlead.config.sources import place_of
-from fairlead.errors import ConfigError, FairleadError
+from fairlead.errors import FairleadError
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -29,12 +29,13 @@ def edit_scope_option(function: FunctionT) -> FunctionT:
     )(function)
 
 
-def switch_scope_option(function: FunctionT) -> FunctionT:
-    """Add `--scope`: in whose file to switch a server."""
+def entry_scope_option(function: FunctionT) -> FunctionT:
+    """Add `--scope`: in whose file to edit the entry of a server."""
     return click.option(
         "--scope",
         type=click.Choice(["project", "user", "global"]),
-        help="Write this into the project's file or your own (`user`, `global`), whichever has the server.",
+        help="Write this into the project's file or your own (`user`, `global`); by default into the entry "
+        "that decides.",
     )(function)
 
 
@@ -64,10 +65,7 @@ def target_file(ctx: click.Context, scope: str | None, *, take_over: bool = Fals
     """Name the file this command line wants to change."""
     explicit = _explicit(ctx) or _path(os.environ.get("FAIRLEAD_CONFIG_PATH"))
     if explicit and scope:
-        raise ConfigError(
-            f"{explicit} stands in for your own file and the project's, so there are no scopes",
-            hint="leave out `--scope`, or `--config` and FAIRLEAD_CONFIG_PATH",
-        )
+        raise no_scopes(explicit)
     whose: Literal["project", "user"] = "user" if scope in ("user", "global") else "project"
     return edit_target(whose, place_of(os.environ, Path.cwd()), explicit, take_over=take_over)
 

@@ -14,7 +14,6 @@ from fairlead.actions.review import (
     resolve_tool_names,
     saved_reviews,
 )
-from fairlead.catalog.tools import Listing
 from fairlead.cli.catalogs import ask_now
 from fairlead.cli.config_edits import action_context, show_edit
 from fairlead.config.command_lines import command_line
@@ -27,10 +26,15 @@ from fairlead.terminal.output import confirm, is_interactive, on_one_line, print
 
 
 def carry_out(
-    ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, listing: Listing, decision: ReviewDecision
+    ctx: click.Context,
+    loaded: LoadedConfig,
+    review: ServerReview,
+    decision: ReviewDecision,
+    scope: str | None = None,
 ) -> None:
     """Record what was decided, and say so."""
-    recorded = record_review(action_context(ctx, loaded), server, listing, decision)
+    context = action_context(ctx, loaded)
+    recorded = record_review(context, review.server, review.listing, decision, scope=scope)
     show_recorded(recorded)
     if recorded.edit is not None:
         show_edit(recorded.edit)
@@ -165,17 +169,17 @@ def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServ
     _warn_of_findings(tools)
     match _ask_after_adding(len(tools)):
         case "preselected":
-            carry_out(ctx, loaded, server, review.listing, decision_of((t, t.suggested) for t in tools))
+            carry_out(ctx, loaded, review, decision_of((t, t.suggested) for t in tools))
         case "allow":
-            carry_out(ctx, loaded, server, review.listing, decision_of((t, "allow") for t in tools))
+            carry_out(ctx, loaded, review, decision_of((t, "allow") for t in tools))
         case "ask":
-            carry_out(ctx, loaded, server, review.listing, decision_of((t, "ask") for t in tools))
+            carry_out(ctx, loaded, review, decision_of((t, "ask") for t in tools))
         case "deny":
-            carry_out(ctx, loaded, server, review.listing, decision_of((t, "deny") for t in tools))
+            carry_out(ctx, loaded, review, decision_of((t, "deny") for t in tools))
         case "some":
             decision = ask_about_each(review)
             if not decision.is_empty:
-                carry_out(ctx, loaded, server, review.listing, decision)
+                carry_out(ctx, loaded, review, decision)
         case _:
             say(f"`{command_line('review', server_id)}` asks again; {_until_then(server)}")
     say(f"hint: `{command_line('call', server_id, tools[0].entry.key.typed_tool)}` calls one")
@@ -188,7 +192,7 @@ def allow_named(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, 
         (tool, "allow") for tool in resolve_tool_names([names], review.tools, servers=loaded.servers.keys())
     )
     if not decision.is_empty:
-        carry_out(ctx, loaded, server, review.listing, decision)
+        carry_out(ctx, loaded, review, decision)
     else:
         say(f"nothing was allowed: that names no tool of `{server.server_id}`")
     _name_left_out(review, {tool.key.tool for tool in decision.allow})

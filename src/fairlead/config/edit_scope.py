@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from fairlead.config.command_lines import command_line
-from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.load import LoadedServer
 from fairlead.config.merge import LayerPart
 from fairlead.config.paths import FILE_NAME, MachinePaths, user_file
 from fairlead.config.sources import Layer, LayerName, find_project_file
-from fairlead.errors import ConfigError, ConfigUnwritable
+from fairlead.errors import ConfigError, ConfigUnwritable, UnknownServer
 
 EditScope = Literal["project", "user", "file"]
 
 _SCOPES: dict[LayerName, EditScope] = {"project": "project", "user": "user", "file": "file"}
+_RANK = {name: rank for rank, name in enumerate(get_args(LayerName))}
+"""Layers from low to high."""
 
 EMPTY_FILE = '{\n  "version": 1,\n  "servers": {}\n}\n'
 
@@ -60,13 +62,41 @@ def edit_target(
     return EditTarget(scope="project", path=found.path)
 
 
+def chosen_target(scope: str | None, layers: Sequence[Layer], place: MachinePaths) -> EditTarget | None:
+    """File of the scope that a user named; None where they named none, and `entry_to_edit` decides.
+
+    Raises:
+        ConfigError: There is no such scope, or a file given by path stands in for all scopes.
+        ConfigUnwritable: The project's file is in another format.
+    """
+    if scope is None:
+        return None
+    given = next((layer.path for layer in layers if layer.name == "file"), None)
+    if given is not None:
+        raise no_scopes(given)
+    if scope not in ("project", "user", "global"):
+        raise ConfigError(f"there is no scope `{scope}`", hint="it is `project` or `user`")
+    return edit_target("project" if scope == "project" else "user", place)
+
+
+def no_scopes(given: Path) -> ConfigError:
+    """Error of a scope that is named although a file given by path is read in the place of all."""
+    return ConfigError(
+        f"{given} stands in for your own file and the project's, so there are no scopes",
+        hint="leave out `--scope`, or `--config` and FAIRLEAD_CONFIG_PATH",
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerEntry:
-    """Place of a server's entry."""
+    """Place of a server's entry in a file."""
 
     target: EditTarget
     path: tuple[str, ...]
-    part: LayerPart
+    part: LayerPart | None
+    """What the file says of the server now; None where it has no such entry yet."""
+    below: tuple[LayerPart, ...]
+    """What lower layers say of the server."""
 
 
 def editable_file(server: LoadedServer, layer: Layer, *, hint: str) -> EditTarget:
@@ -81,10 +111,17 @@ def editable_file(server: LoadedServer, layer: Layer, *, hint: str) -> EditTarge
     return EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
 
 
-def entry_to_edit(server: LoadedServer, fields: Sequence[str]) -> ServerEntry:
-    """Entry that decides about fields: of the highest layer that has one, else the one with the target.
+def entry_to_edit(server: LoadedServer, fields: Sequence[str], layers: Sequence[Layer] = ()) -> ServerEntry:
+    """Entry that decides about fields, the same for every surface.
 
-    An edit of a lower layer would have no effect.
+    That of the highest layer that has one of them, else the one that says what the server is: an edit of a
+    lower layer would have no effect. What a built-in server says of itself is overridden in the user's file,
+    or in the file given in its place.
+
+    Args:
+        server: The server.
+        fields: The fields to edit.
+        layers: The layers of the configuration, of which one may be a file given by path.
 
     Raises:
         ConfigUnwritable: That entry is not in a file that Fairlead edits.
@@ -92,23 +129,32 @@ def entry_to_edit(server: LoadedServer, fields: Sequence[str]) -> ServerEntry:
     parts = server.definition.parts
     said = (part for part in reversed(parts) if any(part.setting((field,)) for field in fields))
     part = next(said, parts[0])
+    if part.layer.name == "builtin":
+        given = next((layer.path for layer in layers if layer.name == "file"), None)
+        scope: EditScope = "file" if given else "user"
+        return entry_in(server, EditTarget(scope=scope, path=given or user_file(server.env)))
     written = " and ".join(f"`{field}`" for field in fields)
     hint = f"write {written} there by hand, or describe it in a {FILE_NAME}"
     target = editable_file(server, part.layer, hint=hint)
-    return ServerEntry(target=target, path=tuple(map(str, part.prefix)), part=part)
+    below = parts[: parts.index(part)]
+    return ServerEntry(target=target, path=tuple(map(str, part.prefix)), part=part, below=below)
 
 
-def entry_to_switch(loaded: LoadedConfig, server: LoadedServer) -> ServerEntry:
-    """Entry that decides whether a server is enabled, for every surface.
-
-    A built-in server has none in a file: one is added to the user's file, or to the file given in its place.
+def entry_in(server: LoadedServer, target: EditTarget) -> ServerEntry:
+    """Entry of a server in a file of the user's choice; one is added where the file has none.
 
     Raises:
-        ConfigUnwritable: That entry is not in a file that Fairlead edits.
+        UnknownServer: The file has none, and the server is defined in a file above, which would override it.
     """
-    top = server.definition.parts[-1]
-    if top.layer.name != "builtin":
-        return entry_to_edit(server, ("enabled",))
-    given = next((layer.path for layer in loaded.layers if layer.name == "file"), None)
-    target = EditTarget(scope="file" if given else "user", path=given or user_file(server.env))
-    return ServerEntry(target=target, path=("servers", server.server_id), part=top)
+    definition = server.definition
+    present = (part for part in (*definition.parts, *definition.replaced) if part.layer.path == target.path)
+    part = next(present, None)
+    if part is None and server.source == "project" and target.scope == "user":
+        raise UnknownServer(
+            f"there is no server `{server.server_id}` in {target.path}",
+            hint="it is in the project's file: add `--scope project`",
+        )
+    rank = _RANK[target.scope]
+    below = tuple(each for each in definition.parts if each is not part and _RANK[each.layer.name] < rank)
+    path = tuple(map(str, part.prefix)) if part else ("servers", server.server_id)
+    return ServerEntry(target=target, path=path, part=part, below=below)

@@ -133,7 +133,7 @@ class Console:
         return False
 
     async def _hear_signals(self) -> None:
-        """A Ctrl-C that comes while nobody reads keys, and whoever wants the program to end."""
+        """Handle Ctrl-C while no prompt reads keys, and signals that end the program."""
         if sys.platform == "win32":
             return
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:

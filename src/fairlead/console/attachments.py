@@ -41,7 +41,7 @@ async def say_to_model(session: ConsoleSession, text: str) -> None:
     taken, session.attached = session.attached, []
     try:
         await session.conversation.send(session, message)
-    except ConfigError:  # nobody was asked
+    except ConfigError:  # no server was asked
         session.attached = taken + session.attached
         raise
 
@@ -157,7 +157,7 @@ def _read_templates(
     for offer in islice(templates_of(session, server_id), MOST_TEMPLATES):
         try:
             yield offer, read_template(offer.uri_template)
-        except ValueError:  # which nobody can fill in
+        except ValueError:  # which cannot be filled in
             continue
 
 

@@ -1,6 +1,6 @@
 """What Tab completes: what is known at once, and then what servers suggest.
 
-What servers offer and suggest, for whoever types: what is known at once, the rest while they type on.
+What servers offer and suggest for completion: what is known at once, the rest while the user types on.
 """
 
 import operator
@@ -29,7 +29,7 @@ Ask = Callable[[str], Awaitable[Iterable[Suggestion]]]
 
 
 class LineCompleter(Completer):
-    """Has somebody suggest what may come next, given the line up to the cursor."""
+    """Suggests what may come next, given the line up to the cursor."""
 
     def __init__(self, suggest: Suggest, ask: Ask) -> None:
         self._suggest = suggest
@@ -44,7 +44,7 @@ class LineCompleter(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[PromptCompletion]:
-        """What is known, and then what a server says. Whoever types on does not wait for it."""
+        """What is known, and then what a server suggests. Typing on does not wait for it."""
         for known in self.get_completions(document, complete_event):
             yield known
         for asked in _completions(await self._ask(document.text_before_cursor)):
@@ -63,7 +63,7 @@ OfferT = TypeVar("OfferT", bound="ServerOffer")
 FRESH_SECONDS: Final = 60.0
 """How long a suggestion is taken for granted."""
 ANSWER_SECONDS: Final = 3.0
-"""How long a server may take: whoever waits longer has typed it themselves."""
+"""How long a server may take to suggest: by then it is typed."""
 MOST_KEPT: Final = 500
 MOST_PROMPTS: Final = 10_000
 """How many prompts can be typed as verbs: to name them takes a microsecond each."""
@@ -156,7 +156,7 @@ class Completions:
             try:
                 values = (await ask()).values
             except FairleadError:
-                return ()  # a suggestion that cannot be had is none, and no reason to disturb anybody
+                return ()  # a suggestion that cannot be had is none, and no error
             if len(self._values) >= MOST_KEPT:
                 self._values.clear()
             self._values[key] = self._clock(), values

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.config.load import LoadedConfig
+from fairlead.console.hints import console_hint
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.host.model.toolset import Toolset
 from fairlead.loop.events import (
@@ -18,14 +19,14 @@ from fairlead.loop.events import (
 from fairlead.loop.model_choice import choose_model
 from fairlead.loop.provider import ChatModel, Message
 from fairlead.loop.run import run_task
-from fairlead.terminal.output import counted
-from fairlead.terminal.tables import ENDINGS, returned
+from fairlead.terminal.output import plural
+from fairlead.terminal.tables import ENDINGS, call_line
 
 if TYPE_CHECKING:
     from fairlead.console.session import ConsoleSession
 
 _ENDINGS = ENDINGS | {"max_steps": "the model is not done, but was asked often; say `go on` to have it go on"}
-WITHOUT_A_MODEL = "no model is configured, so nobody reads this; `/tools`, `/call` and `/help` work without"
+WITHOUT_A_MODEL = "no model is configured to read this; `/tools`, `/call` and `/help` work without"
 
 
 class ChatConversation:
@@ -98,14 +99,14 @@ class ChatConversation:
                 screen.say(f"asking the model again in {event.seconds:.1f} s: {event.reason}")
             case ToolReturned():
                 self._end_line(session)
-                screen.say(returned(event))
+                screen.say(call_line(event, console_hint(event.hint) if event.hint else None))
             case StepFinished():
                 self._end_line(session)
             case RunFinished():
                 self.usage += event.usage
                 if words := _ENDINGS[event.outcome]:
                     screen.say(words)
-                screen.say(f"  {counted(event.steps, 'step')}, {counted(event.usage.total, 'token')}")
+                screen.say(f"  {plural(event.steps, 'step')}, {plural(event.usage.total, 'token')}")
             case _:
                 pass
 

@@ -27,10 +27,10 @@ _ASKED_HERE: Final = frozenset({"--yes"})
 
 def console_hint(hint: str) -> str:
     """The hint with each command that the console has written as it is typed there."""
-    return _COMMAND.sub(lambda found: f"`{_typed(found[1]) or f'fairlead {found[1]}'}`", hint)
+    return _COMMAND.sub(lambda found: f"`{_translate(found[1]) or f'fairlead {found[1]}'}`", hint)
 
 
-def _typed(command: str) -> str | None:
+def _translate(command: str) -> str | None:
     """A command of the shell as it is typed here; None where there is nothing like it."""
     try:
         words = [word for word in shlex.split(command) if word not in _ASKED_HERE]

@@ -133,7 +133,7 @@ async def open_session(
             await host.reload(changed)
             tasks.start_soon(_connect, host, screen)
 
-        def noted(problem: ConfigError | None) -> None:
+        def show_reload(problem: ConfigError | None) -> None:
             if problem is None:
                 screen.say("the configuration changed, and is in effect")
             else:
@@ -153,7 +153,7 @@ async def open_session(
             leave=prompt.leave,
         )
         with host.bus.listening(_EventDisplay(screen, work)):
-            tasks.start_soon(configuration.watch, noted)
+            tasks.start_soon(configuration.watch, show_reload)
             tasks.start_soon(_connect, host, screen)
             yield session
             tasks.cancel_scope.cancel()
@@ -162,7 +162,7 @@ async def open_session(
 async def _connect(host: Host, screen: Screen) -> None:
     """Connect what is switched on and not yet up, so that everything is there when it is wanted.
 
-    Nobody asked for these servers yet, and so nobody is asked to log in to them either.
+    No call needs these servers yet, and so the user is not asked to log in to them either.
     """
     wanted = [each.server_id for each in host.status() if each.enabled and each.state == "idle"]
     with host.logins.asking_nobody(wanted):

@@ -21,7 +21,7 @@ from fairlead.actions.review import (
 from fairlead.auth.browser import open_in_browser
 from fairlead.config.load import LoadedServer
 from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import words_of
+from fairlead.console.verb import option_of, words_of
 from fairlead.errors import ArgumentsInvalid, LoginFailed
 from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.managed_server import ManagedServer
@@ -33,7 +33,7 @@ from fairlead.terminal.decisions import (
     show_recorded,
     show_tool,
 )
-from fairlead.terminal.output import counted, print_edit, print_notices
+from fairlead.terminal.output import plural, print_edit, print_notices
 
 if TYPE_CHECKING:
     from fairlead.auth.tokens import LoginTarget
@@ -51,13 +51,13 @@ async def log_in(session: ConsoleSession, rest: str) -> None:
     if target.oauth.grant == "authorization_code":
         await _by_browser(session, target)
     else:
-        await session.host.logins.log_in(target, None)
+        await session.host.logins.log_in(target, None, surface="console")
     session.screen.say(f"logged in to `{server_id}`")
     await session.host.close(server_id)  # what it was connected with is outdated
     for failure in (await session.host.connect(server_id)).values():
         raise failure
     listing = session.host.listing(server_id)
-    session.screen.say(f"`{server_id}` is ready: {counted(len(listing.tools) if listing else 0, 'tool')}")
+    session.screen.say(f"`{server_id}` is ready: {plural(len(listing.tools) if listing else 0, 'tool')}")
 
 
 async def _by_browser(session: ConsoleSession, target: "LoginTarget") -> None:
@@ -71,9 +71,9 @@ async def _by_browser(session: ConsoleSession, target: "LoginTarget") -> None:
         screen.say(f"  {page.url}")
         for warning in page.warnings:
             screen.warn(warning)
-        # Whoever typed this wants it, unless the page is an odd one.
+        # The user asked for this login; only an odd page needs another yes.
         default = "no" if page.warnings else "yes"
-        return await session.person.chosen("Open it?", ["yes", "no"], default) == "yes"
+        return await session.person.pick("Open it?", ["yes", "no"], default) == "yes"
 
     async def open_url(url: str) -> bool:
         opened = await open_in_browser(url)
@@ -87,7 +87,7 @@ async def _by_browser(session: ConsoleSession, target: "LoginTarget") -> None:
     async with logins.browser(target, agree=agree, open_url=open_url) as redirect:
         session.logins[server_id] = redirect
         try:
-            await logins.log_in(target, redirect)
+            await logins.log_in(target, redirect, surface="console")
         finally:
             session.logins.pop(server_id, None)
 
@@ -99,7 +99,7 @@ def _finish(session: ConsoleSession, server_id: str, address: str) -> None:
         raise LoginFailed(server_id, problem)
 
 
-USAGE: Final = "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES]"
+USAGE: Final = "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES] [--scope project|user]"
 _OPTIONS: Final[dict[str, Answer]] = {"--allow": "allow", "--ask": "ask", "--deny": "deny"}
 ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 """What can be said of a tool; `rest` allows this one and all that follow."""
@@ -107,7 +107,8 @@ ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 
 async def review(session: ConsoleSession, typed: str) -> None:
     """Have the person look at what a server offers now, or answer as they typed, and carry that out."""
-    server_id, named = _read(typed)
+    words, scope = option_of(words_of(typed), "--scope")
+    server_id, named = _read(typed, words)
     server = session.loaded.server(server_id)
     member = next(each for each in session.host.members if each.server.server_id == server_id)
     if not await _may_start(session, server, member):
@@ -121,12 +122,12 @@ async def review(session: ConsoleSession, typed: str) -> None:
     if decided.is_empty:
         session.screen.say("nothing was changed")
         return
-    await _carry_out(session, found, await _globs_replaced(session, found, decided))
+    await _carry_out(session, found, await _replace_globs(session, found, decided), scope)
 
 
-def _read(typed: str) -> tuple[str, list[tuple[Answer, str]]]:
+def _read(typed: str, words: list[str]) -> tuple[str, list[tuple[Answer, str]]]:
     """The server and the answers in `ID [--allow NAMES] [--ask NAMES] [--deny NAMES]`, in any order."""
-    words, named, servers = words_of(typed), list[tuple[Answer, str]](), list[str]()
+    named, servers = list[tuple[Answer, str]](), list[str]()
     while words:
         word = words.pop(0)
         if word == "--":
@@ -146,14 +147,14 @@ def _read(typed: str) -> tuple[str, list[tuple[Answer, str]]]:
 
 
 async def _may_start(session: ConsoleSession, server: LoadedServer, member: ManagedServer) -> bool:
-    """Have a project's server approved that nobody approved yet."""
+    """Have the user approve a project's server that is not approved yet."""
     if not member.awaits_consent:
         return True
     consent = await to_thread.run_sync(lambda: server.consent)
     if consent is None:
         return True
     show_consent(server, consent)
-    if await session.person.chosen(f"Let `{server.server_id}` start?", ["yes", "no"], "no") != "yes":
+    if await session.person.pick(f"Let `{server.server_id}` start?", ["yes", "no"], "no") != "yes":
         session.screen.say(f"`{server.server_id}` stays off")
         return False
     approve = partial(approve_server, session.actions, server.server_id, consent)
@@ -166,7 +167,7 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
     if found.instructions_changed:
         show_instructions(found.listing, found.pins)
         if found.pins is not None:
-            answer = await session.person.chosen("May models see these instructions?", ["yes", "no"], "no")
+            answer = await session.person.pick("May models see these instructions?", ["yes", "no"], "no")
             instructions = answer == "yes"
     answered: list[tuple[ReviewedTool, Answer]] = []
     answer: str | None = "skip"
@@ -176,7 +177,7 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
             continue
         show_tool(tool)
         if answer != "rest":
-            answer = await session.person.chosen(f"`{tool.entry.key.shown_tool}`:", ANSWERS, tool.suggested)
+            answer = await session.person.pick(f"`{tool.entry.key.shown_tool}`:", ANSWERS, tool.suggested)
         if answer in (None, "quit"):
             break
         if answer == "rest":
@@ -186,19 +187,21 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
     return decision_of(answered, instructions=instructions)
 
 
-async def _globs_replaced(
+async def _replace_globs(
     session: ConsoleSession, found: ServerReview, decided: ReviewDecision
 ) -> ReviewDecision:
     globs = globs_of(found.server)
     if not globs or not decided.usable:
         return decided
     session.screen.say(f"allow_tools has {', '.join(f'`{glob}`' for glob in globs)}")
-    wanted = await session.person.chosen("Write the names of reviewed tools instead?", ["yes", "no"], "no")
+    wanted = await session.person.pick("Write the names of reviewed tools instead?", ["yes", "no"], "no")
     return without_globs(found.tools, decided) if wanted == "yes" else decided
 
 
-async def _carry_out(session: ConsoleSession, found: ServerReview, decided: ReviewDecision) -> None:
-    record = partial(record_review, session.actions, found.server, found.listing, decided)
+async def _carry_out(
+    session: ConsoleSession, found: ServerReview, decided: ReviewDecision, scope: str | None
+) -> None:
+    record = partial(record_review, session.actions, found.server, found.listing, decided, scope=scope)
     recorded = await to_thread.run_sync(record)
     show_recorded(recorded)
     if recorded.edit is not None:

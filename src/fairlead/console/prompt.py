@@ -1,6 +1,6 @@
 """The prompt: the one reader of the terminal. A question takes its place, and a draft comes back after it.
 
-A stream whose lines appear above the prompt, whoever writes them and from whichever thread.
+A stream whose lines appear above the prompt, from any writer and thread.
 
 The lines a person typed, to be had again with the arrow keys: a private file, without what is secret.
 """
@@ -48,7 +48,7 @@ class PromptStdout(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         """Take text in, to be shown with the rest of its line."""
-        ends_a_line = "\n" in text  # which refuses bytes, as whoever finds out what this is expects
+        ends_a_line = "\n" in text  # which refuses bytes, as code that probes the stream's type expects
         self._waiting.append(text)
         if ends_a_line:
             self._loop.call_soon_threadsafe(self._want)
@@ -96,7 +96,7 @@ class PromptStdout(io.TextIOBase):
 AnswerT = TypeVar("AnswerT")
 
 PAUSE_SECONDS: Final = 0.6
-"""How long somebody must not have typed before a question takes the place of what they type."""
+"""How long the user must not have typed before a question takes the place of the line."""
 
 REDRAW_SECONDS: Final = 0.05
 """How often what moves is drawn, at most: a model may say hundreds of words a second."""
@@ -126,7 +126,7 @@ class ConsolePrompt:
         self._live = live
         self._on_interrupt = on_interrupt
         self._terminal = anyio.Lock()
-        """Whoever holds it reads from the terminal."""
+        """Its holder reads from the terminal."""
         self._draft = Document()
         self._typed_at = 0.0
         self._questions = 0

@@ -77,7 +77,7 @@ async def _ask_argument(
         session.screen.words_of(argument.description)
     values = await session.completions.of_prompt(session.host, prompt, argument.name, "", others)
     show_examples(session, values)
-    return await session.person.asked(argument.name)
+    return await session.person.ask_line(argument.name)
 
 
 async def _show(session: ConsoleSession, prompt: PromptOffer, result: PromptResult) -> None:
@@ -90,7 +90,7 @@ async def _show(session: ConsoleSession, prompt: PromptOffer, result: PromptResu
 async def _hand_to_model(session: ConsoleSession, prompt: PromptOffer, result: PromptResult) -> None:
     """Put the messages into the conversation. What a server wrote that is not trusted is agreed to first."""
     if session.host.configured(prompt.server_id).trust != "trusted":
-        answer = await session.person.chosen("Send this to the model?", ["yes", "no"], "yes")
+        answer = await session.person.pick("Send this to the model?", ["yes", "no"], "yes")
         if answer != "yes":
             return
     said = [await _convert_message(session, prompt, message) for message in result.messages]

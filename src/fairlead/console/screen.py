@@ -22,11 +22,11 @@ class Screen:
         self._write = write
 
     def say(self, words: str = "") -> None:
-        """Show words of ours, or what somebody else wrote: tabs become spaces, hidden things visible."""
+        """Show words of ours, or text from elsewhere: tabs become spaces, hidden things visible."""
         self._write("\n".join(printable(line) for line in words.expandtabs(4).split("\n")))
 
     def data(self, text: str) -> None:
-        """Show what somebody asked for: a result, a resource."""
+        """Show what the user asked for: a result, a resource."""
         self.say(text)
 
     def words_of(self, words: str) -> None:

@@ -25,11 +25,11 @@ class PromptQuestions(Protocol):
         """What they answered about calls in this run, the oldest first."""
         ...
 
-    async def asked(self, prompt: str) -> str | None:
+    async def ask_line(self, prompt: str) -> str | None:
         """Ask for a line. None where it was left unanswered."""
         ...
 
-    async def chosen(self, prompt: str, words: Sequence[str], default: str | None = None) -> str | None:
+    async def pick(self, prompt: str, words: Sequence[str], default: str | None = None) -> str | None:
         """Ask for one of the words, of which the beginning will do. None where it was left unanswered."""
         ...
 
@@ -75,7 +75,7 @@ class ConsoleSession:
     logins: "dict[str, BrowserRedirect]" = field(default_factory=dict[str, Any])
     """Logins under way, whose browser has not come back yet, by server."""
     completions: Completions = field(default_factory=Completions)
-    """What servers offer and suggest, for whoever types."""
+    """What servers offer and suggest, for completion."""
 
     @property
     def loaded(self) -> "LoadedConfig":

@@ -4,7 +4,7 @@ What is typed after a name: words, in quotes where they have blanks, and NAME=VA
 """
 
 import shlex
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 MOST_SUGGESTED: Final = 200
-"""How many suggestions there are at most: whoever wants another types on."""
+"""How many suggestions there are at most; typing on narrows them."""
 
 
 class Suggestion(NamedTuple):
@@ -43,7 +43,7 @@ class Verb:
     complete: Callable[["ConsoleSession", str], Iterable[Suggestion]] | None = None
     """What may follow. It is given the rest of the line up to the cursor, and must not wait for anything."""
     ask: Callable[["ConsoleSession", str], Awaitable[Iterable[Suggestion]]] | None = None
-    """What a server suggests may follow, given the same. It may wait; whoever types never waits for it."""
+    """What a server suggests may follow, given the same. It may wait; typing never waits for it."""
 
 
 def fitting(typed: str, words: Iterable[str | tuple[str, str]]) -> list[Suggestion]:
@@ -63,6 +63,21 @@ def words_of(text: str) -> list[str]:
     except ValueError as exc:
         hint = 'a quote in a value goes into quotes of the other kind: name="it\'s"'
         raise ArgumentsInvalid("a quote has no partner", hint=hint) from exc
+
+
+def option_of(words: Sequence[str], name: str) -> tuple[list[str], str | None]:
+    """The words without `NAME VALUE` or `NAME=VALUE`, and the value; None where it is not there."""
+    rest, value = [*words], None
+    for place, word in enumerate(words):
+        option, equals, given = word.partition("=")
+        if option != name:
+            continue
+        if not equals and place + 1 == len(words):
+            raise ArgumentsInvalid(f"`{name}` which?")
+        value = given if equals else words[place + 1]
+        del rest[place : place + (1 if equals else 2)]
+        break
+    return rest, value
 
 
 def pairs_of(words: Iterable[str], names: Iterable[str]) -> dict[str, str]:

@@ -230,18 +230,25 @@ class Logins:
         *,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
+        surface: str | None = None,
     ) -> Login:
         """Log in to a server: by `redirect`, or without the user where its entry has a machine grant.
 
-        `announce` is called with the issuer before the user is asked.
+        `announce` is called with the issuer before the user is asked. `surface` is where the user began it,
+        for the audit record.
         """
         challenge = await self._challenge(target)
-        return await self._log_in(target, redirect, challenge=challenge, scopes=scopes, announce=announce)
+        return await self._log_in(
+            target, redirect, challenge=challenge, scopes=scopes, announce=announce, surface=surface
+        )
 
-    async def log_out(self, login: Login, servers: Iterable[LoadedServer] = ()) -> Revocation:
+    async def log_out(
+        self, login: Login, servers: Sequence[LoadedServer] = (), *, surface: str | None = None
+    ) -> Revocation:
         """Have the issuer end a login, if it will, and forget it in all processes whether it does or not.
 
-        One of the `servers` may be what it is for; its entry then says who we are to the issuer.
+        `servers` are those that it is for; the entry of one says who we are to the issuer. `surface` is where
+        the user did so, for the audit record.
         """
         revocation = Revocation(outcome="failed", reason="its issuer did not answer in time")
         try:
@@ -250,8 +257,10 @@ class Logins:
         finally:
             with anyio.CancelScope(shield=True):
                 await self.broker.forget(login.key)
-            details = {"issuer": login.issuer, "account": login.account, "tokens": revocation.outcome}
-            self._audit.noted("logout", principal=login.principal, server=login.resource, details=details)
+            details = {"issuer": login.issuer, "account": login.account, "revocation": revocation.outcome}
+            name = servers[0].server_id if servers else login.resource
+            details |= {"in": surface} if surface else {}
+            self._audit.noted("logout", principal=login.principal, server=name, details=details)
         return revocation
 
     async def _log_in(
@@ -262,6 +271,7 @@ class Logins:
         challenge: AuthChallenge | None,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
+        surface: str | None = None,
     ) -> Login:
         previous = await self.broker.previous(target.principal, target.account, target.resource)
         if redirect is None or target.oauth.grant != "authorization_code":
@@ -280,6 +290,7 @@ class Logins:
         self._declined.discard((target.principal, target.server_id))
         self.on_login(target.principal, target.server_id)
         details = {"issuer": login.issuer, "account": login.account, "scope": login.token.scope}
+        details |= {"in": surface} if surface else {}
         self._audit.noted("login", principal=target.principal, server=target.server_id, details=details)
         return login
 

@@ -17,7 +17,7 @@ from mcp_types import CreateMessageResult, SamplingMessageContentBlock, TextCont
 
 from fairlead.catalog.results import ToolResult
 from fairlead.config.untyped import as_object
-from fairlead.errors import ArgumentsInvalid, FairleadError, ModelFailed, RunCancelled
+from fairlead.errors import NEEDS_USER, ArgumentsInvalid, FairleadError, ModelFailed, RunCancelled
 from fairlead.host.model.meta_tools import RESERVED
 from fairlead.host.model.toolset import ProviderTools, Toolset
 from fairlead.host.operator import SampleRequest
@@ -39,6 +39,9 @@ SYSTEM: Final = (
 DIALECTS: Final[dict[Provider, ProviderApi]] = {"openai": OpenAI(), "anthropic": Anthropic()}
 
 _NEEDS_A_PERSON = frozenset({"approval_required", "auth_required", "consent_required"})
+_USER_DECIDES = (
+    "the user has to decide that, and was told how; go on without it, or say what it is needed for"
+)
 _NOT_CALLED = "not called: the run has reached its limit"
 
 
@@ -199,8 +202,11 @@ class _Run:
         except RunCancelled:
             raise
         except FairleadError as exc:
-            result = self._toolset.error_result(exc)
             error, hint = exc.code, exc.hint
+            # The hint is a command for the user, who gets it with the event. A model cannot run it.
+            if hint and (isinstance(exc, NEEDS_USER) or "`fairlead " in hint):
+                exc.hint = _USER_DECIDES
+            result = self._toolset.error_result(exc)
         seconds = time.monotonic() - began
         returned = ToolReturned(
             call_id=call.call_id, tool=tool, seconds=seconds, result=result, error=error, hint=hint

@@ -118,12 +118,13 @@ def note(
     settings: AuditSettings,
     kind: str,
     *,
+    principal: str = LOCAL,
     server: str = "",
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Record what the user did on the command line: an approval, a review, a login."""
+    """Record what a user did: an approval, a review, a restart."""
     if settings.enabled:
-        database.append(LOG, encode(event_record(kind, LOCAL, server, details)))
+        database.append(LOG, encode(event_record(kind, principal, server, details)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,9 +42,10 @@ from fairlead.config.document.edit import (
     remove_value,
     set_value,
 )
-from fairlead.config.edit_scope import ServerEntry, entry_to_edit
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, ServerEntry, entry_in, entry_to_edit
 from fairlead.config.load import LoadedServer
 from fairlead.config.merge import ValueOrigin
+from fairlead.config.sources import Layer
 from fairlead.config.untyped import as_list, as_object, has_path, is_object, value_at
 from fairlead.errors import ConfigError, ConfigUnwritable
 from fairlead.policy.approvals import forget_answers
@@ -91,7 +92,7 @@ def _advice(entry: ToolEntry) -> Iterator[DefinitionFinding]:
             )
 
 
-_FIELDS: Final = ("allow_tools", "approval")
+REVIEW_FIELDS: Final = ("allow_tools", "approval")
 """Fields that decide about tools, and so which entry the answers are written into."""
 
 Answer = Literal["allow", "ask", "deny"]
@@ -128,11 +129,25 @@ def globs_of(server: LoadedServer) -> list[str]:
 
 
 def record_decision(
-    store_path: Path, server: LoadedServer, listing: Listing, decision: ReviewDecision
+    store_path: Path,
+    server: LoadedServer,
+    listing: Listing,
+    decision: ReviewDecision,
+    *,
+    target: EditTarget | None = None,
+    layers: Sequence[Layer] = (),
 ) -> ServerEntry | None:
     """Pin the reviewed tools and write the answers.
 
     Pins are written first: alone they allow nothing.
+
+    Args:
+        store_path: The store, for the pins.
+        server: The server.
+        listing: What was reviewed of it.
+        decision: The answers.
+        target: The file to write them into; by default the one whose entry decides about its tools.
+        layers: The layers of the configuration, as for `entry_to_edit`.
 
     Returns:
         The edited entry; None if no file had to change.
@@ -140,8 +155,9 @@ def record_decision(
     Raises:
         ConfigError: A tool to be allowed is denied by a pattern that a review cannot remove.
         ConfigUnwritable: The entry is not in a file that Fairlead edits.
+        UnknownServer: `target` is below the file that defines the server.
     """
-    entry = _entry_to_write(server, decision)
+    entry = _entry_to_write(server, decision, target, layers)
     if entry is not None:
         for tool in decision.usable:
             _require_not_denied(server, entry, tool.key.tool)
@@ -154,15 +170,19 @@ def record_decision(
     return entry
 
 
-def _entry_to_write(server: LoadedServer, decision: ReviewDecision) -> ServerEntry | None:
+def _entry_to_write(
+    server: LoadedServer, decision: ReviewDecision, target: EditTarget | None, layers: Sequence[Layer]
+) -> ServerEntry | None:
     """Entry to write the answers into; None where only pins change.
 
     A tool that an allowlist of a read-only entry offers can still be pinned again.
     """
     if not (decision.usable or decision.deny or decision.without_globs is not None):
         return None
+    if target is not None:
+        return entry_in(server, target)
     try:
-        return entry_to_edit(server, _FIELDS)
+        return entry_to_edit(server, REVIEW_FIELDS, layers)
     except ConfigUnwritable:
         config = server.config
         offered = config and all(
@@ -192,7 +212,7 @@ def hint_to_write(server: LoadedServer) -> str | None:
     if server.definition.parts[-1].layer.name == "override":
         return None
     try:
-        entry_to_edit(server, _FIELDS)
+        entry_to_edit(server, REVIEW_FIELDS)
     except ConfigUnwritable as exc:
         return f"{exc}: {exc.hint}"
     return None
@@ -201,7 +221,7 @@ def hint_to_write(server: LoadedServer) -> str | None:
 def pattern_kept_by_reviews(server: LoadedServer, tool: str) -> tuple[str, ValueOrigin] | None:
     """Pattern in `deny_tools` that a review cannot remove, so that the tool stays denied; and its origin."""
     try:
-        entry = entry_to_edit(server, _FIELDS)
+        entry = entry_to_edit(server, REVIEW_FIELDS)
     except ConfigUnwritable:
         entry = None
     return _find_deny_pattern(server, entry, tool)
@@ -232,7 +252,7 @@ def _write(server: LoadedServer, entry: ServerEntry, decision: ReviewDecision) -
             text = _with_denied(text, entry, name)
         return text
 
-    edit_file(entry.target.path, change)
+    edit_file(entry.target.path, change, create=EMPTY_FILE)
 
 
 def _with_allowed(text: str, server: LoadedServer, entry: ServerEntry, decision: ReviewDecision) -> str:
@@ -265,7 +285,7 @@ def _with_mode(text: str, server: LoadedServer, entry: ServerEntry, tool: str, m
         # Another layer may set the mode in effect, and an object would replace it.
         inherited = said if said is not None else server.entry.get("approval")
         if isinstance(inherited, str):
-            below = _patterns_below(server, entry)
+            below = _patterns_below(entry)
             tools = {**dict.fromkeys(below, inherited), pattern: mode}
             return set_value(text, path, {"default": inherited, "tools": tools})
         if has_path(jsonc.parse(text).data, path):  # null: nothing can be added to it
@@ -273,11 +293,11 @@ def _with_mode(text: str, server: LoadedServer, entry: ServerEntry, tool: str, m
     return set_value(text, (*path, "tools", pattern), mode)
 
 
-def _patterns_below(server: LoadedServer, entry: ServerEntry) -> list[str]:
+def _patterns_below(entry: ServerEntry) -> list[str]:
     """Patterns in `approval.tools` of lower layers: overridden by a plain mode, merged with an object."""
-    parts = server.definition.parts
-    below = parts[: parts.index(entry.part)]
-    return [pattern for part in below for pattern in as_object(value_at(part.entry, ("approval", "tools")))]
+    return [
+        pattern for part in entry.below for pattern in as_object(value_at(part.entry, ("approval", "tools")))
+    ]
 
 
 def _with_denied(text: str, entry: ServerEntry, tool: str) -> str:

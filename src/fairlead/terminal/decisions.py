@@ -19,8 +19,8 @@ from fairlead.policy.decision import claims_of
 from fairlead.policy.pins import Pins
 from fairlead.policy.review import ReviewedTool, diff, findings_of, instructions_diff, whole, words_of
 from fairlead.terminal.output import (
-    counted,
     display_path,
+    plural,
     print_data,
     print_notices,
     printable,
@@ -120,7 +120,7 @@ def show_tool(tool: ReviewedTool) -> None:
         print_data(f"  {printable(line)}")
     claims = claims_of(tool.entry.definition)
     if claims:
-        print_data(f"  it claims, and nobody has checked: {'; '.join(claims)}")
+        print_data(f"  it claims (not verified): {'; '.join(claims)}")
     for finding in findings_of(tool.entry):
         print_data(f"  warning: {printable(words_of(finding))}")
     print_data(f"  preselected answer: {tool.suggested}")
@@ -147,7 +147,7 @@ def show_recorded(recorded: RecordedReview) -> None:
     """Say what became of a review."""
     decision, server_id = recorded.decision, recorded.server.server_id
     if recorded.target is None and decision.usable:
-        say(f"pinned {counted(len(decision.usable), 'tool')} of `{server_id}` as they are now")
+        say(f"pinned {plural(len(decision.usable), 'tool')} of `{server_id}` as they are now")
         warn(
             f"no file has the entry of `{server_id}`, so that no answer could be written",
             "write `approval` there by hand to call its tools without being asked",
@@ -161,13 +161,15 @@ def show_recorded(recorded: RecordedReview) -> None:
         ("denied", decision.deny),
     ):
         if tools:
-            say(f"{word} {counted(len(tools), 'tool')} of `{server_id}`{where}")
+            say(f"{word} {plural(len(tools), 'tool')} of `{server_id}`{where}")
     if decision.instructions:
         say(f"models may see what `{server_id}` says of itself as it is now")
     if odd := [tool.key for tool in decision.allow if findings_of(tool)]:
         names = ", ".join(f"`{printable(key.shown_tool)}`" for key in odd)
         command = command_line("review", server_id)
         warn(f"look closer at {names}: what they say of themselves is odd", f"`{command}` shows it")
+    if recorded.overridden is not None:
+        warn(f"that was written, but {recorded.overridden}")
     for tool, stricter in recorded.stricter:
         origin = stricter.rule.origin if stricter.rule else None
         place = str(origin or "the administrator's policy")

@@ -31,11 +31,11 @@ def stoppable() -> Generator[Callable[[], Awaitable[None]]]:
     """Have Ctrl-C and a polite kill end the program where it waits for that, and nowhere else."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
 
-        async def stopped() -> None:
+        async def wait_for_stop() -> None:
             async for _ in signals:
                 return
 
-        yield stopped
+        yield wait_for_stop
 
 
 @asynccontextmanager

@@ -195,7 +195,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def counted(number: int, what: str) -> str:
+def plural(number: int, what: str) -> str:
     """So many of something."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 

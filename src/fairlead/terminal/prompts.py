@@ -106,7 +106,7 @@ class PersonOperator:
                 return FormAnswer(action="decline")
             while True:
                 answers = await self._fill_in_form(question.form)
-                _show_whole(f"This goes to `{question.server_id}`:", _as_sent(question.form, answers))
+                _show_whole(f"This goes to `{question.server_id}`:", _render_answers(question.form, answers))
                 match await self.choose("Send it?", ["yes", "no", "again"], None):
                     case "yes":
                         return FormAnswer(action="accept", content=answers)
@@ -148,7 +148,7 @@ class PersonOperator:
         """Tell the person something."""
         say(f"`{server_id}`: {printable_lines(message)}")
 
-    async def asked(self, prompt: str) -> str | None:
+    async def ask_line(self, prompt: str) -> str | None:
         """Ask for a line of text, for a command of ours. None is Ctrl-C."""
 
         async def ask() -> str | None:
@@ -156,7 +156,7 @@ class PersonOperator:
 
         return await self._ask_in_turn(ask, None)
 
-    async def chosen(self, prompt: str, words: Sequence[str], default: str | None = None) -> str | None:
+    async def pick(self, prompt: str, words: Sequence[str], default: str | None = None) -> str | None:
         """Ask for one of the words, for a command of ours. None is Ctrl-C."""
 
         async def ask() -> str | None:
@@ -170,7 +170,7 @@ class PersonOperator:
             try:
                 answer = await self._lines.alone(ask)
             except anyio.get_cancelled_exc_class():
-                say("\nnobody waits for this answer any more")
+                say("\nthis answer is not needed any more")
                 raise
         if answer is None:
             say("\nleft unanswered")
@@ -225,7 +225,7 @@ class PersonOperator:
             say("  there are keys in it that are no text; please type it again")
 
 
-def _as_sent(form: Form, answers: dict[str, Value]) -> str:
+def _render_answers(form: Form, answers: dict[str, Value]) -> str:
     checked = form.check(answers)
     assert isinstance(checked, FormContent), "each answer was checked"
     return json.dumps(checked.content, indent=2, ensure_ascii=False)
@@ -276,7 +276,7 @@ class TerminalLines:
         """Ask, while nothing moves on the terminal. None is Ctrl-C, or the end of the input."""
         with still():
             forget_what_was_typed()
-            return await _unless_interrupted(ask)
+            return await _ask_until_interrupted(ask)
 
     async def read(self, prompt: str) -> str:
         """One line. Raises `EOFError` at the end of the input."""
@@ -314,7 +314,7 @@ async def ask_for_line(prompt: str) -> str | None:
     return line if line or typed.endswith(b"\n") else None
 
 
-async def _unless_interrupted(ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
+async def _ask_until_interrupted(ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
     answer: AnswerT | None = None
     with _interrupts() as interrupts:
         async with anyio.create_task_group() as tasks:
@@ -350,7 +350,7 @@ async def _never() -> AsyncGenerator[object]:
 
 
 async def _read_typed_bytes() -> bytes:
-    """What comes from the terminal: a line as a rule. Whoever gives up leaves no reader behind."""
+    """What comes from the terminal: a line as a rule. Cancelling it leaves no reader behind."""
     stdin = sys.stdin.fileno()
     if sys.platform == "win32":
         return await to_thread.run_sync(os.read, stdin, _MAX_TYPED_BYTES, abandon_on_cancel=True)

@@ -123,8 +123,8 @@ def show_costs(found: "KnownCatalog", entries: Sequence[ToolEntry], *, by_tool: 
         )
         print_data("")
         print_table(WAYS, ways(costs))
-        say(f"\n{configured(costs, found.selection)}")
-        say(counting(costs))
+        say(f"\n{cost_in_short(costs, found.selection)}")
+        say(how_counted(costs))
 
 
 def tool_costs(costs: "Costs", entries: Iterable[ToolEntry]) -> list[ToolCost]:
@@ -199,7 +199,7 @@ def ways(costs: "Costs") -> list[tuple[str, str, str]]:
     return [(way, f"{tokens:>{width},}", what) for way, tokens, what in found]
 
 
-def configured(costs: "Costs", selection: "Selection") -> str:
+def cost_in_short(costs: "Costs", selection: "Selection") -> str:
     """What a model is given before it has asked for anything, in a line."""
     mode, budget = selection.mode, selection.token_budget
     how = f"`{mode}`, with a budget of {budget:,}" if mode == "auto" else f"`{mode}`"
@@ -207,7 +207,7 @@ def configured(costs: "Costs", selection: "Selection") -> str:
     return f"as configured ({how}): {costs.configured:,} tokens, {direct}"
 
 
-def counting(costs: "Costs") -> str:
+def how_counted(costs: "Costs") -> str:
     """How the tokens were counted."""
     return "counted with o200k_base" if costs.exact else "estimated from their size"
 
@@ -227,11 +227,12 @@ ENDINGS: Final[dict[Outcome, str | None]] = {
 """How a run ended, where that is worth saying."""
 
 
-def returned(event: ToolReturned) -> str:
-    """A call that is over, in a line."""
+def call_line(event: ToolReturned, hint: str | None = None) -> str:
+    """A call that is over, in a line, and below it the hint: that of the event, or another in its place."""
     line = f"  {printable(event.tool)}  {event.seconds:.2f} s"
     if not event.result.is_error:
         return line
     first = next((line for line in event.result.text.splitlines() if line.strip()), "")
-    hint = f"\n    hint: {printable(event.hint)}" if event.hint and event.hint not in first else ""
-    return f"{line}  failed: {printable(first[:200])}{hint}"
+    advice = hint or event.hint
+    below = f"\n    hint: {printable(advice)}" if advice and advice not in first else ""
+    return f"{line}  failed: {printable(first[:200])}{below}"

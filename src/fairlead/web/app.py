@@ -64,7 +64,7 @@ def dashboard_routes(
     """
     links = links or LoginLinks()
 
-    def failed(visit: PageRequest, error: FairleadError) -> str:
+    def show_error(visit: PageRequest, error: FairleadError) -> str:
         return layout.error_page(visit, panel, error)
 
     def door(
@@ -75,14 +75,14 @@ def dashboard_routes(
         audience: Audience = "people",
         needed: str = "admin",
     ) -> Route:
-        error_page = failed if audience in ("people", "strangers") else None
+        error_page = show_error if audience in ("people", "strangers") else None
         endpoint = AccessCheck(
             entrance, get=get, post=post, audience=audience, needed=needed, error_page=error_page
         )
         return Route(path, endpoint=endpoint)
 
     programs = partial(door, audience="programs")
-    everybody = partial(door, audience="everybody")
+    public = partial(door, audience="public")
     pages = [
         door("/", servers.overview(panel)),
         door("/servers/{server}", servers.one(panel), servers.act(panel)),
@@ -101,9 +101,9 @@ def dashboard_routes(
         Route(LINKS, _links(entrance), methods=["POST"]),
         programs("/api/status", status_answer(panel)),
         programs("/metrics", metrics_answer(panel)),
-        everybody("/healthz", monitoring.alive),
-        everybody("/readyz", monitoring.readiness(panel)),
-        *(everybody(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
+        public("/healthz", monitoring.alive),
+        public("/readyz", monitoring.readiness(panel)),
+        *(public(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
     ]
 
 

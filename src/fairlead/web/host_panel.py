@@ -14,16 +14,21 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from fairlead.actions.config_edits import edit_choices
 from fairlead.actions.context import ActionContext, Notice, RunningConfiguration, running_context
+from fairlead.actions.explain import with_answers
+from fairlead.actions.logins import own_way_in, require_ready
+from fairlead.actions.restart import restart_server
 from fairlead.actions.review import ServerReview, live_review, record_review
 from fairlead.actions.switch import switch_server
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.signatures import estimate
+from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
-from fairlead.errors import ConfigError, ConnectFailed, FairleadError, ListFailed
+from fairlead.errors import ConfigError, FairleadError, ListFailed
 from fairlead.events import Event
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.host.catalogs import cost_of, is_direct
@@ -34,10 +39,7 @@ from fairlead.host.model.bundles import Selection
 from fairlead.host.model.explain import Explainer, ToolExplanation, names_of
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
-from fairlead.policy.review import (
-    ReviewDecision,
-    instructions_diff,
-)
+from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
 from fairlead.store.sqlite import Database
 from fairlead.web.live import Activity, ChangeSignal
 from fairlead.web.logins import DashboardLogins
@@ -123,7 +125,7 @@ class HostPanel:
         self._queue = queue or NoQueue()
         self._connections: Connections = connections or _HostConnections(host)
         self.sessions = sessions
-        """Everybody who uses the gateway."""
+        """All clients of the gateway."""
         self._changes = ChangeSignal()
         self._running: _Running | None = None
         self.activity = Activity()
@@ -141,7 +143,7 @@ class HostPanel:
                 self._changes.close()
                 tasks.cancel_scope.cancel()
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Tell who watches: something is new that no event of the host says."""
         self._changes.note()
 
@@ -179,8 +181,9 @@ class HostPanel:
             description=config.description if config else None,
             log=await to_thread.run_sync(log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
             can_switch=server is not None,
-            has_login=isinstance(config, RemoteServer) and config.oauth is not False,
-            tools=self._explain_tools(server_id) if config else (),
+            files=self._files(server, ("enabled",)) if server else (),
+            has_login=isinstance(config, RemoteServer) and own_way_in(config) is None,
+            tools=await self._explain_tools(server_id) if config else (),
         )
 
     @property
@@ -189,8 +192,8 @@ class HostPanel:
         settings = self._configuration.loaded.config.gateway
         return replace(self._host.tools.selection, approval=settings.approval)
 
-    def _explain_tools(self, server_id: str) -> Sequence[ToolExplanation]:
-        """What the tools of a server may do, by the configuration in effect and what is pinned."""
+    async def _explain_tools(self, server_id: str) -> Sequence[ToolExplanation]:
+        """What its tools may do, by the configuration in effect, what is pinned and what was answered."""
         member = self._member(server_id)
         if member is None or member.screened is None:
             return ()
@@ -201,22 +204,21 @@ class HostPanel:
         before_defaults = (server_id,) if member.before_defaults else ()
         catalog = self._host.catalog(selection)
         explainer = Explainer(loaded, selection, catalog, names, before_defaults)
-        return [explainer.explain(key) for key in names.names]
+        explained = [explainer.explain(key) for key in names.names]
+        return await to_thread.run_sync(with_answers, loaded, explained)
 
     async def restart(self, server_id: str) -> None:
         """End all connections to a server and begin another, beside."""
-        status = (await self.details(server_id)).status
-        if not status.enabled:
-            raise ConnectFailed(server_id, "it is switched off")
-        await self._connections.close_server(server_id)
-        self._now().tasks.start_soon(self._host.connect, server_id)
+        close, tasks = self._connections.close_server, self._now().tasks
+        await restart_server(self._actions, self._host, server_id, close=close, tasks=tasks)
 
-    async def switch(self, server_id: str, *, on: bool) -> None:
-        """Enable or disable a server in its file, and have the host follow."""
-        switched = await to_thread.run_sync(partial(switch_server, self._actions, server_id, on=on))
+    async def switch(self, server_id: str, *, on: bool, scope: str | None = None) -> None:
+        """Enable or disable a server in its file, or in that of a scope, and have the host follow."""
+        switch = partial(switch_server, self._actions, server_id, on=on, scope=scope)
+        switched = await to_thread.run_sync(switch)
         _log_notices(switched.edit.notices)
         switched.require_effect()
-        self.changed()
+        self.note_change()
 
     # Logins.
 
@@ -225,8 +227,15 @@ class HostPanel:
         return self._running.visits.latest(server_id, principal) if self._running else None
 
     async def begin_login(self, server_id: str, principal: str = LOCAL) -> None:
-        """Begin to log in, and wait until there is a page to open."""
-        await self._now().visits.begin(self._server(server_id), principal)
+        """Begin to log in, and wait until there is a page to open.
+
+        Raises:
+            ConfigError: A login would not be used.
+            ConsentRequired: The server is a project's, and the user has not let it start.
+        """
+        server = self._server(server_id)
+        await to_thread.run_sync(require_ready, self._configuration.loaded, server)
+        await self._now().visits.begin(server, principal)
 
     def finish_login(self, server_id: str, address: str, principal: str = LOCAL) -> str | None:
         """Take the address at which a browser ended up."""
@@ -242,7 +251,7 @@ class HostPanel:
         return await to_thread.run_sync(partial(some, slice(start, start + limit)))
 
     def held_back(self) -> Mapping[str, int]:
-        """How many tools of each server are not offered before somebody reviews them."""
+        """How many tools of each server are not offered before they are reviewed."""
         hidden = self._host.tools.catalog.hidden
         return Counter(key.server_id for key, why in hidden.items() if why.absence == "quarantined")
 
@@ -252,16 +261,17 @@ class HostPanel:
         found = await self._find_review(server)
         if server.config is None or found is None:
             return PanelReview(server_id=server_id, problem="it has not said yet what it offers")
-        # Without pins nobody has looked at anything yet, and the first tool to be allowed brings them along.
+        # Without pins nothing was reviewed yet: the first tool to be allowed brings the instructions along.
         is_new = found.pins is not None and found.instructions_changed
         return PanelReview(
             server_id=server_id,
             tools=found.tools,
+            files=self._files(server, REVIEW_FIELDS),
             instructions=tuple(instructions_diff(found.listing, found.pins)) if is_new else (),
             instructions_digest=_digest(found.listing.instructions) if is_new else "",
         )
 
-    async def decide(self, server_id: str, verdict: PanelVerdict) -> None:
+    async def decide(self, server_id: str, verdict: PanelVerdict, scope: str | None = None) -> None:
         """Pin and write what a person decided, if all of it is still what they looked at."""
         server = self._server(server_id)
         found = await self._find_review(server)
@@ -278,14 +288,16 @@ class HostPanel:
             deny=[tools[digest].key.tool for digest in verdict.deny],
             instructions=seen is not None,
         )
-        record = partial(record_review, self._actions, server, found.listing, decided)
+        record = partial(record_review, self._actions, server, found.listing, decided, scope=scope)
         recorded = await to_thread.run_sync(record)
         _log_notices(recorded.notices)
         if recorded.edit is not None:
             _log_notices(recorded.edit.notices)
             recorded.edit.require_loaded()
+        if recorded.overridden is not None:
+            raise ConfigError(f"that was written, but {recorded.overridden}")
         self._now().tasks.start_soon(self._host.connect, server_id)
-        self.changed()
+        self.note_change()
 
     async def _find_review(self, server: LoadedServer) -> ServerReview | None:
         """None where the server has not been listed."""
@@ -293,6 +305,9 @@ class HostPanel:
             return await live_review(self._host, server)
         except ListFailed:
             return None
+
+    def _files(self, server: LoadedServer, fields: Sequence[str]) -> Sequence[EditTarget]:
+        return edit_choices(self._actions, server, fields)
 
     def _member(self, server_id: str) -> ManagedServer | None:
         return next((each for each in self._host.members if each.server.server_id == server_id), None)
@@ -318,7 +333,7 @@ class HostPanel:
     def answer(self, call_id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:
         """Give that word, if the call is one of the principal's."""
         given = self._queue.answer(call_id, answer, principal=principal)
-        self.changed()
+        self.note_change()
         return given
 
     # How it is done.

@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from fairlead.catalog.sanitize import gate
+from fairlead.config.edit_scope import EditTarget
 from fairlead.errors import FairleadError
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, document, tag
@@ -36,7 +37,7 @@ def page(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> s
 
 
 def bare_page(title: str, script: str | None, *content: Child) -> str:
-    """A page for somebody who is not let in yet."""
+    """A page for visitors without a login."""
     return _frame(title, None, tag("main", tag("h1", title), *content, id="content", class_="narrow"), script)
 
 
@@ -79,7 +80,7 @@ def _place(path: str, name: str, here: str, waiting: int) -> Html:
 
 
 def live(name: str, *children: Child) -> Html:
-    """A part of a page that is kept fresh while somebody looks."""
+    """A part of a page that is updated while it is open."""
     return tag("div", *children, id=f"live-{name}", data_live=True)
 
 
@@ -95,6 +96,17 @@ def button(label: str, name: str, value: str, *, key: str, kind: str = "") -> Ht
     return tag(
         "button", label, type="submit", name=name, value=value, id=f"{value}-{key}", class_=kind or None
     )
+
+
+def file_choice(files: Sequence[EditTarget], *, key: str) -> Html | None:
+    """A field that says which configuration file an edit goes to; None where there is one alone."""
+    if len(files) < 2:
+        return None
+    default, *others = files
+    choices = [tag("option", f"in {default.path}", value="")]
+    choices += [tag("option", f"in {file.path} ({file.scope})", value=file.scope) for file in others]
+    label = tag("label", "Write it", for_=f"scope-{key}")
+    return tag("span", label, " ", tag("select", choices, name="scope", id=f"scope-{key}"), class_="scope")
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Child]]) -> Html:

@@ -1,6 +1,6 @@
 """What a host is doing and has done since it started, gathered from its events.
 
-Word that something changed, for whoever watches a page.
+Signal that something changed, for the pages that are open.
 """
 
 import time
@@ -86,7 +86,7 @@ class ChangeSignal:
         self._closed = False
 
     def note(self) -> None:
-        """Something changed. That nobody watches costs next to nothing: this is said of every call."""
+        """Signal a change. Without an open page this costs next to nothing: every call does it."""
         self._count += 1
         if self._watchers:
             self._counted.set()

@@ -21,7 +21,7 @@ _Key: TypeAlias = tuple[str, str]
 """A principal and a server."""
 
 PAGE_SECONDS: Final = 20.0
-"""How long the page of a login is waited for, before somebody is told to look again later."""
+"""How long to wait for the page of a login before the dashboard says to look again later."""
 
 
 class DashboardLogins:
@@ -92,11 +92,11 @@ class DashboardLogins:
             return False  # the person opens it, in the browser that shows the dashboard
 
         if target.oauth.grant != "authorization_code":
-            await logins.log_in(target, None)
+            await logins.log_in(target, None, surface="dashboard")
             return
         async with logins.browser(target, agree=agree, open_url=open_url) as redirect:
             self._redirects[key] = redirect
-            await logins.log_in(target, redirect, announce=terms.append)
+            await logins.log_in(target, redirect, announce=terms.append, surface="dashboard")
 
     def _note(self, key: _Key, visit: PendingLogin) -> None:
         self._latest[key] = visit

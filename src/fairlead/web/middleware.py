@@ -43,7 +43,7 @@ COOKIE: Final = "fairlead_session"
 
 
 class Doorkeeper(Protocol):
-    """What the dashboard needs of whoever guards the gateway."""
+    """What the dashboard needs of the gateway's authenticator."""
 
     async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         """Say for whom a request goes on, or how it is answered instead."""
@@ -302,9 +302,9 @@ def _cookie_name(scope: Scope) -> str:
     return f"{COOKIE}_{port}"
 
 
-Audience = Literal["people", "strangers", "programs", "everybody"]
+Audience = Literal["people", "strangers", "programs", "public"]
 """Who a door is for: people are sent to the login, where they are strangers; programs are told that they need
-a token; everybody else is asked nothing."""
+a token; what is public needs nothing."""
 
 LOGIN: Final = "/login"
 MAX_FORM_BYTES: Final = 64 * 1024
@@ -362,7 +362,7 @@ class PageRequest:
 
     @property
     def decides_for(self) -> str | None:
-        """Whose approvals may be seen and answered; None for everybody's."""
+        """Whose approvals may be seen and answered; None for those of all principals."""
         assert self.admitted is not None, "strangers decide nothing"
         return self.admitted.decides_for
 
@@ -442,7 +442,7 @@ class AccessCheck:
             return self._error_response(visit, exc)
 
     async def _admit(self, visit: PageRequest) -> AuthenticatedRequest | RequestRefused | None:
-        if self._audience in ("strangers", "everybody"):
+        if self._audience in ("strangers", "public"):
             return None
         needed = self._needed if self._audience == "people" else "status"
         return await self._entrance.admit(visit.request.scope, visit.ticket, needed)

@@ -1,4 +1,4 @@
-"""Is it alive, and can it serve? For whoever restarts it. It says nothing else, and so anybody may ask.
+"""Health checks, without a token since they say nothing else: is it alive, can it serve?
 
 What there is to count, in Prometheus' text format.
 
@@ -8,12 +8,12 @@ Where every server stands, for programs: what `fairlead status --json` prints, l
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from fairlead.actions.status import status_as_json
 from fairlead.events import State
-from fairlead.host.managed_server import ServerStatus
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.middleware import Answer, PageRequest
 
@@ -113,29 +113,7 @@ def status_answer(panel: HostPanel) -> Answer:
     """The state of all servers as JSON."""
 
     async def answer(visit: PageRequest) -> Response:
-        servers = [as_json(status) for status in panel.status()]
+        servers = [status_as_json(status) for status in panel.status()]
         return JSONResponse({"servers": servers, "pending_approvals": len(panel.pending())})
 
     return answer
-
-
-def as_json(status: ServerStatus) -> dict[str, Any]:
-    """One server."""
-    return {
-        "id": status.server_id,
-        "transport": status.transport,
-        "source": status.source,
-        "enabled": status.enabled,
-        "state": status.state,
-        "era": status.version,
-        "tools": status.tools,
-        "stale": status.stale,
-        "last_connected_at": status.last_connected_at,
-        "last_error": status.last_error,
-        "last_error_at": status.last_error_at,
-        "hint": status.hint,
-        "connects": status.connects,
-        "calls": status.calls,
-        "session_connections": status.session_connections,
-        "notes": list(status.notes),
-    }

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from fairlead.catalog.catalog import CatalogTool, HiddenTool
 from fairlead.catalog.tools import ToolKey
+from fairlead.config.edit_scope import EditTarget
 from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.explain import ToolExplanation
@@ -55,7 +56,7 @@ class NoQueue:
         return ()
 
     def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - as above
-        """Nobody waits."""
+        """Always False."""
         return False
 
 
@@ -70,8 +71,10 @@ class ServerDetails:
     log: tuple[str, ...] = ()
     """The last lines of what it said on its stderr."""
     can_switch: bool = True
+    files: Sequence[EditTarget] = ()
+    """Where it can be enabled and disabled: the file that decides first."""
     has_login: bool = False
-    """Can somebody log in to it?"""
+    """Does it take a login?"""
     tools: Sequence[ToolExplanation] = ()
     """What its tools may do, up to `MOST_EXPLAINED` of them."""
 
@@ -107,13 +110,15 @@ class PanelReview:
     tools: Sequence[ReviewedTool] = ()
     instructions: Sequence[str] = ()
     """What is new in its instructions, as a diff; empty where nothing is."""
+    files: Sequence[EditTarget] = ()
+    """Where the answers can go: the file that decides first."""
     instructions_digest: str = ""
     problem: str | None = None
     """Why nothing can be reviewed."""
 
     @property
     def waiting(self) -> int:
-        """How many things wait for somebody to decide."""
+        """How many things wait for a decision."""
         return sum(tool.waits for tool in self.tools) + bool(self.instructions)
 
 

@@ -223,7 +223,7 @@ def _program(words: tuple[str, ...], options: AddOptions) -> tuple[str | None, l
 
 
 def _sandbox(options: AddOptions) -> dict[str, Any] | None:
-    """What was said about a sandbox. Whoever says what one may do wants one."""
+    """The sandbox options as an entry. Saying what a sandbox may do switches it on."""
     more: dict[str, Any] = {
         "network": options["sandbox_network"],
         "read": list(options["sandbox_read"]),

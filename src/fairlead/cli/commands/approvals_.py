@@ -17,7 +17,7 @@ from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool
 from fairlead.store.protocol import ANY
 from fairlead.store.sqlite import Database
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import counted, print_json, print_table, printable, say
+from fairlead.terminal.output import plural, print_json, print_table, printable, say
 
 
 @click.group("approvals", invoke_without_command=True)
@@ -56,7 +56,7 @@ def _list(ctx: click.Context, *, as_json: bool) -> int:
     for same in equal_calls(waiting):
         show_calls(same)
     if waiting:
-        say(f"{counted(len(waiting), 'call')} waiting; `fairlead approvals answer` asks you about each\n")
+        say(f"{plural(len(waiting), 'call')} waiting; `fairlead approvals answer` asks you about each\n")
     if kept:
         print_table(("server", "tool", "for", "since"), [_row(found) for found in kept])
         say("\nhint: `fairlead approvals forget SERVER [TOOL]` has you asked again")

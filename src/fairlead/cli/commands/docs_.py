@@ -168,7 +168,7 @@ def _reload_config(ctx: click.Context) -> LoadedConfig | None:
 
 
 def _parse_entry(name: str) -> Pattern | None:
-    """An entry somebody wrote by hand, if it makes sense."""
+    """An entry written by hand, if it makes sense."""
     try:
         return parse_pattern(name)
     except ConfigError:

@@ -1,10 +1,8 @@
 """`fairlead explain`."""
 
 import json
-import os
-import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,17 +10,9 @@ import click
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.config.command_lines import command_line
 from fairlead.config.explain import FieldOrigin, LayerValue, explain_server
-from fairlead.config.principal import (
-    GROUP,
-    LOCAL,
-    OAUTH_SUBJECT,
-    TOKEN_OWNER,
-    GroupedPrincipal,
-    bundles_granted,
-    oauth_principal,
-)
+from fairlead.config.principal import GROUP, LOCAL
 from fairlead.config.validate import suggestion
-from fairlead.errors import UnknownBundle, UnknownTool
+from fairlead.errors import UnknownTool
 from fairlead.terminal.output import (
     print_data,
     print_json,
@@ -34,6 +24,7 @@ from fairlead.terminal.output import (
 )
 
 if TYPE_CHECKING:
+    from fairlead.actions.explain import CallerView
     from fairlead.actions.known_catalog import KnownCatalog, UnavailableServer
     from fairlead.catalog.sanitize.definitions import DefinitionFinding
     from fairlead.config.load import LoadedConfig
@@ -74,7 +65,7 @@ def command() -> None:
 
 @command.command("server")
 @server_argument
-@click.option("--all", "show_all", is_flag=True, help="Show the fields nobody set, too.")
+@click.option("--all", "show_all", is_flag=True, help="Show the fields that are not set, too.")
 @_BUNDLE
 @_AS
 @_GROUP
@@ -91,10 +82,12 @@ def server_command(  # noqa: PLR0913 - click hands every option over by name
     as_json: bool,
 ) -> None:
     """Every field of a server, and what its tools may do: the value, and the file and line that set it."""
+    from fairlead.actions.explain import explain_server_tools
+
     loaded = load(ctx)
     server = loaded.server(server_id)
     rows = explain_server(server)
-    tools = _tools_of(loaded, server_id, bundle, _caller(loaded, principal, groups))
+    tools = explain_server_tools(loaded, server_id, _view(loaded, principal, groups, bundle))
     if as_json:
         problems = [problem_as_json(problem) for problem in server.problems]
         print_json(
@@ -120,109 +113,25 @@ def server_command(  # noqa: PLR0913 - click hands every option over by name
         print_problems(server.problems)
 
 
-def _caller(loaded: "LoadedConfig", principal: str, groups: tuple[str, ...]) -> GroupedPrincipal:
-    """The caller that `--as` means: a name without a prefix is a gateway token's, else a subject's."""
-    oauth = loaded.config.gateway.oauth
+def _view(
+    loaded: "LoadedConfig", principal: str, groups: tuple[str, ...], bundle: str | None
+) -> "CallerView":
+    """The caller that `--as` means, and what it was taken for where that may surprise."""
+    from fairlead.actions.explain import view_for
+
     if principal.startswith(GROUP):
         group = principal.removeprefix(GROUP)
         raise click.UsageError(f"`{principal}` is a group, and no principal: add `--group {group}`")
-    if principal == LOCAL or principal.startswith((TOKEN_OWNER, OAUTH_SUBJECT)):
-        return GroupedPrincipal(principal, frozenset(groups))
-    from fairlead.gateway.access.tokens import token_file
-
-    meant = principal
-    if any(principal == (token.principal or token.name) for token in token_file(os.environ).read()):
-        meant = f"{TOKEN_OWNER}{principal}"
-    elif oauth is not None:
-        meant = oauth_principal(oauth.issuer, principal)
-    if meant != principal:
-        say(f"note: `{printable(principal)}` is the principal `{printable(meant)}`")
-    return GroupedPrincipal(meant, frozenset(groups))
-
-
-def _bundle_for(loaded: "LoadedConfig", bundle: str | None, caller: GroupedPrincipal) -> str | None:
-    """The bundle to explain: the one that was named, or the only one that the gateway lets a caller use.
-
-    Raises:
-        UnknownBundle: The gateway does not let the caller use it, or there are several to choose from.
-    """
-    allowed = _bundles_allowed(loaded, caller)
-    if allowed is None or bundle in allowed:
-        return bundle
-    who = f"`{caller.principal}`"
-    if not allowed:
-        raise UnknownBundle(
-            f"the gateway does not let {who} in: `gateway.oauth.bundles` maps neither it nor its groups",
-            hint="map it there, or name its groups with `--group NAME`",
-        )
-    names = " and ".join(f"`{name}`" for name in sorted(allowed))
-    if bundle is not None:
-        message = f"the gateway does not let {who} use the bundle `{bundle}`, but {names}"
-    elif len(allowed) > 1:
-        message = f"the gateway lets {who} use the bundles {names}, and nothing else"
-    else:
-        say(f"note: the gateway lets {printable(who)} use the bundle {names}, and nothing else")
-        return min(allowed)
-    raise UnknownBundle(message, hint=f"add `--bundle {shlex.quote(min(allowed))}`")
-
-
-def _bundles_allowed(loaded: "LoadedConfig", caller: GroupedPrincipal) -> frozenset[str] | None:
-    """The only bundles that the gateway lets a caller use; None for all."""
-    if caller.principal.startswith(TOKEN_OWNER):
-        from fairlead.gateway.access.tokens import token_file
-
-        owners = [token.owner for token in token_file(os.environ).read()]
-        tokens = [owner.bundles for owner in owners if owner.principal == caller.principal]
-        limited = [bundles for bundles in tokens if bundles is not None]
-        return frozenset[str]().union(*limited) if limited and len(limited) == len(tokens) else None
-    oauth = loaded.config.gateway.oauth
-    if oauth is None or not caller.principal.startswith(OAUTH_SUBJECT):
-        return None
-    return bundles_granted(oauth.bundles, oauth.issuer, caller)
-
-
-def _tools_of(
-    loaded: "LoadedConfig", server_id: str, bundle: str | None, caller: GroupedPrincipal
-) -> "list[ToolExplanation]":
-    """What is known of a server's tools, explained. Contacts nobody."""
-    from fairlead.actions.known_catalog import known
-    from fairlead.host.model.explain import Explainer, names_of
-
-    found = known(loaded, _bundle_for(loaded, bundle, caller), caller)
-    names = names_of(found.loaded, found.listings)
-    explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
-    explained = [explainer.explain(key) for key in names.names if key.server_id == server_id]
-    return _with_answers(loaded, caller, explained)
-
-
-def _with_answers(
-    loaded: "LoadedConfig", caller: GroupedPrincipal, explained: "list[ToolExplanation]"
-) -> "list[ToolExplanation]":
-    """The same, with what was answered for good: such calls are made, though the configuration asks."""
-    from fairlead.actions.saved_state import read_answers
-
-    kept = [found for _, found in read_answers(loaded) if found.principal == caller.principal]
-    answered = {(found.server_id, found.tool) for found in kept}
-
-    def is_answered(tool: "ToolExplanation") -> bool:
-        return tool.verdict == "ask" and (tool.key.server_id, tool.key.tool) in answered
-
-    return [replace(tool, remembered=is_answered(tool)) for tool in explained]
+    view = view_for(loaded, principal, groups, bundle)
+    for note in view.notes:
+        say(f"note: {printable(note)}")
+    return view
 
 
 def _tool_row(tool: "ToolExplanation") -> tuple[str, ...]:
-    because = tool.decided_by
-    reason = because.reason
-    if tool.gateway_verdict is not None:
-        reason += f"; over a gateway: {tool.gateway_verdict}, by `gateway.approval`"
-    if tool.remembered:
-        reason += f"; allowed by a remembered answer: {_forgetting(tool)}"
-    return tool.key.shown_tool, tool.answer, reason, because.place or "the default"
+    from fairlead.actions.explain import reason_in_short
 
-
-def _forgetting(tool: "ToolExplanation") -> str:
-    command = command_line("approvals forget", tool.key.server_id, tool.key.typed_tool)
-    return f"`{command}` has you asked again"
+    return tool.key.shown_tool, tool.answer, reason_in_short(tool), tool.decided_by.place or "the default"
 
 
 def _is_default(row: FieldOrigin) -> bool:
@@ -274,23 +183,20 @@ def tool_command(
       fairlead explain tool deploy --as ada@example.org --group interns
       fairlead explain tool mcp_github_create_issue_1f0c2a9d
     """
-    from fairlead.actions.known_catalog import known
-    from fairlead.cli.catalogs import with_unasked
-    from fairlead.host.model.explain import Explainer, names_of, tools_called
+    from fairlead.actions.explain import explain_tools, find_tools
+    from fairlead.actions.known_catalog import read_catalog
+    from fairlead.cli.catalogs import ask_unknown
 
     loaded = load(ctx)
-    caller = _caller(loaded, principal, groups)
-    found = known(loaded, _bundle_for(loaded, bundle, caller), caller)
-    names = names_of(found.loaded, found.listings)
-    keys = tools_called(name, names)
+    view = _view(loaded, principal, groups, bundle)
+    found = read_catalog(loaded, view.bundle, view.caller)
+    keys = find_tools(found, name)
     if not keys:
-        found = with_unasked(found, found.loaded.servers.values())
-        names = names_of(found.loaded, found.listings)
-        keys = tools_called(name, names)
+        found = ask_unknown(found, found.loaded.servers.values())
+        keys = find_tools(found, name)
     if not keys:
-        raise _unknown(found, name, [key.shown_tool for key in names.names])
-    explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
-    tools = _with_answers(loaded, caller, [explainer.explain(key) for key in keys])
+        raise _unknown_tool(found, name)
+    tools = explain_tools(found, keys, view)
     explained = [
         (tool, found.absence(tool.key.server_id), found.catalog.findings.get(tool.key, ())) for tool in tools
     ]
@@ -303,12 +209,14 @@ def tool_command(
         _show_tool(*each)
 
 
-def _unknown(found: "KnownCatalog", name: str, tools: list[str]) -> UnknownTool:
-    """Who nobody could ask may have it: what is missing must not look like what is not there."""
+def _unknown_tool(found: "KnownCatalog", name: str) -> UnknownTool:
+    """A server that could not be asked may have it: what is missing must not look like what is not there."""
     from fairlead.cli.catalogs import warn_of_absent
+    from fairlead.host.model.explain import names_of
 
     absent = [server for name, server in found.loaded.servers.items() if name not in found.listings]
     warn_of_absent(found, absent)
+    tools = [key.shown_tool for key in names_of(found.loaded, found.listings).names]
     hint = suggestion(name, tools) or "run `fairlead tools` to see what there is"
     return UnknownTool(f"no server that could be asked has a tool `{name}`", hint=hint)
 
@@ -316,6 +224,8 @@ def _unknown(found: "KnownCatalog", name: str, tools: list[str]) -> UnknownTool:
 def _show_tool(
     tool: "ToolExplanation", absence: "UnavailableServer | None", findings: "Sequence[DefinitionFinding]"
 ) -> None:
+    from fairlead.actions.explain import how_to_forget
+
     print_data(f"{printable(f'{tool.key.server_id}/{tool.key.shown_tool}')}: {tool.state}")
     rows = [("models", _STATES[tool.state]), ("because", _with_place(tool.because))]
     if tool.rule is not None and tool.rule != tool.because:
@@ -325,7 +235,7 @@ def _show_tool(
     elif tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
         rows.append(("calls", f"{_VERDICTS[tool.verdict]}: {_with_place(tool.approval)}"))
     if tool.remembered:
-        rows.append(("but", f"an answer is remembered, and calls are made: {_forgetting(tool)}"))
+        rows.append(("but", f"an answer is remembered, and calls are made: {how_to_forget(tool)}"))
     if tool.gateway_verdict is not None:
         listed = " and not listed" if tool.gateway_verdict == "deny" else ""
         rows.append(("gateway", f"{_VERDICTS[tool.gateway_verdict]}{listed} there: by `gateway.approval`"))

@@ -10,7 +10,7 @@ import click
 from fairlead.cli.gateway_options import GatewayArguments
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.config.sources import place_of
-from fairlead.errors import ConfigError, ConnectFailed, UnknownBundle
+from fairlead.errors import ConfigError, UnknownBundle
 from fairlead.gateway.install import AGENTS
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     type=click.Choice(["token", "none"]),
     default="token",
     show_default=True,
-    help="Who may call: whoever has a token, or anybody on this machine.",
+    help="Who may call: clients with a token, or every program on this machine.",
 )
 @click.option("--i-know", is_flag=True, help="Confirm unauthenticated access; goes with `--auth none`.")
 @click.option(
@@ -94,7 +94,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     options = GatewayArguments(host=host, port=port, bundle=bundle, mode=mode, open_to_all=auth == "none")
     if install or uninstall:
         return _change(ctx, options, install, uninstall, stdio=stdio, yes=yes)
-    if stdio and (running := options.shared(load(ctx))):
+    if stdio and (running := options.find_shared(load(ctx))):
         from fairlead.gateway.stdio_proxy import attach
         from fairlead.terminal.host_run import run_with_host
 
@@ -211,9 +211,7 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
     from fairlead.terminal.prompts import operator_here
 
     loaded = load(ctx)
-    server = loaded.server(server_id)
-    if not server.enabled:
-        raise ConnectFailed(server_id, "it is switched off", hint=server.enable_hint)
+    loaded.server(server_id)  # raises where there is none, whether a gateway runs or not
     running = gateway_here(loaded)
 
     async def main() -> int:
@@ -247,8 +245,8 @@ def token_command() -> None:
 @click.option(
     "--principal",
     metavar="NAME",
-    help="Whose it is: `local` for another agent of yours, which shares your logins; if left out, somebody "
-    "with the name of the token, who shares nothing with you.",
+    help="Whose it is: `local` for another agent of yours, which shares your logins; if left out, a "
+    "principal with the name of the token, which shares nothing with you.",
 )
 @json_option
 @click.pass_context

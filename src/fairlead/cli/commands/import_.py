@@ -1,42 +1,18 @@
 """`fairlead import`."""
 
-import dataclasses
 import os
-from copy import deepcopy
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
 import click
 
-from fairlead.actions.config_edits import existing_servers
-from fairlead.actions.entries import add_servers
+from fairlead.actions.imports import Candidate, ImportPlan, find_sources, import_servers, plan_import
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, json_option, load, target_file
 from fairlead.config.command_lines import command_line
-from fairlead.config.dialects import registry
-from fairlead.config.dialects import syntax as texts
-from fairlead.config.dialects.dialect import ConfigDialect, ConversionNote, ImportedDocument, Location
-from fairlead.config.dialects.mcp_remote import native_remote
-from fairlead.config.document.files import read_text
+from fairlead.config.dialects.dialect import ConversionNote, Location
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import load_config
-from fairlead.config.paths import MachinePaths
-from fairlead.config.secrets import keyring
-from fairlead.config.secrets.redaction import literal_secrets
-from fairlead.config.secrets.references import references, strings
-from fairlead.config.secrets.storage import (
-    SERVICE,
-    StoredSecret,
-    file_reference,
-    input_name,
-    secret_file,
-    stash_secrets,
-)
-from fairlead.config.sources import builtin_entries, place_of
-from fairlead.config.untyped import value_at
-from fairlead.config.validate import check
-from fairlead.errors import ConfigError, FairleadError
+from fairlead.config.sources import place_of
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
     confirm,
@@ -48,32 +24,6 @@ from fairlead.terminal.output import (
     say,
     warn,
 )
-
-MAX_FOREIGN_BYTES = 64 * 1024 * 1024
-"""Some agents keep their whole history in the same file."""
-
-Action = Literal["add", "replace", "skip"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
-    """One server found in another agent's file, and what would become of it."""
-
-    server_id: str
-    entry: dict[str, Any]
-    source: Path
-    target: EditTarget
-    action: Action
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """Everything an import would do."""
-
-    candidates: list[Candidate] = field(default_factory=list[Candidate])
-    bundles: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    notes: list[ConversionNote] = field(default_factory=list[ConversionNote])
 
 
 @click.command("import")
@@ -118,12 +68,12 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead import .vscode/mcp.json
     """
     place = place_of(os.environ, Path.cwd())
-    sources = _sources(file, agent, place)
+    sources = find_sources(file, agent, place)
     if not sources:
-        return _nothing_found(agent)
-    plan = Plan()
-    for dialect, location in sources:
-        _read_into(plan, dialect, location, place, _target(ctx, scope, location), replace=replace)
+        return _report_nothing(agent)
+    plan = plan_import(sources, place, lambda location: _target(ctx, scope, location), replace=replace)
+    for title, failure in plan.failures:
+        warn(f"{title}: {failure}", failure.hint)
     chosen = _choose_candidates(plan, only, native=native, ask=not dry_run)
     _show(chosen, plan.notes, as_json=as_json)
     wanted = [candidate for candidate in chosen if candidate.action != "skip"]
@@ -159,28 +109,7 @@ def _review(ctx: click.Context, server_ids: list[str], *, later: bool) -> int:
     return Exit.OK
 
 
-def _sources(
-    file: Path | None, agent: str | None, place: MachinePaths
-) -> list[tuple[ConfigDialect, Location]]:
-    named = registry.by_name(agent) if agent else None
-    if file is None:
-        return [(d, location) for d, location in registry.find(place) if named in (None, d)]
-    dialect = named or _recognise(file)
-    inside = file.absolute().is_relative_to(place.cwd)
-    return [(dialect, Location(path=file, scope="project" if inside else "user"))]
-
-
-def _recognise(file: Path) -> ConfigDialect:
-    text = read_text(file, limit=MAX_FOREIGN_BYTES, keep_mark=True)
-    syntax = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}.get(file.suffix, "jsonc")
-    found = registry.detect(texts.load(text, syntax, str(file)))  # pyright: ignore[reportArgumentType]
-    if found is None:
-        names = ", ".join(dialect.name for dialect in registry.ALL)
-        raise ConfigError(f"{file} does not look like any format known here", hint=f"say --from: {names}")
-    return found
-
-
-def _nothing_found(agent: str | None) -> int:
+def _report_nothing(agent: str | None) -> int:
     say(f"no files of {agent} found" if agent else "no other agent's servers found")
     say("\nhint: name the file: `fairlead import FILE`")
     return Exit.FIXABLE if agent else Exit.OK
@@ -191,104 +120,19 @@ def _target(ctx: click.Context, scope: str | None, location: Location) -> EditTa
     return target_file(ctx, scope or natural, take_over=True)
 
 
-def _read_into(
-    plan: Plan,
-    dialect: ConfigDialect,
-    location: Location,
-    place: MachinePaths,
-    target: EditTarget,
-    *,
-    replace: bool,
-) -> None:
-    try:
-        text = read_text(location.path, limit=MAX_FOREIGN_BYTES, keep_mark=True)
-        imported = dialect.read(texts.load(text, dialect.syntax, str(location.path)), place)
-    except FairleadError as exc:
-        warn(f"{dialect.title}: {exc}", exc.hint)
-        return
-    imported = _bind_inputs(imported, target)
-    plan.notes.extend(imported.notes)
-    plan.bundles.update(imported.bundles)
-    taken = existing_servers(target)
-    planned = {candidate.server_id for candidate in plan.candidates if candidate.target == target}
-    for server_id, entry in imported.servers.items():
-        action, reason = _judge(server_id, entry, taken, planned, replace=replace)
-        if action == "add" and server_id in builtin_entries(place) and not replace:
-            action, reason = "skip", "a built-in server has that id; --replace puts this one in its place"
-        if action != "skip" and target.scope == "project" and _needs_private_file(entry):
-            action, reason = "skip", "has a secret in its arguments; take it over with `--scope user`"
-        plan.candidates.append(
-            Candidate(
-                server_id=server_id,
-                entry=entry,
-                source=location.path,
-                target=target,
-                action=action,
-                reason=reason,
-            )
-        )
-
-
-def _bind_inputs(imported: ImportedDocument, target: EditTarget) -> ImportedDocument:
-    """Refer to the secrets that an agent asks its user for by names of their own, and say where to put them.
-
-    A name is bound to file, server and input: another import with an input of the same id never gets a secret
-    that was meant for this one. Where there is no keyring, private files take its place.
-    """
-    servers = deepcopy(imported.servers)
-    notes = [note for note in imported.notes if "keyring set" not in note.message]
-    has_keyring = keyring.is_available()
-    for server_id, entry in servers.items():
-        for path, text in strings(entry):
-            for found in references(text):
-                if found.kind != "keyring":
-                    continue
-                wanted = found.name.partition("/")[2]
-                name = input_name(server_id, wanted, target.path)
-                file = secret_file(name, os.environ)
-                if has_keyring:
-                    reference = f"${{keyring:{SERVICE}/{name}}}"
-                    message = f"is in the keyring from now on; store it with `keyring set {SERVICE} {name}`"
-                else:
-                    reference = file_reference(file, os.environ)
-                    message = f"there is no keyring here; write it into {display_path(file)}"
-                    message += ", which only you may read"
-                note = ConversionNote(server_id=server_id, field=wanted, message=message)
-                notes += [note] if note not in notes else []
-                text = text.replace(str(found), reference)
-            value_at(entry, path[:-1])[path[-1]] = text
-    return dataclasses.replace(imported, servers=servers, notes=notes)
-
-
-def _needs_private_file(entry: dict[str, Any]) -> bool:
-    """Would a secret in its arguments become a `${file:…}`, which a project's file may not have there?"""
-    return any(path[0] == "args" for path in literal_secrets(entry)) and not keyring.is_available()
-
-
-def _judge(
-    server_id: str, entry: dict[str, Any], taken: dict[str, Any], planned: set[str], *, replace: bool
-) -> tuple[Action, str]:
-    faults = check({"servers": {server_id: entry}}).faults
-    if faults:
-        return "skip", f"{'.'.join(map(str, faults[0].path[2:]))} {faults[0].message}".strip()
-    if server_id in planned:
-        return "skip", "another file has one of that id"
-    if server_id not in taken:
-        return "add", ""
-    return ("replace", "") if replace else ("skip", "there already; --replace overwrites it")
-
-
-def _choose_candidates(plan: Plan, only: tuple[str, ...], *, native: bool, ask: bool) -> list[Candidate]:
+def _choose_candidates(
+    plan: ImportPlan, only: tuple[str, ...], *, native: bool, ask: bool
+) -> list[Candidate]:
     chosen: list[Candidate] = []
     for candidate in plan.candidates:
         if only and candidate.server_id not in only:
             continue
-        better = native_remote(candidate.entry)
-        if better is not None and candidate.action != "skip":
-            url = better["url"]
+        better = candidate.native
+        if better is not None:
+            url = better.entry["url"]
             question = f"`{candidate.server_id}` goes through mcp-remote. Use {url} natively instead?"
             if native or (ask and confirm(question)):
-                candidate = dataclasses.replace(candidate, entry=better)
+                candidate = better
             elif not is_interactive() or not ask:
                 plan.notes.append(
                     ConversionNote(
@@ -332,23 +176,11 @@ def _render_target(candidate: Candidate) -> str:
     return loaded.servers[candidate.server_id].target
 
 
-def _write(ctx: click.Context, wanted: list[Candidate], plan: Plan, *, replace: bool) -> None:
-    targets = {candidate.target.path: candidate.target for candidate in wanted}
-    for path, target in targets.items():
-        entries: dict[str, dict[str, Any]] = {}
-        put_away: list[StoredSecret] = []
-        for candidate in wanted:
-            if candidate.target == target:
-                entries[candidate.server_id], stashed = stash_secrets(
-                    candidate.server_id, candidate.entry, os.environ, file=path
-                )
-                put_away += stashed
-                for secret in stashed:
-                    say(f"  {candidate.server_id}.{secret.field}: put away as {secret.reference}")
-        added = add_servers(
-            action_context(ctx), target, entries, replace=replace, bundles=plan.bundles, stashed=put_away
-        )
-        say(f"added {len(entries)} to {display_path(path)}")
-        show_edit(added.edit)
-        for forgotten in added.forgotten:
+def _write(ctx: click.Context, wanted: list[Candidate], plan: ImportPlan, *, replace: bool) -> None:
+    for written in import_servers(action_context(ctx), plan, wanted, replace=replace):
+        for server_id, secret in written.stashed:
+            say(f"  {server_id}.{secret.field}: put away as {secret.reference}")
+        say(f"added {len(written.server_ids)} to {display_path(written.target.path)}")
+        show_edit(written.added.edit)
+        for forgotten in written.added.forgotten:
             show_forgotten(forgotten)

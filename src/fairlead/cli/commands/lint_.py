@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from fairlead.actions.known_catalog import KnownCatalog, known
+from fairlead.actions.known_catalog import KnownCatalog, read_catalog
 from fairlead.adapters.openai import MAX_TOOLS
 from fairlead.adapters.providers import PROVIDERS
 from fairlead.catalog.catalog import Catalog, CatalogPart
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.normalize import SchemaChange
 from fairlead.catalog.tools import ToolKey
-from fairlead.cli.catalogs import warn_of_absent, with_unasked
+from fairlead.cli.catalogs import ask_unknown, warn_of_absent
 from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedServer
 from fairlead.host.offers.resources import ResourceOwners, UriConflict
@@ -38,7 +38,7 @@ class LintFinding:
     notice: str | None = None
     """What a person should know, though nothing is changed."""
     hidden: str | None = None
-    """What was hidden in its definition, and is not shown to anybody."""
+    """What was hidden in its definition, and is not shown."""
     repaired: str | None = None
     """What was malformed in its definition, and is valid now for every client."""
     kind: str = "tool"
@@ -105,9 +105,9 @@ def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...
       fairlead lint --for gemini --json
     """
     loaded = load(ctx)
-    found = known(loaded)
+    found = read_catalog(loaded)
     servers = [loaded.server(server_id)] if server_id else found.chosen
-    found = with_unasked(found, servers)
+    found = ask_unknown(found, servers)
     catalog = _everything(found, servers)
     findings = [*_findings(catalog, providers), *_repairs(found, servers, catalog)]
     clashes, notes = _clashes(found, servers), _notes(found, servers)

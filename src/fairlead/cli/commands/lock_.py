@@ -1,31 +1,41 @@
 """`fairlead lock`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from fairlead.actions.saved_state import read_saved
-from fairlead.catalog.definitions import FORMAT
-from fairlead.cli.options import json_option, load
-from fairlead.config.document.files import write_atomic
-from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.paths import LOCK_NAME
-from fairlead.errors import ConfigError, FairleadError, ListFailed
-from fairlead.policy.lockfile import (
-    Drift,
-    Lock,
-    LockedServer,
-    drifts,
-    lock_path,
-    lock_server,
-    lock_text,
-    read_lock,
-    require_replaceable,
+from fairlead.actions.lock import (
+    LockCheck,
+    LockPlan,
+    check_servers,
+    describe_servers,
+    plan_check,
+    plan_lock,
+    write_lock,
 )
+from fairlead.cli.config_edits import action_context
+from fairlead.cli.options import json_option, load
+from fairlead.config.load import LoadedConfig
+from fairlead.config.paths import LOCK_NAME
+from fairlead.policy.lockfile import Drift
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import counted, display_path, print_data, print_json, printable, say
+from fairlead.terminal.output import (
+    display_path,
+    plural,
+    print_data,
+    print_json,
+    print_notices,
+    printable,
+    say,
+)
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
+
+FoundT = TypeVar("FoundT")
 
 
 @click.command("lock")
@@ -53,97 +63,50 @@ def command(
       fairlead lock --only github
     """
     loaded = load(ctx)
-    servers = [loaded.server(server_id) for server_id in only] or _servers_to_lock(loaded)
-    path = file or _path(servers)
-    if not check:
-        require_replaceable(path)
-    lock = read_lock(path) if check or only else None
-    if check and lock is None:
-        raise ConfigError(f"there is no {display_path(path)}", hint="run `fairlead lock` to write it")
-    before = lock.servers if lock else {}
-    # What is compared must be digests of one format; what is written is of the present one.
-    formats = {name: of.format for name, of in before.items()} if check else {}
-    now = _lock_servers(loaded, servers, formats)
     if check:
-        if any(of.format < FORMAT for of in before.values()):
-            say(f"{display_path(path)} is of an older release: `fairlead lock` adds icons and `_meta`")
-        compared = {name: of for name, of in before.items() if name in only} if only else before
-        return _report(drifts(compared, now), path, as_json=as_json)
-    write_atomic(path, lock_text(Lock(servers={**before, **now})))
+        plan = plan_check(loaded, file=file, only=only)
+        return _report(_with_servers(loaded, plan, check_servers), plan.path, as_json=as_json)
+    plan = plan_lock(loaded, file=file, only=only)
+    now = _with_servers(loaded, plan, lambda host, plan: describe_servers(host, plan.servers))
+    notices = write_lock(action_context(ctx, loaded), plan, now)
     tools = sum(len(server.tools) for server in now.values())
-    say(f"locked {counted(tools, 'tool')} of {counted(len(now), 'server')} in {display_path(path)}")
+    say(f"locked {plural(tools, 'tool')} of {plural(len(now), 'server')} in {display_path(plan.path)}")
+    print_notices(notices)
     if as_json:
-        print_json({"file": str(path), "servers": {name: len(of.tools) for name, of in now.items()}})
+        print_json({"file": str(plan.path), "servers": {name: len(of.tools) for name, of in now.items()}})
     return Exit.OK
 
 
-def _servers_to_lock(loaded: LoadedConfig) -> list[LoadedServer]:
-    """The servers that are switched on and described by the project's file; else by the user's."""
-    layers = {layer.name for layer in loaded.layers}
-    whose = next((name for name in ("file", "project", "user") if name in layers), None)
-    servers = [server for server in loaded.servers.values() if server.enabled and server.source == whose]
-    if not servers:
-        raise ConfigError("there is no server to lock", hint="run `fairlead list` to see the configured ones")
-    return servers
-
-
-def _path(servers: Iterable[LoadedServer]) -> Path:
-    places = {place for server in servers if (place := lock_path(server)) is not None}
-    if len(places) != 1:
-        raise ConfigError("these servers are not described by one file", hint="say where with `--file`")
-    return places.pop()
-
-
-def _lock_servers(
-    loaded: LoadedConfig, servers: list[LoadedServer], formats: Mapping[str, int]
-) -> dict[str, LockedServer]:
-    """What the servers are at this moment. One that fails is an error: half a lock is no lock."""
-    reported = _connect(loaded, [server.server_id for server in servers])
-    saved = read_saved(loaded)
-    found: dict[str, LockedServer] = {}
-    for server in servers:
-        snapshot = saved[server.server_id].snapshot
-        if snapshot is None:
-            raise ListFailed(server.server_id, "what it offers could not be kept")
-        found[server.server_id] = lock_server(
-            server,
-            snapshot.listing,
-            protocol=snapshot.version,
-            reported=reported[server.server_id],
-            format=formats.get(server.server_id, FORMAT),
-        )
-    return found
-
-
-def _connect(loaded: LoadedConfig, server_ids: list[str]) -> Mapping[str, str | None]:
+def _with_servers(
+    loaded: LoadedConfig, plan: LockPlan, work: "Callable[[Host, LockPlan], Awaitable[FoundT]]"
+) -> FoundT:
+    """Do something with a host whose servers are about to be connected, and show that they are."""
     from fairlead.host.host import Host
     from fairlead.terminal.host_run import run_with_host, spinning
     from fairlead.terminal.prompts import operator_here
 
-    reported: dict[str, str | None] = {}
-    failures: dict[str, FairleadError] = {}
+    found: list[FoundT] = []
+    names = ", ".join(server.server_id for server in plan.servers)
 
     async def main() -> int:
-        async with Host.open(loaded, operator=operator_here()) as host:
-            async with spinning(f"connecting {', '.join(server_ids)} …"):
-                failures.update(await host.connect(*server_ids))
-            for server_id in server_ids if not failures else ():
-                reported[server_id] = (await host.describe(server_id)).name
+        async with Host.open(loaded, operator=operator_here()) as host, spinning(f"connecting {names} …"):
+            found.append(await work(host, plan))
         return Exit.OK
 
     run_with_host(main)
-    for failure in failures.values():
-        raise failure
-    return reported
+    return found[0]
 
 
-def _report(found: list[Drift], path: Path, *, as_json: bool) -> int:
+def _report(checked: LockCheck, path: Path, *, as_json: bool) -> int:
+    found = checked.drifts
+    if checked.is_older:
+        say(f"{display_path(path)} is of an older release: `fairlead lock` adds icons and `_meta`")
     if as_json:
         print_json({"file": str(path), "drift": [asdict(drift) for drift in found]})
     else:
         for drift in found:
             print_data(printable(_line(drift)))
-        differing = f"{counted(len(found), 'difference')} from {display_path(path)}"
+        differing = f"{plural(len(found), 'difference')} from {display_path(path)}"
         say(differing if found else f"as {display_path(path)} says")
     return Exit.DRIFT if found else Exit.OK
 

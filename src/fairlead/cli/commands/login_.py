@@ -11,7 +11,7 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.errors import AuthRequired, ConfigUnwritable, FairleadError, LoginFailed
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import confirm, counted, printable, say
+from fairlead.terminal.output import confirm, plural, printable, say
 
 if TYPE_CHECKING:
     from fairlead.auth.tokens import Login, LoginTarget
@@ -162,7 +162,7 @@ async def _require_working(host: "Host", server: LoadedServer) -> None:
         raise failure
     listing = host.listing(server.server_id)
     many = len(listing.tools) if listing else 0
-    say(f"`{server.server_id}` is ready: {counted(many, 'tool')}")
+    say(f"`{server.server_id}` is ready: {plural(many, 'tool')}")
 
 
 async def _failure(host: "Host", server: LoadedServer) -> FairleadError | None:

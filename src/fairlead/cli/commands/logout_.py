@@ -5,14 +5,11 @@ from typing import TYPE_CHECKING
 import click
 
 from fairlead.cli.options import load
-from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.errors import ConfigError
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import printable, say, warn
 
 if TYPE_CHECKING:
     from fairlead.auth.token_endpoint import Revocation
-    from fairlead.auth.tokens import Login
 
 
 @click.command("logout")
@@ -35,9 +32,9 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     """
     from dataclasses import replace
 
-    from fairlead.actions.logins import KeptLogin, logins_to
+    from fairlead.actions.logins import log_out, logins_named
+    from fairlead.cli.config_edits import action_context
     from fairlead.cli.logins import read_kept
-    from fairlead.config.principal import LOCAL
     from fairlead.host.host import Host
     from fairlead.terminal.host_run import run_with_host
 
@@ -46,14 +43,7 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     if server_id is None and not every:
         raise click.UsageError("say which server, or `--all`", ctx)
     loaded = load(ctx)
-    kept = read_kept()
-    gone: list[KeptLogin]
-    if server_id is None:
-        gone = [each for each in kept if each.login.principal == LOCAL]
-    else:
-        resource, own_account = _resolve_login_name(loaded, server_id)
-        wanted = None if every else own_account if account is None else account
-        gone = logins_to(resource, kept, wanted)
+    gone = logins_named(loaded, read_kept(), server_id, account=account, every=every)
     if not gone:
         say(f"there is no login to `{printable(server_id)}`" if server_id else "there are no logins")
         return Exit.OK
@@ -61,25 +51,13 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     async def main() -> int:
         async with Host.open(replace(loaded, servers={})) as host:
             for each in gone:
-                servers = [server for server in loaded.servers.values() if _is_of(server, each.login)]
-                revocation = await host.logins.log_out(each.login, servers)
+                revocation = await log_out(action_context(ctx, loaded), host, each.login)
                 account = f" as `{printable(each.login.account)}`" if each.login.account else ""
                 say(f"logged out of {printable(server_id or each.login.resource)}{account}")
                 _say_what_became_of_tokens(revocation)
         return Exit.OK
 
     return run_with_host(main)
-
-
-def _is_of(server: LoadedServer, login: "Login") -> bool:
-    """Is this the server that a login is for? One whose URL or secrets cannot be had now is not asked."""
-    from fairlead.actions.logins import remote_config, resource_of
-
-    try:
-        config = remote_config(server)
-        return config.oauth is not False and resource_of(server) == login.resource
-    except ConfigError:
-        return False
 
 
 def _say_what_became_of_tokens(revocation: "Revocation") -> None:
@@ -92,14 +70,3 @@ def _say_what_became_of_tokens(revocation: "Revocation") -> None:
             warn(f"the tokens were removed here, but not ended at their issuer: {revocation.reason}")
         case "nothing_to_revoke":
             return
-
-
-def _resolve_login_name(loaded: LoadedConfig, name: str) -> tuple[str, str]:
-    """The server that is meant, as logins know it, and the account that its entry has there."""
-    from fairlead.actions.logins import remote_config, resource_of
-    from fairlead.auth.tokens import canonical
-
-    if "://" in name:
-        return canonical(name), ""
-    server = loaded.server(name)
-    return resource_of(server), remote_config(server).account or ""

@@ -100,7 +100,7 @@ async def _ask_argument(
     if suggested.values:
         some = ", ".join(map(printable, suggested.values[:MAX_SUGGESTIONS]))
         say(f"  for example: {some}{' …' if len(suggested.values) > MAX_SUGGESTIONS else ''}")
-    typed = await operator.asked(printable(argument.name))
+    typed = await operator.ask_line(printable(argument.name))
     if typed is None:
         raise click.Abort
     return typed

@@ -7,7 +7,7 @@ import click
 
 from fairlead.catalog.sanitize.definitions import clean_offers
 from fairlead.catalog.tools import Listing, PromptOffer
-from fairlead.cli.catalogs import offered
+from fairlead.cli.catalogs import list_offers
 from fairlead.cli.options import json_option
 from fairlead.terminal.output import on_one_line, print_json, print_table, say
 
@@ -29,7 +29,7 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
       fairlead prompts
       fairlead prompts everything --json
     """
-    found, status = offered(ctx, server_id, _read_known_prompts, _ask, refresh=refresh)
+    found, status = list_offers(ctx, server_id, _read_known_prompts, _ask, refresh=refresh)
     if as_json:
         print_json({"prompts": [_as_json(prompt) for prompt in found]})
     elif found:

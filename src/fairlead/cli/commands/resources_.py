@@ -7,7 +7,7 @@ import click
 
 from fairlead.catalog.sanitize.definitions import clean_offers
 from fairlead.catalog.tools import Listing, ResourceOffer, ResourceTemplate
-from fairlead.cli.catalogs import offered
+from fairlead.cli.catalogs import list_offers
 from fairlead.cli.options import json_option
 from fairlead.terminal.output import on_one_line, print_json, print_table, say
 
@@ -31,7 +31,7 @@ def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json
       fairlead resources
       fairlead resources files --json
     """
-    found, status = offered(ctx, server_id, _read_known_resources, _ask, refresh=refresh)
+    found, status = list_offers(ctx, server_id, _read_known_resources, _ask, refresh=refresh)
     if as_json:
         print_json(
             {

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from fairlead.actions.review import ServerReview, named_decision, resolve_tool_names, without_globs
-from fairlead.cli.options import complete_server, json_option, load
+from fairlead.cli.options import complete_server, entry_scope_option, json_option, load
 from fairlead.cli.review import (
     ask_about_each,
     carry_out,
@@ -40,6 +40,7 @@ _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 @click.option(
     "--replace-globs", is_flag=True, help="Put names in the place of globs in allow_tools without asking."
 )
+@entry_scope_option
 @json_option
 @click.pass_context
 def command(  # noqa: PLR0913 - click hands every option over by name
@@ -49,6 +50,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     ask: tuple[str, ...],
     deny: tuple[str, ...],
     approve: tuple[str, ...],
+    scope: str | None,
     *,
     every: bool,
     yes: bool,
@@ -70,6 +72,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     Examples:
       fairlead review github
       fairlead review github --allow search_issues,get_issue --ask create_issue --deny 'delete_*'
+      fairlead review github --deny 'delete_*' --scope project
       fairlead review --all
       fairlead review --all --yes
       fairlead review github --json
@@ -82,7 +85,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise click.UsageError("name the servers to review, or give `--all`")
     loaded = load(ctx)
     named: dict[Answer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
-    words = _TypedAnswers(named, loaded.servers.keys(), yes=yes, instructions=instructions)
+    words = _TypedAnswers(named, loaded.servers.keys(), yes=yes, instructions=instructions, scope=scope)
     if len(server_ids) == 1:
         review = read_review(loaded, loaded.server(server_ids[0]))
         return _review_one(ctx, loaded, review, words, replace=replace_globs, as_json=as_json)
@@ -90,7 +93,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
 
 class _TypedAnswers:
-    """The answers that the command line gives."""
+    """The answers that the command line gives, and where they go."""
 
     def __init__(
         self,
@@ -99,7 +102,10 @@ class _TypedAnswers:
         *,
         yes: bool,
         instructions: bool,
+        scope: str | None,
     ) -> None:
+        self.scope = scope
+        """Whose file the answers go to; None for the one that decides."""
         self._named = named
         self._instructions = instructions
         self.yes = yes
@@ -161,7 +167,7 @@ def _review_one(
         decision = asked
     if not decision.is_empty:
         decision = _without_globs(review.server, review.tools, decision, replace=replace)
-        carry_out(ctx, loaded, review.server, review.listing, decision)
+        carry_out(ctx, loaded, review, decision, words.scope)
     elif words.are_given:
         say(f"nothing was changed: that names nothing of `{review.server.server_id}`")
     if as_json:
@@ -215,7 +221,7 @@ def review_together(
         decisions = answered
     for review, decision in decisions:
         if not decision.is_empty:
-            carry_out(ctx, loaded, review.server, review.listing, decision)
+            carry_out(ctx, loaded, review, decision, words.scope if words else None)
     if as_json:
         print_json({"servers": [_decision_as_json(review, decision) for review, decision in decisions]})
     statuses = [exit_of(failure) for failure in failures.values()]

@@ -15,7 +15,7 @@ from fairlead.config.validate import suggestion
 from fairlead.errors import ConnectFailed, FairleadError, UnknownTool
 from fairlead.policy.tool_names import ALL, NONE, matches, review_command, split_names
 from fairlead.terminal.exit_codes import Exit, exit_of
-from fairlead.terminal.output import counted, print_error, printable, printable_lines, say, warn
+from fairlead.terminal.output import plural, print_error, printable, printable_lines, say, warn
 
 if TYPE_CHECKING:
     from fairlead.catalog.tools import ToolKey
@@ -209,7 +209,7 @@ class _RunDisplay:
     def take(self, event: "RunEvent") -> None:
         """Show what happened."""
         from fairlead.loop.events import RunFinished, StepFinished, StepRetried, TextDelta, ToolReturned
-        from fairlead.terminal.tables import returned
+        from fairlead.terminal.tables import call_line
 
         match event:
             case TextDelta():
@@ -219,12 +219,12 @@ class _RunDisplay:
                 say(f"asking the model again in {event.seconds:.1f} s: {printable(event.reason)}")
             case ToolReturned():
                 self._end_line()
-                say(returned(event))
+                say(call_line(event))
             case StepFinished():
                 self._end_line()
             case RunFinished():
                 self.status = _report_outcome(event)
-                say(f"{counted(event.steps, 'step')}, {counted(event.usage.total, 'token')}")
+                say(f"{plural(event.steps, 'step')}, {plural(event.usage.total, 'token')}")
             case _:
                 pass
 

@@ -1,6 +1,6 @@
 """`fairlead search`.
 
-Measure the search on somebody's own questions, over their own tools.
+Measure the search on the user's own questions, over their own tools.
 """
 
 from dataclasses import replace
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fairlead.actions.known_catalog import KnownCatalog, known
+from fairlead.actions.known_catalog import KnownCatalog, read_catalog
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.search.evaluation import (
     GAIN_AT,
@@ -22,7 +22,7 @@ from fairlead.catalog.search.evaluation import (
 from fairlead.catalog.search.search import SearchHit
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.tools import ToolKey
-from fairlead.cli.catalogs import bundle_option, warn_of_absent, with_unasked
+from fairlead.cli.catalogs import ask_unknown, bundle_option, warn_of_absent
 from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedServer
 from fairlead.errors import ConfigError
@@ -137,9 +137,9 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """
     if bool(words) == (questions is not None):
         raise click.UsageError("say what to search for, or name a file with `--eval`", ctx)
-    found = known(load(ctx), bundle)
+    found = read_catalog(load(ctx), bundle)
     servers = [found.server(server_id)] if server_id else found.chosen
-    found = with_unasked(found, servers)
+    found = ask_unknown(found, servers)
     complete = all(server.server_id in found.listings for server in servers)
     if questions is not None:
         evaluate(found, questions, server_id, explain=explain, as_json=as_json)
@@ -148,7 +148,12 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     by_meaning = found.selection.search == "meaning"
     hits = found.catalog.find(" ".join(words), server=server_id, limit=limit, by_meaning=by_meaning)
     if as_json:
-        print_json({"tools": [_as_json(found, hit) for hit in hits], "unavailable": _absent(found, servers)})
+        print_json(
+            {
+                "tools": [_as_json(found, hit) for hit in hits],
+                "unavailable": _reasons_for_absence(found, servers),
+            }
+        )
     else:
         _show(found, hits, explain=explain)
         _say_what_is_hidden(found, " ".join(words))
@@ -156,7 +161,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     return Exit.OK if complete else Exit.NOT_READY
 
 
-def _absent(found: KnownCatalog, servers: list[LoadedServer]) -> dict[str, str]:
+def _reasons_for_absence(found: KnownCatalog, servers: list[LoadedServer]) -> dict[str, str]:
     absences = {server.server_id: found.absence(server.server_id) for server in servers}
     return {server_id: absence.reason for server_id, absence in absences.items() if absence is not None}
 
@@ -170,7 +175,7 @@ def _show(found: KnownCatalog, hits: tuple[SearchHit, ...], *, explain: bool) ->
 
 
 def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
-    """Say that a tool is there, if not for agents, to whoever asks for it by its name."""
+    """Say that a tool of that name is there, if not for agents."""
     named = [
         key
         for key in found.catalog.hidden

@@ -36,7 +36,7 @@ NAMES = ("repo", "docs")
     type=click.Choice(["token", "none"]),
     default="token",
     show_default=True,
-    help="Who may call: whoever has the token, or anybody who can reach the port.",
+    help="Who may call: clients with the token, or every client that can reach the port.",
 )
 @click.option("--i-know", is_flag=True, help="Confirm unauthenticated access; goes with `--auth none`.")
 @json_option
@@ -70,7 +70,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     from fairlead.servers.framework.http import own_token, serving_http
     from fairlead.terminal.host_run import run_with_host, stoppable
 
-    chosen = permitted(names)
+    chosen = choose_servers(names)
     state = state_folder(os.environ)
     here = workspace(place_of(os.environ, Path.cwd()))
     reach = BuiltinAccess(
@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
     async def over_http() -> int:
         token = own_token(state / "serve-token") if auth == "token" else None
-        with stoppable() as stopped, open_builtin_server(chosen, reach) as server, ExitStack() as stack:
+        with stoppable() as wait_for_stop, open_builtin_server(chosen, reach) as server, ExitStack() as stack:
             parts = {
                 f"/mcp/{name}": stack.enter_context(open_builtin_server([name], reach)) for name in chosen
             }
@@ -94,7 +94,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
                     url=f"{endpoint.url}/mcp", token=token, tools=[tool.name for tool in server.tools]
                 )
                 print_json(asdict(served)) if as_json else _introduce(served, reach.roots)
-                await stopped()
+                await wait_for_stop()
         return Exit.OK
 
     try:
@@ -103,7 +103,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise ConfigError(str(exc), hint=exc.hint or "say what to read with `--root FOLDER`") from exc
 
 
-def permitted(names: tuple[str, ...]) -> tuple[str, ...]:
+def choose_servers(names: tuple[str, ...]) -> tuple[str, ...]:
     """What shall be served: what was named, or whatever the administrator's policy lets be served."""
     administration = AdminPolicies(os.environ)
     rulings = {name: administration.judge(name, ServerTarget(builtin=name)) for name in NAMES}
@@ -127,7 +127,7 @@ class ServedServer:
 def _introduce(served: ServedServer, roots: tuple[Path, ...]) -> None:
     """Tell a person where it is and how an agent gets there. The two lines of data go to stdout."""
     print_data(f"url    {served.url}")
-    print_data(f"token  {served.token or '(none: anybody who can reach the port may call)'}")
+    print_data(f"token  {served.token or '(none: every client that can reach the port may call)'}")
     say(f"\ntools  {', '.join(served.tools)}")
     say(f"reads  {', '.join(display_path(root) for root in roots)}")
     header = f' --header "Authorization: Bearer {served.token}"' if served.token else ""

@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
-from fairlead.actions.known_catalog import KnownCatalog, known
+from fairlead.actions.known_catalog import KnownCatalog, read_catalog
 from fairlead.catalog.sanitize.definitions import clean_tool
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.cli.catalogs import (
+    ask_unknown,
     bundle_option,
     exit_without,
     gateway_for,
@@ -16,7 +17,6 @@ from fairlead.cli.catalogs import (
     warn_of_absent,
     warn_of_gone,
     with_live,
-    with_unasked,
 )
 from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedServer
@@ -64,7 +64,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """
     if cost and schema:
         raise click.UsageError("`--cost` and `--schema` do not go together", ctx)
-    found = known(load(ctx), bundle)
+    found = read_catalog(load(ctx), bundle)
     servers = [found.server(server_id)] if server_id else found.chosen
     found = _refresh_catalog(
         found, servers, gateway_for(found.loaded, no_gateway=no_gateway), refresh=refresh
@@ -94,7 +94,7 @@ def _refresh_catalog(
             return with_live(found, servers, running, refresh=refresh)
         except GatewayGone as exc:
             warn_of_gone(exc)
-    return with_unasked(found, servers, refresh=refresh)
+    return ask_unknown(found, servers, refresh=refresh)
 
 
 def _entries(found: KnownCatalog, server: LoadedServer) -> tuple[ToolEntry, ...]:

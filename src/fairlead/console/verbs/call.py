@@ -88,7 +88,7 @@ async def _complete_arguments(
             session.screen.words_of(description)
         if choices := as_list(wanted.get("enum")):
             session.screen.say(f"  one of {', '.join(map(str, choices))}")
-        typed = await session.person.asked(printable(name))
+        typed = await session.person.ask_line(printable(name))
         if typed is None:
             return False
         arguments[name] = read_argument(f"{name}={typed}", schema)[1]

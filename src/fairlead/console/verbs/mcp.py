@@ -7,17 +7,19 @@ from typing import Final
 
 from anyio import to_thread
 
+from fairlead.actions.restart import restart_server
 from fairlead.actions.switch import switch_server
 from fairlead.config.paths import state_folder
 from fairlead.console.mcp_actions import log_in, review
 from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, fitting
-from fairlead.errors import ArgumentsInvalid, ConfigError, ConnectFailed
+from fairlead.console.verb import Suggestion, Verb, fitting, option_of, words_of
+from fairlead.errors import ArgumentsInvalid, ConfigError
 from fairlead.host.managed_server import ServerStatus, log_tail
-from fairlead.terminal.output import counted, display_path, print_edit
+from fairlead.terminal.output import display_path, plural, print_edit
 
 USAGE: Final = (
-    "/mcp [server | reload | restart, enable, disable, login, review server [--allow, --ask, --deny NAMES]]"
+    "/mcp [server | reload | restart, login server | enable, disable server [--scope project, user]"
+    " | review server [--allow, --ask, --deny NAMES] [--scope …]]"
 )
 LOG_LINES: Final = 15
 
@@ -102,33 +104,40 @@ async def _show_one(session: ConsoleSession, server_id: str) -> None:
 
 async def _reload(session: ConsoleSession) -> None:
     await session.configuration.reload()
-    session.screen.say(f"the configuration is in effect: {counted(len(session.loaded.servers), 'server')}")
+    session.screen.say(f"the configuration is in effect: {plural(len(session.loaded.servers), 'server')}")
     for problem in session.loaded.problems:
         session.screen.warn(str(problem), problem.hint)
 
 
 async def _restart(session: ConsoleSession, server_id: str) -> None:
-    if not _status(session, server_id).enabled:
-        raise ConnectFailed(server_id, "it is switched off", hint=f"/mcp enable {server_id}")
-    await session.host.close(server_id)
-    await _connect(session, server_id)
+    await restart_server(session.actions, session.host, server_id)
+    _show_ready(session, server_id)
 
 
-async def _switch(session: ConsoleSession, server_id: str, *, on: bool) -> None:
-    switched = await to_thread.run_sync(partial(switch_server, session.actions, server_id, on=on))
+async def _switch(session: ConsoleSession, typed: str, *, on: bool) -> None:
+    words, scope = option_of(words_of(typed), "--scope")
+    if len(words) != 1:
+        raise ArgumentsInvalid(f"`{typed}` is not understood here", hint=USAGE)
+    server_id = words[0]
+    switch = partial(switch_server, session.actions, server_id, on=on, scope=scope)
+    switched = await to_thread.run_sync(switch)
     print_edit(switched.edit)
     switched.require_effect()
+    word = "enabled" if on else "disabled"
+    session.screen.say(f"`{server_id}` is {word}, in {display_path(switched.target.path)}")
     if on:
         await _connect(session, server_id)
-    else:
-        session.screen.say(f"`{server_id}` is disabled, in {display_path(switched.target.path)}")
 
 
 async def _connect(session: ConsoleSession, server_id: str) -> None:
     for failure in (await session.host.connect(server_id)).values():
         raise failure
+    _show_ready(session, server_id)
+
+
+def _show_ready(session: ConsoleSession, server_id: str) -> None:
     status = _status(session, server_id)
-    session.screen.say(f"`{server_id}` is {status.state}: {counted(status.tools or 0, 'tool')}")
+    session.screen.say(f"`{server_id}` is {status.state}: {plural(status.tools or 0, 'tool')}")
 
 
 _ACTIONS: Final[dict[str, Callable[[ConsoleSession, str], Awaitable[None]]]] = {

@@ -121,7 +121,7 @@ async def _ask_variable(
         if template.uri_template == uri:
             values = await session.completions.of_template(session.host, template, blank, "", others)
             show_examples(session, values)
-    return await session.person.asked(blank)
+    return await session.person.ask_line(blank)
 
 
 # What may follow.

@@ -9,7 +9,7 @@ from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import FairleadError
 from fairlead.host.background import run_off_loop
-from fairlead.terminal.output import counted, on_one_line
+from fairlead.terminal.output import on_one_line, plural
 
 MOST_HITS = 20
 
@@ -36,7 +36,7 @@ async def _run(session: ConsoleSession, query: str) -> None:
             for key, entry in known.items()
         ]
         session.screen.table(("server", "tool", "agents", "what it is for"), rows)
-        session.screen.say(counted(len(rows), "tool"))
+        session.screen.say(plural(len(rows), "tool"))
         if any(row[2] == "no" for row in rows):
             session.screen.say("agents may use what `/mcp review ID` allows; you may call any tool yourself")
     for server_id, reason in toolset.unavailable.items():
@@ -57,7 +57,7 @@ def _matching(
 
 
 def known_tools(session: ConsoleSession) -> dict[ToolKey, ToolEntry]:
-    """Every tool that servers are known to have, with nothing hidden in it. Contacts nobody."""
+    """Every tool that servers are known to have, with nothing hidden in it. Contacts no server."""
     return {
         entry.key: entry.derive(clean_tool).entry
         for status in session.host.status()
@@ -67,7 +67,7 @@ def known_tools(session: ConsoleSession) -> dict[ToolKey, ToolEntry]:
 
 
 def tools_of(session: ConsoleSession, server_id: str) -> tuple[ToolEntry, ...]:
-    """The tools that a server is known to have. Contacts nobody."""
+    """The tools that a server is known to have. Contacts no server."""
     try:
         listing = session.host.listing(server_id)
     except FairleadError:  # there is no such server, or its entry is not sound

@@ -64,14 +64,18 @@ _decode_command = msgspec.json.Decoder(ControlCommand).decode
 _decode_reply = msgspec.json.Decoder(ElicitationReply).decode
 
 
+Restart = Callable[[str, str], Awaitable[None]]
+"""Restarts a server for a principal: `actions.restart`, which is above this layer."""
+
+
 def control_routes(
-    gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
+    gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]], restart: Restart
 ) -> list[Route]:
     """The routes that run control commands, take answers to their elicitations, and reload.
 
     `reload` has the gateway read its configuration again, where a command has read another.
     """
-    control = _ControlServer(gateway, access, reload)
+    control = _ControlServer(gateway, access, reload, restart)
     return [
         Route(PATH, _Endpoint(control.run), methods=["POST"]),
         Route(ANSWERS, control.answer, methods=["POST"]),
@@ -102,11 +106,16 @@ class _ControlServer:
     """The control API of one gateway."""
 
     def __init__(
-        self, gateway: Gateway, access: RequestAuthenticator, reload: Callable[[], Awaitable[None]]
+        self,
+        gateway: Gateway,
+        access: RequestAuthenticator,
+        reload: Callable[[], Awaitable[None]],
+        restart: Restart,
     ) -> None:
         self._gateway = gateway
         self._access = access
         self._reload = reload
+        self._restart = restart
         self._open: dict[str, _Open] = {}
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,8 +170,11 @@ class _ControlServer:
         try:
             if command.config != contents_of(self._gateway.loaded):
                 await self._reload()
+            if isinstance(command.work, RestartServer):
+                await self._restart(command.work.server, principal)
+                return Done(msgspec.Raw(b"{}"))
             async with self._open_context(frozenset(command.can), principal, put) as context:
-                return Done(msgspec.Raw(await _run(command, context, put)))
+                return Done(msgspec.Raw(await _run(command.work, context, put)))
         except FairleadError as exc:
             return encode_error(exc)
         except Exception as exc:
@@ -242,19 +254,12 @@ def _read(reply: ElicitationReply) -> types.ElicitResult:
 # What is done.
 
 
-async def _run(command: ControlCommand, context: CommandContext, put: Put) -> bytes:
+async def _run(
+    work: ListServers | ListTools | CallTool | AllowTool, context: CommandContext, put: Put
+) -> bytes:
     """Run a command and return its result as JSON."""
-    work = command.work
     if isinstance(work, ListServers):
         return await _list_servers(context.client, work)
-    if isinstance(work, RestartServer):
-        gateway = context.client.endpoint.gateway
-        gateway.host.configured(work.server)  # raises where there is none
-        await gateway.close_server(work.server)
-        failed = await gateway.host.connect(work.server)
-        if error := failed.get(work.server):
-            raise error
-        return b"{}"
     async with _work_at(context, work.server):
         host, principal = context.client.host, context.client.principal
         match work:
@@ -265,14 +270,14 @@ async def _run(command: ControlCommand, context: CommandContext, put: Put) -> by
                 return b"[%b]" % b",".join(entry.definition for entry in await host.tools_of(work.server))
             case CallTool():
 
-                async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                async def report_progress(progress: float, total: float | None, message: str | None) -> None:
                     await put(CommandProgress(progress, total, message))
 
                 result = await host.call(
                     work.server,
                     work.tool,
                     work.arguments,
-                    on_progress=progressed,
+                    on_progress=report_progress,
                     request_timeout_ms=work.timeout_ms,
                     confirmed=work.confirmed,
                     principal=principal,
@@ -368,11 +373,11 @@ _decode = msgspec.json.Decoder(ApprovalReply).decode
 def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -> list[Route]:
     """The routes that list and answer pending approvals: of the own principal, with scope `admin` all."""
 
-    async def listed(_: Request, admitted: AuthenticatedRequest) -> Response:
+    async def list_pending(_: Request, admitted: AuthenticatedRequest) -> Response:
         pending = approvals.pending(admitted.decides_for)
         return JSONResponse({"pending": [_as_json(call) for call in pending]})
 
-    async def answered(request: Request, admitted: AuthenticatedRequest) -> Response:
+    async def take_answer(request: Request, admitted: AuthenticatedRequest) -> Response:
         try:
             word = _decode(await request.body())
         except (ValueError, RecursionError) as exc:
@@ -382,8 +387,8 @@ def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -
         )
 
     return [
-        Route(APPROVALS_PATH, _admitting(access, listed), methods=["GET"]),
-        Route(APPROVALS_PATH, _admitting(access, answered), methods=["POST"]),
+        Route(APPROVALS_PATH, _admitting(access, list_pending), methods=["GET"]),
+        Route(APPROVALS_PATH, _admitting(access, take_answer), methods=["POST"]),
     ]
 
 

@@ -38,7 +38,7 @@ def give(panel: HostPanel) -> Answer:
         if word is None:
             raise ConfigError("there is no such answer")
         if not panel.answer(visit.field("id"), word, principal=visit.decides_for):
-            raise ConfigError("nobody waits for that answer any more")
+            raise ConfigError("no call waits for that answer any more")
         return see("/approvals")
 
     return answer
@@ -46,11 +46,7 @@ def give(panel: HostPanel) -> Answer:
 
 def _call(visit: PageRequest, call: PendingCall) -> Html:
     question = call.question
-    claims = (
-        f"Its server claims, and nobody has checked: {'; '.join(question.claims)}."
-        if question.claims
-        else None
-    )
+    claims = f"Its server claims (not verified): {'; '.join(question.claims)}." if question.claims else None
     buttons = [button("Allow once", "answer", "once", key=call.id, kind="main")]
     if question.remember:
         buttons.append(button("Allow in this session", "answer", "session", key=call.id))

@@ -60,7 +60,7 @@ def _clients(sessions: Sequence[SessionInfo]) -> Child:
         )
         for session in sessions[:LIMIT]
     ]
-    columns = ("Client", "For", "Gets", "Era", "Servers of its own", "Since")
+    columns = ("Client", "For", "Gets", "Protocol", "Servers of its own", "Since")
     return (tag("h2", "Clients"), table("Clients", columns, rows))
 
 

@@ -12,6 +12,7 @@ from fairlead.web.layout import (
     button,
     code,
     diff_block,
+    file_choice,
     form,
     live,
     page,
@@ -55,7 +56,7 @@ def decide(panel: HostPanel) -> Answer:
                 verdict = PanelVerdict(instructions=digests[0])
             case _:
                 raise ConfigError("there is no such verdict")
-        await panel.decide(server_id, verdict)
+        await panel.decide(server_id, verdict, visit.field("scope") or None)
         return see(server_path(server_id, "review"))
 
     return answer
@@ -86,7 +87,9 @@ def _all(visit: PageRequest, found: PanelReview, waiting: list[ReviewedTool]) ->
     digests = [tag("input", type="hidden", name="digest", value=tool.digest) for tool in waiting]
     label = f"Allow all {len(waiting)} that wait, as they are shown above"
     allow = button(label, "verdict", "allow", key=f"{found.server_id}-all")
-    return tag("div", form(visit, server_path(found.server_id, "review"), digests, allow), class_="actions")
+    where = file_choice(found.files, key=f"{found.server_id}-all")
+    path = server_path(found.server_id, "review")
+    return tag("div", form(visit, path, digests, allow, where), class_="actions")
 
 
 def _instructions(visit: PageRequest, found: PanelReview) -> Html:
@@ -108,20 +111,19 @@ def _tool(visit: PageRequest, found: PanelReview, tool: ReviewedTool) -> Html:
     )
     claims = claims_of(tool.entry.definition)
     key = f"{found.server_id}-{tool.digest[:12]}"
-    buttons = [
+    buttons: list[Child] = [
         button("Allow as it is", "verdict", "allow", key=key, kind="main" if tool.waits else ""),
         button("Ask each time", "verdict", "ask", key=key),
         button("Deny", "verdict", "deny", key=key, kind="danger"),
+        file_choice(found.files, key=key),
     ]
     path = server_path(found.server_id, "review")
     return tag(
         "article",
         tag("h3", code(tool.name), " ", tag("span", f"{tool.state}, {tool.standing}", class_="note")),
         shown if tool.is_open else tag("details", tag("summary", "Definition"), shown),
-        tag("p", f"It claims, and nobody has checked: {'; '.join(claims)}.", class_="dim")
-        if claims
-        else None,
+        tag("p", f"It claims (not verified): {'; '.join(claims)}.", class_="dim") if claims else None,
         [tag("p", f"Warning: {words_of(finding)}", class_="trouble") for finding in findings_of(tool.entry)],
-        tag("div", form(visit, path, buttons, digest=tool.digest), class_="actions"),
+        tag("div", form(visit, path, *buttons, digest=tool.digest), class_="actions"),
         class_="card",
     )

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.actions.explain import reason_in_short
 from fairlead.config.command_lines import command_line
+from fairlead.config.edit_scope import EditTarget
 from fairlead.errors import ConfigError
 from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.managed_server import ServerStatus
@@ -14,6 +16,7 @@ from fairlead.web.layout import (
     block,
     button,
     code,
+    file_choice,
     first_line,
     form,
     live,
@@ -28,7 +31,7 @@ from fairlead.web.layout import (
 from fairlead.web.middleware import Answer, PageRequest, own_path, see
 from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
-COLUMNS = ("Server", "State", "Transport", "Era", "Tools", "Calls", "Last error", "Actions")
+COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Calls", "Last error", "Actions")
 
 
 def overview(panel: HostPanel) -> Answer:
@@ -57,7 +60,10 @@ def one(panel: HostPanel) -> Answer:
         content = (
             live("facts", _facts(details), _notes(panel, details)),
             live("permissions", _permissions(details)),
-            live("actions", _actions(visit, details.status, path, can_switch=details.can_switch)),
+            live(
+                "actions",
+                _actions(visit, details.status, path, can_switch=details.can_switch, files=details.files),
+            ),
             live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
             live("log", _log(details)) if details.status.transport == "stdio" else None,
         )
@@ -75,7 +81,7 @@ def act(panel: HostPanel) -> Answer:
             case "restart":
                 await panel.restart(server_id)
             case "enable" | "disable" as word:
-                await panel.switch(server_id, on=word == "enable")
+                await panel.switch(server_id, on=word == "enable", scope=visit.field("scope") or None)
             case "log_in":
                 await panel.begin_login(server_id)
             case "finish_login":
@@ -115,15 +121,23 @@ def _error(status: ServerStatus) -> Html:
     return tag("details", summary, *whole, id=f"error-{status.server_id}")
 
 
-def _actions(visit: PageRequest, status: ServerStatus, back: str, *, can_switch: bool) -> Html:
+def _actions(
+    visit: PageRequest,
+    status: ServerStatus,
+    back: str,
+    *,
+    can_switch: bool,
+    files: Sequence[EditTarget] = (),
+) -> Html:
     server_id = status.server_id
-    buttons: list[Html] = []
+    buttons: list[Child] = []
     if status.enabled:
         word = "Start" if status.state == "idle" else "Restart"
         buttons.append(button(word, "do", "restart", key=server_id))
     if can_switch:
         label, value = ("Disable", "disable") if status.enabled else ("Enable", "enable")
         buttons.append(button(label, "do", value, key=server_id, kind="quiet"))
+        buttons.append(file_choice(files, key=server_id))
     return tag("div", form(visit, server_path(server_id), buttons, back=back), class_="actions")
 
 
@@ -162,7 +176,7 @@ def _permissions(details: ServerDetails) -> Child:
         (
             code(tool.key.shown_tool),
             tool.answer,
-            tool.decided_by.reason,
+            reason_in_short(tool),
             tool.decided_by.place or "the default",
         )
         for tool in details.tools

@@ -10,7 +10,7 @@
   let fetching = false;
   let again = false;
 
-  // Somebody is typing there, or has: nothing of theirs is taken away.
+  // The user is typing there, or has: nothing of theirs is taken away.
   const isEdited = (part) =>
     [...part.querySelectorAll("input:not([type=hidden]), textarea")].some(
       (field) => field === document.activeElement || field.value !== field.defaultValue,
@@ -73,7 +73,7 @@
     stream.addEventListener("error", () => say("not connected"));
   }
 
-  // A browser has few connections for one site, and a page that nobody sees needs none.
+  // A browser has few connections for one site, and a hidden page needs none.
   function leave() {
     stream?.close();
     stream = null;

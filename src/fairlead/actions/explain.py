@@ -1,0 +1,149 @@
+"""Explain what a server's tools may do for a caller: the answer, the rule and the line that decide it."""
+
+import os
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from fairlead.actions.known_catalog import KnownCatalog, read_catalog
+from fairlead.actions.saved_state import read_answers
+from fairlead.catalog.tools import ToolKey
+from fairlead.config.command_lines import command_line
+from fairlead.config.load import LoadedConfig
+from fairlead.config.principal import (
+    LOCAL,
+    OAUTH_SUBJECT,
+    TOKEN_OWNER,
+    GroupedPrincipal,
+    bundles_granted,
+    oauth_principal,
+)
+from fairlead.errors import UnknownBundle
+from fairlead.host.model.explain import Explainer, ToolExplanation, names_of, tools_called
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallerView:
+    """For whom something is explained, and as which bundle has it."""
+
+    caller: GroupedPrincipal
+    bundle: str | None
+    notes: list[str] = field(default_factory=list[str])
+    """How the user's words were read."""
+
+
+def view_for(
+    loaded: LoadedConfig, principal: str = LOCAL, groups: Collection[str] = (), bundle: str | None = None
+) -> CallerView:
+    """The caller that a name means, and the bundle it gets.
+
+    Args:
+        loaded: The configuration.
+        principal: A principal. A name without a prefix is a gateway token's, else a subject of the issuer.
+        groups: The groups it is in.
+        bundle: The bundle to explain; by default the only one that the gateway lets the caller use.
+
+    Raises:
+        UnknownBundle: The gateway does not let the caller use it, or there are several to choose from.
+    """
+    caller = GroupedPrincipal(_find_principal(loaded, principal), frozenset(groups))
+    notes: list[str] = []
+    if caller.principal != principal:
+        notes.append(f"`{principal}` is the principal `{caller.principal}`")
+    allowed = _bundles_allowed(loaded, caller)
+    if allowed is None or bundle in allowed:
+        return CallerView(caller=caller, bundle=bundle, notes=notes)
+    chosen = _only_bundle(caller, allowed, bundle)
+    notes.append(f"the gateway lets `{caller.principal}` use the bundle `{chosen}`, and nothing else")
+    return CallerView(caller=caller, bundle=chosen, notes=notes)
+
+
+def _find_principal(loaded: LoadedConfig, name: str) -> str:
+    if name == LOCAL or name.startswith((TOKEN_OWNER, OAUTH_SUBJECT)):
+        return name
+    from fairlead.gateway.access.tokens import token_file
+
+    if any(name == (token.principal or token.name) for token in token_file(os.environ).read()):
+        return f"{TOKEN_OWNER}{name}"
+    oauth = loaded.config.gateway.oauth
+    return oauth_principal(oauth.issuer, name) if oauth is not None else name
+
+
+def _only_bundle(caller: GroupedPrincipal, allowed: frozenset[str], bundle: str | None) -> str:
+    who = f"`{caller.principal}`"
+    if not allowed:
+        raise UnknownBundle(
+            f"the gateway does not let {who} in: `gateway.oauth.bundles` maps neither it nor its groups",
+            hint="map it there, or name its groups with `--group NAME`",
+        )
+    names = " and ".join(f"`{name}`" for name in sorted(allowed))
+    if bundle is not None:
+        message = f"the gateway does not let {who} use the bundle `{bundle}`, but {names}"
+    elif len(allowed) > 1:
+        message = f"the gateway lets {who} use the bundles {names}, and nothing else"
+    else:
+        return min(allowed)
+    raise UnknownBundle(message, hint=f"add `--bundle {shlex.quote(min(allowed))}`")
+
+
+def _bundles_allowed(loaded: LoadedConfig, caller: GroupedPrincipal) -> frozenset[str] | None:
+    """The only bundles that the gateway lets a caller use; None for all."""
+    if caller.principal.startswith(TOKEN_OWNER):
+        from fairlead.gateway.access.tokens import token_file
+
+        owners = [token.owner for token in token_file(os.environ).read()]
+        tokens = [owner.bundles for owner in owners if owner.principal == caller.principal]
+        limited = [bundles for bundles in tokens if bundles is not None]
+        return frozenset[str]().union(*limited) if limited and len(limited) == len(tokens) else None
+    oauth = loaded.config.gateway.oauth
+    if oauth is None or not caller.principal.startswith(OAUTH_SUBJECT):
+        return None
+    return bundles_granted(oauth.bundles, oauth.issuer, caller)
+
+
+def explain_server_tools(loaded: LoadedConfig, server_id: str, view: CallerView) -> list[ToolExplanation]:
+    """Explain the tools of a server as far as they are known. Contacts no server."""
+    found = read_catalog(loaded, view.bundle, view.caller)
+    keys = [key for key in names_of(loaded, found.listings).names if key.server_id == server_id]
+    return explain_tools(found, keys, view)
+
+
+def find_tools(found: KnownCatalog, name: str) -> list[ToolKey]:
+    """The known tools that a name may mean: a public name, or a tool's own, alone or after its server's."""
+    return tools_called(name, names_of(found.loaded, found.listings))
+
+
+def explain_tools(found: KnownCatalog, keys: Iterable[ToolKey], view: CallerView) -> list[ToolExplanation]:
+    """Explain tools of a catalog to a caller."""
+    names = names_of(found.loaded, found.listings)
+    explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
+    return with_answers(found.loaded, [explainer.explain(key) for key in keys], view.caller.principal)
+
+
+def with_answers(
+    loaded: LoadedConfig, explained: Sequence[ToolExplanation], principal: str = LOCAL
+) -> list[ToolExplanation]:
+    """The same, with what was answered for good: such calls are made, though the configuration asks."""
+    kept = [found for _, found in read_answers(loaded) if found.principal == principal]
+    answered = {(found.server_id, found.tool) for found in kept}
+
+    def is_answered(tool: ToolExplanation) -> bool:
+        return tool.verdict == "ask" and (tool.key.server_id, tool.key.tool) in answered
+
+    return [replace(tool, remembered=is_answered(tool)) for tool in explained]
+
+
+def reason_in_short(tool: ToolExplanation) -> str:
+    """Why a tool may do what it may, in one line."""
+    reason = tool.decided_by.reason
+    if tool.gateway_verdict is not None:
+        reason += f"; over a gateway: {tool.gateway_verdict}, by `gateway.approval`"
+    if tool.remembered:
+        reason += f"; allowed by a remembered answer: {how_to_forget(tool)}"
+    return reason
+
+
+def how_to_forget(tool: ToolExplanation) -> str:
+    """What has the user asked again about a tool whose answer is remembered."""
+    command = command_line("approvals forget", tool.key.server_id, tool.key.typed_tool)
+    return f"`{command}` has you asked again"

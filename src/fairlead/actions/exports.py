@@ -1,0 +1,66 @@
+"""Write servers, or the gateway, in another agent's format. Secrets stay references; none is resolved."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairlead.actions.saved_state import read_saved
+from fairlead.adapters.export import Loss, export_servers, export_to_codex
+from fairlead.config.dialects import registry, syntax
+from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
+from fairlead.config.document.edit import edit_file
+from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.load import LoadedConfig
+from fairlead.errors import ConfigError
+from fairlead.gateway.install import NAME, GatewayRoute
+
+
+def dialect_to_write(agent: str) -> ConfigDialect:
+    """The format of an agent. Raises where Fairlead only reads it."""
+    dialect = registry.by_name(agent)
+    if dialect.write is None:
+        raise ConfigError(f"Fairlead reads the format of {dialect.title}, but does not write it")
+    return dialect
+
+
+def export_gateway(dialect: ConfigDialect, url: str | None) -> ExportedDocument:
+    """One entry: a gateway in front of all servers, started by the agent, or reached by URL."""
+    assert dialect.write is not None, "see `dialect_to_write`"
+    return dialect.write({NAME: GatewayRoute(url=url).entry(None)})
+
+
+def export_document(
+    loaded: LoadedConfig, dialect: ConfigDialect, server_ids: Sequence[str] = (), lose: Sequence[Loss] = ()
+) -> ExportedDocument:
+    """Servers in another agent's format, with no more than may be used here.
+
+    Args:
+        loaded: The configuration.
+        dialect: The format.
+        server_ids: The servers; by default all.
+        lose: What the other agent need not be told of a server.
+
+    Raises:
+        UnknownServer: There is none of an id.
+    """
+    saved = read_saved(loaded)
+    known = {name: each.screened for name, each in saved.items() if each.screened is not None}
+    approved = [name for name, each in saved.items() if each.approved]
+    if dialect.name == "codex":
+        return export_to_codex(
+            loaded, server_ids=server_ids or None, known=known, approved=approved, lose=lose
+        )
+    servers = [loaded.server(name) for name in server_ids or loaded.servers]
+    return export_servers(dialect, servers, known=known, approved=approved, lose=lose)
+
+
+def write_export(dialect: ConfigDialect, exported: ExportedDocument, output: Path) -> None:
+    """Put exported servers into a file of the agent, and leave the rest of it as it is."""
+
+    def change(text: str) -> str:
+        return syntax.merge_into(text, exported.document, dialect.syntax)
+
+    if dialect.syntax in ("json", "jsonc"):
+        edit_file(output, change, create="{}\n")
+    else:
+        with locked(output):
+            write_atomic(output, change(read_text(output, keep_mark=True) if output.exists() else ""))
