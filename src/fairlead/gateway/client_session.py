@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 import anyio.abc
@@ -28,14 +28,17 @@ from fairlead.gateway.lists import OfferKind, OfferLists, ToolList, names_resour
 from fairlead.gateway.notifications import Kind, Notifier
 from fairlead.gateway.open_requests import OpenRequests
 from fairlead.gateway.operator import ClientOperator
+from fairlead.gateway.principal_view import PrincipalView
 from fairlead.gateway.request_context import (
     UNASKABLE,
     MultiRoundContext,
     PlainCall,
+    ProtocolFamily,
     RequestContext,
     TaskStarter,
     abilities_of,
 )
+from fairlead.gateway.services import GatewayServices, TokenKey
 from fairlead.host.background import run_off_loop
 from fairlead.host.call import OnProgress
 from fairlead.host.client_host import ClientHost, PrincipalHost, beside
@@ -44,11 +47,6 @@ from fairlead.host.model.bundles import Selection
 from fairlead.host.model.resource_tools import ReadingTools
 from fairlead.host.model.toolset import Toolset
 from fairlead.host.operator import Ability
-
-if TYPE_CHECKING:
-    from fairlead.gateway.endpoint import GatewayEndpoint, PrincipalView
-
-ProtocolFamily = Literal["session", "stateless"]
 
 CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
 
@@ -66,10 +64,6 @@ _OFFER_KINDS: Final[Mapping[str, OfferKind]] = {
 }
 MAX_SESSION_KEY: Final = 128
 """How long the key of a stateless client's session may be."""
-
-
-TokenKey = tuple[str, str | None]
-"""A principal and the digest of one of its tokens: what sessions are counted by."""
 
 
 class ClientKey(NamedTuple):
@@ -114,12 +108,38 @@ class SessionInfo:
     """What its token is called, if that has a name."""
 
 
+class SessionEndpoint(Protocol):
+    """An endpoint, as the sessions of its clients know it."""
+
+    @property
+    def gateway(self) -> GatewayServices:
+        """The gateway that it belongs to."""
+        ...
+
+    @property
+    def bundle(self) -> str | None:
+        """The bundle that it serves; None where it serves everything."""
+        ...
+
+    def selection_for(self, caller: GroupedPrincipal) -> Selection:
+        """Return what it selects for a caller."""
+        ...
+
+    def view(self, caller: GroupedPrincipal, host: Host) -> PrincipalView:
+        """Return what it offers to a principal, whose clients stand beside that host."""
+        ...
+
+    async def end(self, client: "ClientSession") -> None:
+        """End a client's session."""
+        ...
+
+
 class ClientSession:
     """One client and its client host, shared with no other client."""
 
     def __init__(  # noqa: PLR0913, PLR0915 - what a client is made of
         self,
-        endpoint: "GatewayEndpoint",
+        endpoint: SessionEndpoint,
         principal: str,
         family: ProtocolFamily,
         abilities: frozenset[Ability] = UNASKABLE,
@@ -171,7 +191,7 @@ class ClientSession:
         self._in_use = _InUse(self)
         self._fresh: set[Host] = set()
         """The hosts of single requests, for servers with `sharing: "call"`."""
-        self.requests = OpenRequests(is_one_agent=self.is_one_agent, on_end=self._note_request_end)
+        self.requests = OpenRequests(is_one_agent=self.is_one_agent, on_end=endpoint.gateway.note_request_end)
         """Its requests that are being handled."""
         self.notifier = Notifier(self)
         self._offered: OfferLists | None = None
@@ -259,9 +279,14 @@ class ClientSession:
         return self.notifier.session is not None
 
     @property
+    def may_approve(self) -> bool:
+        """Does an approval that is answered in it count as its user's?"""
+        return self.endpoint.gateway.trusts_clients
+
+    @property
     def has_many_servers(self) -> bool:
         """Could it be in doubt which server asks something?"""
-        chosen = (status for status in self.host.status() if self.endpoint.selection.has(status.server_id))
+        chosen = (status for status in self.host.status() if self.selection.has(status.server_id))
         return sum(status.enabled for status in chosen) > 1
 
     def info(self) -> SessionInfo:
@@ -276,9 +301,6 @@ class ClientSession:
             upstreams=tuple(managed.server.server_id for managed in self.host.own_members),
             since=self.since,
         )
-
-    def _note_request_end(self) -> None:
-        self.endpoint.gateway.stirred.set()
 
     def in_use(self) -> "_InUse":
         """Count a request of its transport for the length of a block, so that it is not taken for idle."""
@@ -348,12 +370,12 @@ class ClientSession:
         """The tools it is given, valid for its protocol version: a JSON array."""
         await self.view.prepare()
         if self.abilities != UNASKABLE:
-            chosen = [name for name in self._server_ids() if self.endpoint.selection.has(name)]
+            chosen = [name for name in self._server_ids() if self.selection.has(name)]
             await self.host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
         # A large catalog of its own is made beside and begins with a part of the servers; a client that
         # lists once would never see the others.
         with anyio.move_on_after(self.endpoint.gateway.startup_wait):
-            await self.host.wait_for_catalog(self.endpoint.selection, only_first=True)
+            await self.host.wait_for_catalog(self.selection, only_first=True)
         catalog = self.toolset.catalog  # it may change while its tools are written
         tools = (
             await self.tools.tools(self.toolset, self.version)
@@ -480,7 +502,7 @@ class ClientSession:
                 if listing is not None:
                     listings[status.server_id] = listing
         if self._offered is None or not self._offered.is_of(listings):
-            scheme = "plain" if self.endpoint.selection.plain_names else "gateway"
+            scheme = "plain" if self.selection.plain_names else "gateway"
             trusted = [name for name in listings if self.host.configured(name).trust == "trusted"]
             self._offered = OfferLists(listings, scheme, trusted)
         return self._offered

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 import anyio
@@ -34,23 +34,18 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.catalog.catalog import CatalogTool
-from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
+from fairlead.config.models import BundleMode
+from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
 from fairlead.gateway.access.origin import MAX_BODY_BYTES
 from fairlead.gateway.client_session import ClientKey, ClientSession, ProtocolFamily
-from fairlead.gateway.lists import OfferLists, ToolList
+from fairlead.gateway.principal_view import PrincipalView
 from fairlead.gateway.sdk_server import ADMITTED, Handlers
-from fairlead.host.client_host import is_shared
+from fairlead.gateway.services import GatewayServices
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import Selection, select
-from fairlead.host.model.resource_tools import ReadingTools
-from fairlead.host.model.toolset import Toolset
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal
-
-if TYPE_CHECKING:
-    from fairlead.gateway.gateway import Gateway
-
 
 MAX_KEPT: Final = 256
 
@@ -88,8 +83,6 @@ RETRY_MS: Final = 1_000
 """How soon a handshake client comes back to a stream that ended."""
 
 _RETRY_SECONDS: Final = 30
-LOGIN_WAIT_SECONDS: Final = 2.0
-"""How long the first introduction of a principal waits to hear which servers want a login of it."""
 _CALLER: ContextVar[GroupedPrincipal] = ContextVar("caller", default=LOCAL_CALLER)
 """The principal of the present stateless request, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
@@ -135,9 +128,11 @@ class SseListener:
 class GatewayEndpoint:
     """One MCP endpoint: a selection of servers, and the clients that use it."""
 
-    def __init__(self, gateway: "Gateway", bundle: str | None) -> None:
+    def __init__(self, gateway: GatewayServices, bundle: str | None, mode: BundleMode | None = None) -> None:
+        """Serve a bundle, or everything; `mode` counts more than what the configuration says."""
         self.gateway = gateway
         self.bundle = bundle
+        self._mode = mode
         self.sessions: dict[str, HttpSession] = {}
         self._others: set[ClientSession] = set()
         self._listeners: set[SseListener] = set()
@@ -165,7 +160,7 @@ class GatewayEndpoint:
         """What it selects for a caller: rules may hide other tools from each."""
         settings = self.gateway.loaded.config.gateway
         selection = select(self.gateway.loaded, self.bundle, caller)
-        mode = self.gateway.options.mode or (settings.mode if not self.bundle else None)
+        mode = self._mode or (settings.mode if not self.bundle else None)
         return replace(selection, mode=mode or selection.mode, approval=settings.approval)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -204,11 +199,11 @@ class GatewayEndpoint:
 
     # What there is.
 
-    def view(self, caller: GroupedPrincipal, host: Host) -> "PrincipalView":
+    def view(self, caller: GroupedPrincipal, host: Host) -> PrincipalView:
         """What is offered to a principal, whose clients stand beside that host."""
         view = self._views.get(caller)
         if view is None or view.host is not host:
-            view = self._views[caller] = PrincipalView(self, host, caller)
+            view = self._views[caller] = PrincipalView(self.gateway, host, caller, self.selection_for)
         return view
 
     def forget(self, principal: str) -> None:
@@ -216,7 +211,7 @@ class GatewayEndpoint:
         for caller in [caller for caller in self._views if caller.principal == principal]:
             del self._views[caller]
 
-    def input_schema(self, name: str) -> CatalogTool | None:
+    def find_tool(self, name: str) -> CatalogTool | None:
         """A tool as the principal of the present request sees it."""
         view = self._views.get(_CALLER.get())
         return view.toolset.catalog.called(name) if view is not None else None
@@ -434,97 +429,6 @@ class GatewayEndpoint:
                 lifespan_state=client,
                 init_options=await self.handlers.introduction(client),
             )
-
-
-class PrincipalView:
-    """What an endpoint offers to one principal, whichever of its clients asks."""
-
-    def __init__(self, endpoint: GatewayEndpoint, host: Host, caller: GroupedPrincipal) -> None:
-        self.host = host
-        self._endpoint = endpoint
-        self._caller = caller
-        self._preparing = anyio.Lock()
-        self._tools = ToolList()
-        self.renew()
-
-    def renew(self) -> None:
-        """Go by the selection as the configuration has it now."""
-        self.toolset = Toolset(self.host, self._endpoint.selection_for(self._caller), *self._caller)
-        self._patience = self._endpoint.gateway.loaded.config.gateway.startup_wait_ms / 1000
-
-    async def prepare(self) -> None:
-        """See that every server has said what it offers, as far as it can be had.
-
-        A server that takes long is waited for once; clients hear of its tools when it has said them. A
-        connection that was only made to hear that, and that no two clients may share, is ended again.
-        """
-        async with self._preparing:
-            await self.toolset.ready(seconds=self._patience)
-            self._patience = 0.0
-            self.release()
-
-    def release(self) -> None:
-        """End the connections that were only made to hear what servers offer, and that may not be shared.
-
-        No client waits for that: a server may take seconds to exit.
-        """
-        for managed in self.host.members:
-            connection = managed.connection
-            if connection is None or connection.vitals.state != "ready" or is_shared(managed):
-                continue
-            if not managed.keeps_sessions:  # over that one is heard what changes for all
-                self._endpoint.gateway.tasks.start_soon(connection.aclose)
-
-    async def list_tools(self, version: str | None) -> bytes:
-        """The tools of clients whose servers offer them nothing else, as a JSON array for a version."""
-        return await self._tools.tools(self.toolset, version)
-
-    async def learn_logins(self) -> None:
-        """Find out which servers want a login of this principal, so that its introduction names its links.
-
-        A server of which anything is known is not asked again. The local user has other ways to log in.
-        """
-        if self._caller.principal == LOCAL:
-            return
-        untried = [
-            status.server_id
-            for status in self.host.status()
-            if status.enabled
-            and status.tools is None
-            and status.last_error is None
-            and self.toolset.selection.has(status.server_id)
-            and self._endpoint.gateway.is_personal(status.server_id)
-        ]
-        if untried:
-            with anyio.move_on_after(LOGIN_WAIT_SECONDS):
-                await self.host.connect(*untried)
-            self.release()
-
-    def instructions(self) -> str | None:
-        """What servers say about themselves, as far as it is known, after the logins that are needed."""
-        reading = ReadingTools(self.host, self.toolset.selection)
-        listings = {
-            status.server_id: listing
-            for status in self.host.status()
-            if status.enabled
-            and reading.may_read(status.server_id)
-            and (listing := self.host.listing(status.server_id)) is not None
-        }
-        said = (self._login_instructions(), OfferLists(listings, "gateway").instructions())
-        return "\n\n".join(filter(None, said)) or None
-
-    def _login_instructions(self) -> str | None:
-        """Tell how to log in to the servers whose tools are missing for want of a login.
-
-        Without this a client whose servers all need one sees an empty list and no reason for it.
-        """
-        hints = [
-            f"- {server_id}: {self.host.login_hint(server_id)}"
-            for server_id in self.toolset.waiting_for_login()
-        ]
-        if not hints:
-            return None
-        return "\n".join(["# Servers that need a login", "", "Their tools appear after it.", "", *hints])
 
 
 @contextmanager

@@ -7,7 +7,7 @@ way, down to a header, goes to the SDK's server, which knows every rule.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import mcp_types as types
 import msgspec
@@ -35,6 +35,7 @@ from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.batches import answer_batch, post_batch
 from fairlead.gateway.client_session import LIST_FIELDS, MAX_SESSION_KEY, ClientKey, ClientSession
+from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.request_context import (
     UNASKABLE,
     MultiRoundContext,
@@ -47,9 +48,6 @@ from fairlead.gateway.sdk_server import ADMITTED, SERVER_INFO
 from fairlead.gateway.tool_results import fit_result
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal, repair_body, split_batch
-
-if TYPE_CHECKING:
-    from fairlead.gateway.endpoint import GatewayEndpoint
 
 DISCONNECT_SECONDS: Final = 0.2
 """After how long a disconnect is looked for: most answers come sooner."""
@@ -113,7 +111,7 @@ class FastPath:
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
 
-    async def handle(self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["method"] != "POST":
             await endpoint.handle(scope, receive, send)
@@ -130,7 +128,7 @@ class FastPath:
             await self._handle_body(endpoint, body, scope, receive, send)
 
     async def _handle_body(
-        self, endpoint: "GatewayEndpoint", body: bytes, scope: Scope, receive: Receive, send: Send
+        self, endpoint: GatewayEndpoint, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer one message."""
         exchange = _HttpExchange(endpoint, scope, receive, send, self._tracer)
@@ -146,7 +144,7 @@ class FastPath:
         await endpoint.handle(scope, _replay_body(sound, receive), send)
 
     async def handle_message(
-        self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send
+        self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Take in what a client of the HTTP+SSE transport sends."""
         body = await _body(receive)
@@ -159,7 +157,7 @@ class FastPath:
             await self._handle_posted(endpoint, body, scope, receive, send)
 
     async def _handle_posted(
-        self, endpoint: "GatewayEndpoint", body: bytes, scope: Scope, receive: Receive, send: Send
+        self, endpoint: GatewayEndpoint, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> None:
         sound = repair_body(body)
         if isinstance(sound, MessageRefusal):
@@ -172,7 +170,7 @@ class _HttpExchange:
     """One request over HTTP."""
 
     def __init__(
-        self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send, tracer: Tracer | None
+        self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send, tracer: Tracer | None
     ) -> None:
         self._endpoint = endpoint
         self._tracer = tracer
@@ -396,7 +394,7 @@ class _HttpExchange:
 
 
 def _session_client(
-    endpoint: "GatewayEndpoint", headers: Mapping[bytes, bytes], scope: Scope
+    endpoint: GatewayEndpoint, headers: Mapping[bytes, bytes], scope: Scope
 ) -> ClientSession | None:
     """The client whose session a request names, if it is its own."""
     session_id = headers.get(b"mcp-session-id", b"")

@@ -21,14 +21,15 @@ from fairlead.connection.peer import for_nobody
 from fairlead.connection.tracing import Tracer
 from fairlead.errors import UnknownBundle
 from fairlead.events import Event, ServerLogged
-from fairlead.gateway.access.auth import RequestAuthenticator, TokenRevocations, token_in
+from fairlead.gateway.access.auth import OpenStreams, RequestAuthenticator, TokenRevocations, token_in
 from fairlead.gateway.access.origin import RequestRefused
-from fairlead.gateway.client_session import ClientSession, SessionInfo, TokenKey
+from fairlead.gateway.client_session import ClientSession, SessionInfo
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import PATIENCE_SECONDS, ClientOperator, PendingApprovals
 from fairlead.gateway.sdk_server import ADMITTED
+from fairlead.gateway.services import TokenKey
 from fairlead.host.client_host import PrincipalHost, principal_host
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
@@ -97,30 +98,6 @@ class GatewayApp:
             return None
 
 
-class OpenStreams:
-    """The requests of a gateway that may last longer than the token they were let in with."""
-
-    def __init__(self) -> None:
-        self._open: dict[anyio.CancelScope, str] = {}
-
-    @contextmanager
-    def opened(self, token: str | None) -> Generator[None]:
-        """Have what is done in the block end when the token is refused. Without a token it ends by itself."""
-        with anyio.CancelScope() as scope:
-            if token:
-                self._open[scope] = token
-            try:
-                yield
-            finally:
-                self._open.pop(scope, None)
-
-    async def end_revoked(self, access: TokenRevocations) -> None:
-        """End those whose token is refused by now."""
-        refused = {token for token in {*self._open.values()} if await access.identify(token) is None}
-        for scope in [scope for scope, token in self._open.items() if token in refused]:
-            scope.cancel()
-
-
 _REAP_SECONDS = 30.0
 _REVOKE_SECONDS = 0.5
 """How soon what a removed token has open is ended. Its requests are refused at once."""
@@ -171,8 +148,7 @@ class Gateway:
         self.login_links = LoginLinks()
         """How principals log in to servers whose client cannot open a page."""
         self.since = time.time()
-        self.stirred = anyio.Event()
-        """Set when a request is over."""
+        self._request_ended = anyio.Event()
         self._listen_streams: Counter[TokenKey] = Counter()
         """Open streams of `subscriptions/listen`, by principal and token."""
         self._endpoints: dict[str | None, GatewayEndpoint] = {}
@@ -193,7 +169,7 @@ class Gateway:
             return found
         async with self._opening:
             if bundle not in self._endpoints:
-                endpoint = GatewayEndpoint(self, bundle)
+                endpoint = GatewayEndpoint(self, bundle, self.options.mode)
                 await self.tasks.start(endpoint.run)
                 self._endpoints[bundle] = endpoint
         return self._endpoints[bundle]
@@ -344,23 +320,23 @@ class Gateway:
         return ended
 
     @contextmanager
-    def listening_stream(self, client: ClientSession) -> Generator[bool]:
+    def listening_stream(self, owner: TokenKey) -> Generator[bool]:
         """Count a stream of `subscriptions/listen` during the block. Yields False at a quota."""
-        own, streams = client.token_key, self._listen_streams
-        of_principal = sum(number for key, number in streams.items() if key[0] == own[0])
+        streams = self._listen_streams
+        of_principal = sum(number for key, number in streams.items() if key[0] == owner[0])
         if (
-            streams[own] >= self.options.max_streams_of_token
+            streams[owner] >= self.options.max_streams_of_token
             or of_principal >= self.options.max_streams_of_principal
         ):
             yield False
             return
-        streams[own] += 1
+        streams[owner] += 1
         try:
             yield True
         finally:
-            streams[own] -= 1
-            if not streams[own]:
-                del streams[own]
+            streams[owner] -= 1
+            if not streams[owner]:
+                del streams[owner]
 
     async def reload(self, loaded: LoadedConfig) -> None:
         """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
@@ -398,8 +374,12 @@ class Gateway:
         """Let requests under way finish, but not for long."""
         with anyio.move_on_after(self.options.grace_seconds):
             while any(not context.is_parked for client in self.clients() for context in client.requests):
-                self.stirred = anyio.Event()
-                await self.stirred.wait()
+                self._request_ended = anyio.Event()
+                await self._request_ended.wait()
+
+    def note_request_end(self) -> None:
+        """Take note that a request of a client ended."""
+        self._request_ended.set()
 
     async def reap(self) -> None:
         """End clients that are gone, from time to time, until cancelled."""

@@ -3,7 +3,7 @@
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal, Protocol
 
 import anyio
 import anyio.abc
@@ -29,12 +29,13 @@ from fairlead.catalog.sanitize import gate
 from fairlead.connection.peer import for_nobody
 from fairlead.events import Event, McpToolsChanged, OffersChanged, ServerLogged, ToolsQuarantined
 from fairlead.gateway.lists import OfferLists
-from fairlead.gateway.request_context import RequestContext
+from fairlead.gateway.open_requests import OpenRequests
+from fairlead.gateway.request_context import ProtocolFamily, RequestContext
 from fairlead.host.background import run_off_loop
+from fairlead.host.host import Host
+from fairlead.host.model.bundles import Selection
+from fairlead.host.model.toolset import Toolset
 from fairlead.host.offers.resources import OwnedUri, qualify
-
-if TYPE_CHECKING:
-    from fairlead.gateway.client_session import ClientSession
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +58,66 @@ _LOG_TICKS: Final = 8
 """What a server logged just before it answered is a few steps behind its answer: it is waited for so long."""
 
 
+class NotifiedClient(Protocol):
+    """A client session, as its notifier knows it."""
+
+    @property
+    def host(self) -> Host:
+        """Its client host."""
+        ...
+
+    @property
+    def family(self) -> ProtocolFamily:
+        """Whether its protocol version has sessions."""
+        ...
+
+    @property
+    def selection(self) -> Selection:
+        """What is selected for it."""
+        ...
+
+    @property
+    def toolset(self) -> Toolset:
+        """The tools that it is offered."""
+        ...
+
+    @property
+    def requests(self) -> OpenRequests:
+        """Its requests that are being handled."""
+        ...
+
+    @property
+    def log_level(self) -> types.LoggingLevel | None:
+        """From which level on it gets log messages outside its requests; None for none."""
+        ...
+
+    @property
+    def tasks(self) -> anyio.abc.TaskGroup:
+        """The task group of its session."""
+        ...
+
+    @property
+    def ended(self) -> anyio.Event:
+        """Set when its session is over."""
+        ...
+
+    def has_own(self, server_id: str) -> bool:
+        """Return whether it has a connection of its own to a server."""
+        ...
+
+    async def offered(self) -> OfferLists:
+        """Return what servers offer it besides tools."""
+        ...
+
+    async def prepare_offers(self) -> OfferLists:
+        """Return what is known now of that, ready to be compared."""
+        ...
+
+
 class Notifier:
     """Sends one client its notifications."""
 
-    def __init__(self, client: "ClientSession") -> None:
+    def __init__(self, client: NotifiedClient) -> None:
         self._client = client
         self.session: ServerSession | None = None
         """How it is told something outside its requests, where it has a session."""
@@ -99,11 +156,9 @@ class Notifier:
 
     async def _on_event(self, event: Event) -> None:
         match event:
-            case McpToolsChanged() | ToolsQuarantined() if self._client.endpoint.selection.has(
-                event.server_id
-            ):
+            case McpToolsChanged() | ToolsQuarantined() if self._client.selection.has(event.server_id):
                 await self._tools_changed()
-            case OffersChanged() if self._client.endpoint.selection.has(event.server_id):
+            case OffersChanged() if self._client.selection.has(event.server_id):
                 await self._offers_changed(event.kind)
             case ServerLogged() if self._client.has_own(event.server_id):
                 self.log(event)

@@ -44,6 +44,10 @@ class OpenRequests:
         """Count a request for the length of a block, so that its server's elicitations find it."""
         return _Tracking(self, context)
 
+    async def enter(self, context: RequestContext, server_id: str) -> None:
+        """Wait until the request may be the latest that its server is sent."""
+        await self.attribution.enter(context, server_id)
+
     def begin(self, context: RequestContext) -> None:
         """Begin to count a request."""
         self._contexts[context] = None

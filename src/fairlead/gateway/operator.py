@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 from uuid import uuid4
 
 import anyio
@@ -22,6 +22,7 @@ from fairlead.catalog.repair.protocol_versions import VERSIONS, version_number
 from fairlead.catalog.sanitize import gate
 from fairlead.connection.peer import CALLER
 from fairlead.errors import ApprovalRequired
+from fairlead.gateway.open_requests import OpenRequests
 from fairlead.gateway.request_context import UNASKABLE, ClientResult, RequestContext, ServerRequest
 from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.operator import (
@@ -34,10 +35,6 @@ from fairlead.host.operator import (
     UrlAnswer,
     UrlRequest,
 )
-
-if TYPE_CHECKING:
-    from fairlead.gateway.client_session import ClientSession
-
 
 MAX_PAGES: Final = 1_000
 """How many are remembered; the oldest are forgotten first, for a server need not say that all is done."""
@@ -145,6 +142,20 @@ _CHOICES: Final[dict[ApprovalAnswer, str]] = {
 _SEVERAL_BLOCKS_SINCE: Final = VERSIONS.index("2025-11-25")
 
 
+class ElicitableClient(Protocol):
+    """A client session, as its operator knows it."""
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What the client can be asked."""
+        ...
+
+    @property
+    def requests(self) -> OpenRequests:
+        """Its requests that are being handled."""
+        ...
+
+
 class ClientOperator:
     """An operator that asks whichever client the present request is made for.
 
@@ -153,7 +164,7 @@ class ClientOperator:
     Over HTTP the stream says which request it is. A connection that many clients share has no `client`.
     """
 
-    def __init__(self, approvals: PendingApprovals, client: "ClientSession | None" = None) -> None:
+    def __init__(self, approvals: PendingApprovals, client: ElicitableClient | None = None) -> None:
         self._approvals = approvals
         self._client = client
         self._pages = UrlElicitations()
@@ -202,7 +213,7 @@ class ClientOperator:
         An agent can fill in any form that it is sent, so that its answer proves nothing about its user.
         """
         context = self._find_context(question.server_id, "form")
-        if context is None or not context.client.endpoint.gateway.trusts_clients:
+        if context is None or not context.client.may_approve:
             return await self._approvals.ask(question)
         answer: ClientResult | None = None
         try:
@@ -212,7 +223,7 @@ class ClientOperator:
             if context.is_ended:
                 raise
             return await self._approvals.ask(question)  # its client cannot show the form after all
-        if not context.client.endpoint.gateway.trusts_clients:  # any more: the form was open meanwhile
+        if not context.client.may_approve:  # any more: the form was open meanwhile
             return await self._approvals.ask(question)
         return _approval_answer(question, answer)
 

@@ -7,8 +7,9 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import anyio
 import mcp_types as types
@@ -23,12 +24,9 @@ from pydantic import TypeAdapter, ValidationError
 from fairlead.connection.peer import CALLER, QUESTION, TooManyQuestions
 from fairlead.host.operator import Ability
 
-if TYPE_CHECKING:
-    from fairlead.gateway.client_session import ClientSession
-
-
 Context = ServerRequestContext[Any, Any]
 ResultT = TypeVar("ResultT")
+ProtocolFamily = Literal["session", "stateless"]
 
 PARKED_SECONDS: Final = 120.0
 """How long a request waits for a client that was asked something to come back with answers."""
@@ -73,6 +71,78 @@ def abilities_of(capabilities: types.ClientCapabilities | None) -> frozenset[Abi
 UNASKABLE: Final = abilities_of(None)
 
 
+class ContextNotifier(Protocol):
+    """A client's notifier, as its request contexts know it."""
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Send a notification that belongs to no request."""
+        ...
+
+    def page_completed(self, context: "RequestContext", elicitation_id: str) -> None:
+        """Send that a URL elicitation is completed."""
+        ...
+
+    async def settle_logs(self) -> None:
+        """Wait for what servers logged just before they answered."""
+        ...
+
+
+class ContextTracker(Protocol):
+    """A client's open requests, as its request contexts know them."""
+
+    def track(self, context: "RequestContext") -> AbstractContextManager[None]:
+        """Count a request for the length of a block."""
+        ...
+
+    async def enter(self, context: "RequestContext", server_id: str) -> None:
+        """Wait until the request may be the latest that its server is sent."""
+        ...
+
+
+class ContextClient(Protocol):
+    """A client session, as its request contexts know it."""
+
+    @property
+    def principal(self) -> str:
+        """Whom the client belongs to."""
+        ...
+
+    @property
+    def version(self) -> str | None:
+        """Its protocol version, where that is known."""
+        ...
+
+    @property
+    def log_level(self) -> types.LoggingLevel | None:
+        """From which level on it gets log messages."""
+        ...
+
+    @property
+    def parked(self) -> "dict[str, MultiRoundContext[Any]]":
+        """Its requests that wait for its answers, by `requestState`."""
+        ...
+
+    @property
+    def requests(self) -> ContextTracker:
+        """Its requests that are being handled."""
+        ...
+
+    @property
+    def notifier(self) -> ContextNotifier:
+        """Sends it notifications."""
+        ...
+
+    @property
+    def may_approve(self) -> bool:
+        """Whether an approval that is answered in it counts as its user's."""
+        ...
+
+    @property
+    def has_many_servers(self) -> bool:
+        """Whether it could be in doubt which server asks something."""
+        ...
+
+
 class RequestContext:
     """Context of a request whose client cannot be asked anything."""
 
@@ -83,12 +153,12 @@ class RequestContext:
 
     def __init__(
         self,
-        client: "ClientSession",
+        client: ContextClient,
         *,
         abilities: frozenset[Ability] = UNASKABLE,
         log_level: types.LoggingLevel | None = None,
     ) -> None:
-        self.client = client
+        self._client = client
         self.abilities = abilities
         self.log_level: types.LoggingLevel | None = log_level
         self.server_id: str | None = None
@@ -97,6 +167,11 @@ class RequestContext:
         """What the client is asked in the course of it; made when there is something."""
         self.is_ended = False
         self._request_count = 0
+
+    @property
+    def client(self) -> ContextClient:
+        """The session of the client that made the request."""
+        return self._client
 
     @property
     def is_parked(self) -> bool:
@@ -147,7 +222,7 @@ class RequestContext:
 class SessionContext(RequestContext):
     """Context of a handshake request: the client is asked while it waits."""
 
-    def __init__(self, client: "ClientSession", context: Context) -> None:
+    def __init__(self, client: ContextClient, context: Context) -> None:
         abilities = abilities_of(context.session.client_capabilities)
         super().__init__(client, abilities=abilities, log_level=client.log_level)
         self._context = context
@@ -212,7 +287,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
 
     def __init__(
         self,
-        client: "ClientSession",
+        client: ContextClient,
         about: "RequestIdentity",
         abilities: frozenset[Ability],
         context: Context | None = None,
@@ -296,9 +371,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         finally:
             if self._asked.get(key) is asked:  # it was withdrawn: the client is not asked any more
                 del self._asked[key]
-        await self.client.requests.attribution.enter(
-            self, server_id
-        )  # the server may ask once more about this one
+        await self.client.requests.enter(self, server_id)  # the server may ask once more about this one
         assert asked.answer is not None
         return asked.answer
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version as installed_version
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import mcp_types as types
 import msgspec
@@ -15,6 +15,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
+from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.repair.content import contents_for, prompt_for
 from fairlead.catalog.repair.protocol_versions import version_number
 from fairlead.catalog.results import ToolResult
@@ -35,13 +36,11 @@ from fairlead.gateway.request_context import (
     abilities_of,
     check_state,
 )
+from fairlead.gateway.services import GatewayServices
 from fairlead.gateway.tool_results import MAX_EVENT_BYTES, as_dict, fit_result, take_structured
 from fairlead.host.offers.contents import CleanAnswer
+from fairlead.host.operator import Ability
 from fairlead.policy.results import PLAIN_JSON, READ_TOOL, ResultSource
-
-if TYPE_CHECKING:
-    from fairlead.gateway.endpoint import GatewayEndpoint
-
 
 _ENDLESS: Final = "subscriptions/listen"
 """A request that is answered when the client goes away: no span is of use that is told of hours later."""
@@ -94,10 +93,34 @@ RESOURCE_NOT_FOUND = -32002
 """The error code of the handshake versions for an unknown resource."""
 
 
+class HandledEndpoint(Protocol):
+    """An endpoint, as its handlers know it."""
+
+    @property
+    def gateway(self) -> GatewayServices:
+        """The gateway that it belongs to."""
+        ...
+
+    @property
+    def server(self) -> Server[Any]:
+        """The SDK's server with the handlers."""
+        ...
+
+    async def stateless(
+        self, key: ClientKey, abilities: frozenset[Ability], label: str | None = None
+    ) -> ClientSession:
+        """Return the client that a request without a protocol session comes from."""
+        ...
+
+    def find_tool(self, name: str) -> CatalogTool | None:
+        """Return a tool as the principal of the present request sees it."""
+        ...
+
+
 class Handlers:
     """The handlers of one endpoint, for all its clients."""
 
-    def __init__(self, endpoint: "GatewayEndpoint") -> None:
+    def __init__(self, endpoint: HandledEndpoint) -> None:
         self._endpoint = endpoint
 
     def server(self) -> Server[Any]:
@@ -173,7 +196,7 @@ class Handlers:
     # Tools.
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        tool = self._endpoint.input_schema(name)
+        tool = self._endpoint.find_tool(name)
         schema: object = tool.entry.read().get("inputSchema") if tool is not None else None
         return schema if is_object(schema) else None
 
@@ -252,7 +275,7 @@ class Handlers:
     ) -> types.SubscriptionsListenResult:
         client = await self._client(context)
         watched: list[str] = []
-        with self._endpoint.gateway.listening_stream(client) as is_room, client.in_use():
+        with self._endpoint.gateway.listening_stream(client.token_key) as is_room, client.in_use():
             if not is_room:
                 raise MCPError(INTERNAL_ERROR, "there are too many streams: end some, or try again later")
             try:

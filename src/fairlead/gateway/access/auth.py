@@ -1,8 +1,10 @@
 """Authentication and authorization of HTTP requests: token, scope, bundles and rate limit."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Final, Protocol, runtime_checkable
 
+import anyio
 import msgspec
 from starlette.types import Scope
 
@@ -66,6 +68,30 @@ class TokenRevocations(Protocol):
     def is_revoked(self, credential: str) -> bool:
         """Was the token with this digest removed?"""
         ...
+
+
+class OpenStreams:
+    """The requests of a gateway that may last longer than the token they were let in with."""
+
+    def __init__(self) -> None:
+        self._open: dict[anyio.CancelScope, str] = {}
+
+    @contextmanager
+    def opened(self, token: str | None) -> Generator[None]:
+        """Have what is done in the block end when the token is refused. Without a token it ends by itself."""
+        with anyio.CancelScope() as scope:
+            if token:
+                self._open[scope] = token
+            try:
+                yield
+            finally:
+                self._open.pop(scope, None)
+
+    async def end_revoked(self, access: TokenRevocations) -> None:
+        """End those whose token is refused by now."""
+        refused = {token for token in {*self._open.values()} if await access.identify(token) is None}
+        for scope in [scope for scope, token in self._open.items() if token in refused]:
+            scope.cancel()
 
 
 def screened_headers(scope: Scope) -> Mapping[bytes, bytes]:

@@ -197,9 +197,15 @@ class CommandContext(RequestContext):
     ) -> None:
         # No approval is asked for: the user typed the command, and a script confirms it with an option.
         super().__init__(client, abilities=abilities)
+        self._session = client
         self._put = put
         self._elicitations = questions
         self._waiting = 0
+
+    @property
+    def client(self) -> ClientSession:
+        """The client session that the commands of a principal share."""
+        return self._session
 
     @property
     def is_parked(self) -> bool:
