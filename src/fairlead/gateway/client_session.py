@@ -392,23 +392,36 @@ class ClientSession:
     def _differs(self) -> bool:
         return self.toolset.catalog is not self.view.toolset.catalog
 
+    def find_tool(self, name: str) -> CatalogTool | None:
+        """Return a tool by the name that the client uses; None for our own and for those not known yet."""
+        return self.toolset.catalog.called(name)
+
     async def call(
         self,
         context: RequestContext,
         name: str,
+        tool: CatalogTool | None,
         arguments: Mapping[str, Any],
         on_progress: OnProgress | None = None,
-        *,
-        found: CatalogTool | None = None,
     ) -> ToolResult:
-        """Call a tool. What goes wrong is a result for the model to read, or an error as a server sent it.
+        """Call a tool. A failure is a result for the model to read, or an error as a server sent it.
 
-        Who has looked the tool up already says what was `found`.
+        Args:
+            context: The request that the call is made for.
+            name: What the client calls the tool.
+            tool: What `find_tool` returned for the name.
+            arguments: The tool's arguments.
+            on_progress: Called with the progress that the server reports.
+
+        Returns:
+            The tool's result.
+
+        Raises:
+            MCPError: There is no such tool, or its server answered with a protocol error.
         """
-        tool = found or self.toolset.catalog.called(name)
         if tool is None:
             await self.view.prepare()  # its server may not have said yet what it offers
-            tool = self.toolset.catalog.called(name)
+            tool = self.find_tool(name)
         try:
             if tool is None:
                 return await self._call_own(context, name, arguments)
@@ -438,7 +451,7 @@ class ClientSession:
     async def _call_own(self, context: RequestContext, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a meta-tool, or an unknown one. One meta-tool calls another tool, whose server may ask."""
         wanted = arguments.get("name") if name in CALLING_TOOLS else None
-        tool = self.toolset.catalog.called(wanted) if isinstance(wanted, str) else None
+        tool = self.find_tool(wanted) if isinstance(wanted, str) else None
         if tool is None:
             result = await self.toolset.call(name, arguments)
         else:

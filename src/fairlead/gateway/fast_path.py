@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.repair.protocol_versions import version_number
 from fairlead.catalog.results import ToolResult
-from fairlead.connection.peer import CALLER, SESSION_META_KEY
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.connection.tracing import (
     TRACEPARENT,
     TRACESTATE,
@@ -246,7 +246,7 @@ class _HttpExchange:
                 array = await client.list_array(request.method)
                 await self._answer(request, _LIST_HEAD, _member(request.method), array, _LIST_TAIL)
             return True
-        tool = client.toolset.catalog.called(request.params.name)
+        tool = client.find_tool(request.params.name)
         if tool is not None and b"x-mcp-header" in tool.entry.definition:
             return False
         await self._call(request, client, abilities, tool)
@@ -293,7 +293,7 @@ class _HttpExchange:
         )
         if is_plain:
             self._session_id = client.id.encode()
-            await self._call(request, client, UNASKABLE)
+            await self._call(request, client, UNASKABLE, client.find_tool(request.params.name))
         return is_plain
 
     async def _cancel_call(self, request: _FastRequest) -> bool:
@@ -312,11 +312,11 @@ class _HttpExchange:
         request: _FastRequest,
         client: ClientSession,
         abilities: frozenset[Ability],
-        found: CatalogTool | None = None,
+        tool: CatalogTool | None,
     ) -> None:
         """Make a call, and cancel it when its client disconnects."""
         assert request.id is not UNSET
-        in_session = bool(self._session_id)
+        params, in_session = request.params, bool(self._session_id)
         call = PlainCall(client.loop)
         # Nearly every call is over before that: a timer costs less than a task.
         watch = client.loop.call_later(DISCONNECT_SECONDS, client.starter.start_soon, self._watch, call)
@@ -327,14 +327,16 @@ class _HttpExchange:
         try:
             with client.in_use():
                 if abilities == UNASKABLE:
-                    called = await _call_tool(client, request.params, found)
+                    context = RequestContext(client, log_level=client.log_level if in_session else None)
+                    with client.requests.track(context):
+                        outcome = await client.call(context, params.name, tool, params.arguments or {})
                 else:
-                    called = await _call_in_rounds(client, request.params, abilities)
-                if isinstance(called, _ElicitationRounds):
-                    result = called.raw
+                    outcome = await _call_in_rounds(client, params, tool, abilities)
+                if isinstance(outcome, types.InputRequiredResult):
+                    result = outcome.model_dump_json(by_alias=True, exclude_none=True).encode()
                 else:
                     number = version_number(client.version if in_session else None)
-                    result = fit_result(called, number=number)
+                    result = fit_result(outcome, number=number)
         except MCPError as exc:
             error = exc
         except asyncio.CancelledError:
@@ -412,36 +414,18 @@ def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:
         span.failed("tool_error")
 
 
-class _ElicitationRounds:
-    """Elicitations in place of a result."""
-
-    def __init__(self, questions: types.InputRequiredResult) -> None:
-        self.raw = questions.model_dump_json(by_alias=True, exclude_none=True).encode()
-
-
-async def _call_tool(client: ClientSession, params: _Params, found: CatalogTool | None) -> ToolResult:
-    context = RequestContext(client, log_level=None if client.family == "stateless" else client.log_level)
-    token = CALLER.set(context)
-    try:
-        with client.requests.track(context):
-            return await client.call(context, params.name, params.arguments or {}, found=found)
-    finally:
-        CALLER.reset(token)
-
-
 async def _call_in_rounds(
-    client: ClientSession, params: _Params, abilities: frozenset[Ability]
-) -> ToolResult | _ElicitationRounds:
-    conversation = MultiRoundContext[ToolResult](
-        client, RequestIdentity("tools/call", params.name, params.arguments), abilities
-    )
+    client: ClientSession, params: _Params, tool: CatalogTool | None, abilities: frozenset[Ability]
+) -> ToolResult | types.InputRequiredResult:
+    """Call a tool, up to its result or to elicitations in its place."""
+    identity = RequestIdentity("tools/call", params.name, params.arguments)
+    context = MultiRoundContext[ToolResult](client, identity, abilities)
 
     async def work() -> ToolResult:
-        return await client.call(conversation, params.name, params.arguments or {}, conversation.progress)
+        return await client.call(context, params.name, tool, params.arguments or {}, context.progress)
 
-    client.tasks.start_soon(conversation.run, work)
-    result = await conversation.next_round()
-    return _ElicitationRounds(result) if isinstance(result, types.InputRequiredResult) else result
+    client.tasks.start_soon(context.run, work)
+    return await context.next_round()
 
 
 @lru_cache(maxsize=1024)

@@ -51,7 +51,7 @@ class GatewayApp:
     def __init__(self, gateway: "Gateway", access: RequestAuthenticator, routes: Sequence[BaseRoute]) -> None:
         self._gateway = gateway
         self._access = access
-        self._front = FastPath(gateway.host.tracer)
+        self._fast_path = FastPath(gateway.host.tracer)
         self._others = Starlette(routes=[*routes])
         if isinstance(access, TokenRevocations):
             gateway.tasks.start_soon(gateway.end_revoked, access)
@@ -70,26 +70,30 @@ class GatewayApp:
             await admitted(scope, receive, send)
             return
         scope[ADMITTED] = admitted
-        if scope["method"] == "GET":
-            with self._gateway.streams.opened(token_in(scope)):
-                await self._handle(kind, bundle, scope, receive, send)
-        else:
-            await self._handle(kind, bundle, scope, receive, send)
-
-    async def _handle(self, kind: str, bundle: str, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._gateway.opened(bundle or None) or await self._find_endpoint(bundle or None)
         if endpoint is None:
             await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
+        elif scope["method"] == "GET":
+            with self._gateway.streams.opened(token_in(scope)):
+                await self._handle_get(kind, endpoint, scope, receive, send)
         elif kind == "mcp":
-            await self._front.handle(endpoint, scope, receive, send)
-        elif kind == "sse" and scope["method"] == "GET":
-            await endpoint.handle_sse(scope, receive, send)
+            await self._fast_path.handle(endpoint, scope, receive, send)
         elif kind == "messages":
-            await self._front.handle_message(endpoint, scope, receive, send)
+            await self._fast_path.handle_message(endpoint, scope, receive, send)
         else:
             await RequestRefused.saying(405, "only GET begins a stream", {"Allow": "GET"})(
                 scope, receive, send
             )
+
+    async def _handle_get(
+        self, kind: str, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        if kind == "mcp":
+            await endpoint.handle(scope, receive, send)
+        elif kind == "sse":
+            await endpoint.handle_sse(scope, receive, send)
+        else:
+            await self._fast_path.handle_message(endpoint, scope, receive, send)
 
     async def _find_endpoint(self, bundle: str | None) -> "GatewayEndpoint | None":
         try:

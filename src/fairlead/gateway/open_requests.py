@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 
+from fairlead.connection.peer import CALLER
 from fairlead.gateway.request_context import RequestContext
 from fairlead.host.operator import Ability
 
@@ -41,7 +42,7 @@ class OpenRequests:
         return context in self._contexts
 
     def track(self, context: RequestContext) -> "_Tracking":
-        """Count a request for the length of a block, so that its server's elicitations find it."""
+        """Handle a request in a block: it is the current one there, and its server's elicitations find it."""
         return _Tracking(self, context)
 
     async def enter(self, context: RequestContext, server_id: str) -> None:
@@ -94,17 +95,20 @@ class OpenRequests:
 
 
 class _Tracking:
-    __slots__ = ("_context", "_requests")
+    __slots__ = ("_context", "_requests", "_token")
 
     def __init__(self, requests: OpenRequests, context: RequestContext) -> None:
         self._requests = requests
         self._context = context
 
     def __enter__(self) -> None:
+        self._token = CALLER.set(self._context)
         self._requests.begin(self._context)
 
     def __exit__(self, *exc: object) -> None:
         self._requests.end(self._context)
+        # A pipelined HTTP request begins in the context of the one before it.
+        CALLER.reset(self._token)
 
 
 class RequestAttribution:

@@ -21,7 +21,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
-from fairlead.connection.peer import CALLER, QUESTION, TooManyQuestions
+from fairlead.connection.peer import QUESTION, TooManyQuestions
 from fairlead.host.operator import Ability
 
 Context = ServerRequestContext[Any, Any]
@@ -330,7 +330,6 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
 
     async def run(self, work: Callable[[], Awaitable[ResultT]]) -> None:
         """Do the work. What comes of it is for `next_round`."""
-        CALLER.set(self)
         try:
             with self._scope, self.client.requests.track(self):
                 self._result = await work()

@@ -21,7 +21,7 @@ from fairlead.catalog.repair.protocol_versions import version_number
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_object
-from fairlead.connection.peer import CALLER, SESSION_META_KEY
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.connection.tracing import SpanDetails, Trace, Tracer, carrying, read_trace
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.access.auth import AuthenticatedRequest
@@ -217,7 +217,8 @@ class Handlers:
                 else:
                     await context.session.report_progress(done, total, message)
 
-            result = await client.call(request_context, params.name, params.arguments or {}, progressed)
+            tool = client.find_tool(params.name)
+            result = await client.call(request_context, params.name, tool, params.arguments or {}, progressed)
             is_streamed = request_context.has_streamed or not _is_modern(context)
             if context.request is not None and is_streamed and len(result.raw) > MAX_EVENT_BYTES:
                 return await _fit_event(client, params.name, result)
@@ -365,14 +366,10 @@ class Handlers:
     async def _run_in_context(
         self, request_context: RequestContext, work: Work
     ) -> dict[str, Any] | ToolResult:
-        token = CALLER.set(request_context)
-        try:
-            with request_context.client.requests.track(request_context):
-                result = await work(request_context)
-                await request_context.client.notifier.settle_logs()
-                return result
-        finally:
-            CALLER.reset(token)
+        with request_context.client.requests.track(request_context):
+            result = await work(request_context)
+            await request_context.client.notifier.settle_logs()
+            return result
 
     async def _run_in_rounds(
         self,

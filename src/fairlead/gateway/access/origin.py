@@ -12,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import Receive, Scope, Send
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+"""The limit of request bodies, which `GuardedApp` enforces."""
 
 _DECIDING = frozenset((b"host", b"origin", b"content-type", b"content-length", b"authorization"))
 _METHODS = frozenset(("GET", "HEAD", "POST", "DELETE"))
@@ -40,13 +41,6 @@ class RequestRefused:
         headers.append((b"content-length", str(len(self.body)).encode()))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
-
-
-def too_large(limit: int) -> RequestRefused:
-    """Answer a request whose body is past the limit. The rest of it is not waited for."""
-    return RequestRefused.saying(
-        413, f"the request body is larger than {limit:,} bytes", {"Connection": "close"}
-    )
 
 
 def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
