@@ -297,8 +297,8 @@ class ClientOperator:
         return answer
 
     async def open_url(self, url: str) -> bool:
-        """Leave it to the client, who was asked."""
-        return False
+        """Do nothing: the client opens the page that it was sent."""
+        return True
 
     def notify(self, server_id: str, message: str) -> None:
         """Do nothing: the protocol has no message for it."""
