@@ -107,7 +107,7 @@ class SseListener:
     def __init__(self, client: ClientSession, send: Send) -> None:
         self.client = client
         self.session_id: str | None = None
-        """What its messages name; it is told that in the first event."""
+        """The `session_id` of its messages, which the first event names."""
         self.sent: Any = None
         """The SDK's stream of messages to it, which has no public name."""
         self._send = send
@@ -149,7 +149,7 @@ class GatewayEndpoint:
         )
 
     def renew(self) -> None:
-        """Go by the configuration as it is now. Raises `UnknownBundle` where it has no such bundle."""
+        """Apply the present configuration. Raises `UnknownBundle` where it has no such bundle."""
         self.selection = self.selection_for(LOCAL_CALLER)
         for view in self._views.values():
             view.renew()
@@ -157,7 +157,7 @@ class GatewayEndpoint:
             client.renew()
 
     def selection_for(self, caller: GroupedPrincipal) -> Selection:
-        """What it selects for a caller: rules may hide other tools from each."""
+        """Return what it selects for a caller: rules may hide other tools from each."""
         settings = self.gateway.loaded.config.gateway
         selection = select(self.gateway.loaded, self.bundle, caller)
         mode = self._mode or (settings.mode if not self.bundle else None)
@@ -197,22 +197,22 @@ class GatewayEndpoint:
             await session.transport.terminate()
         client.ended.set()
 
-    # What there is.
+    # Views.
 
     def view(self, caller: GroupedPrincipal, host: Host) -> PrincipalView:
-        """What is offered to a principal, whose clients stand beside that host."""
+        """Return what is offered to a principal, whose client hosts are built on that host."""
         view = self._views.get(caller)
         if view is None or view.host is not host:
             view = self._views[caller] = PrincipalView(self.gateway, host, caller, self.selection_for)
         return view
 
     def forget(self, principal: str) -> None:
-        """Drop what is known of a principal that has no clients."""
+        """Drop the view of a principal that has no clients."""
         for caller in [caller for caller in self._views if caller.principal == principal]:
             del self._views[caller]
 
     def find_tool(self, name: str) -> CatalogTool | None:
-        """A tool as the principal of the present request sees it."""
+        """Return a tool as the principal of the present request sees it."""
         view = self._views.get(_CALLER.get())
         return view.toolset.catalog.called(name) if view is not None else None
 
@@ -221,9 +221,9 @@ class GatewayEndpoint:
     async def stateless(
         self, key: ClientKey, abilities: frozenset[Ability], label: str | None = None
     ) -> ClientSession:
-        """The client that a request without a protocol session comes from: the same for the same key.
+        """Return the client session of a stateless request: the same for the same key.
 
-        What it can be asked is said with every request, and is no part of who it is.
+        Each request declares its own abilities, which are no part of the client's identity.
         """
         client = self._stateless.get(key)
         if client is None or client.ended.is_set():
@@ -255,7 +255,7 @@ class GatewayEndpoint:
             del self._stateless[client.key]
 
     async def close_idle(self, seconds: float) -> None:
-        """End those who have not asked for anything for so long."""
+        """End the sessions of clients that made no request for so many seconds."""
         now = time.monotonic()
 
         def is_idle(client: ClientSession) -> bool:
@@ -296,7 +296,7 @@ class GatewayEndpoint:
         version = headers.get(_VERSION_HEADER, b"").decode("latin-1")
         if version and version not in HANDSHAKE_PROTOCOL_VERSIONS:
             _CALLER.set(scope[ADMITTED].caller)
-            with self.gateway.streams.opened(token_in(scope)):
+            with self.gateway.streams.bind_to_token(token_in(scope)):
                 await self._modern.asgi_app(scope, receive, send)
             return
         session_id = headers.get(_SESSION_HEADER)
@@ -305,13 +305,13 @@ class GatewayEndpoint:
             return
         session = self.session(session_id.decode("latin-1"), scope[ADMITTED])
         if session is None:
-            await _not_found(scope, receive, send)
+            await _refuse_unknown_session(scope, receive, send)
             return
         with session.client.in_use():
             await session.transport.handle_request(scope, receive, send)
 
     def session(self, session_id: str, admitted: AuthenticatedRequest) -> HttpSession | None:
-        """A session by its id, for the principal and the very token that began it, and for no other."""
+        """Return a session by its id, for the principal and the token that began it, and for no other."""
         session = self.sessions.get(session_id)
         if session is None or session.transport.is_terminated:
             return None
@@ -325,7 +325,7 @@ class GatewayEndpoint:
         with ExitStack() as in_use:
             async with self.gateway.room_for_session(admitted.principal, admitted.credential) as is_room:
                 if not is_room:
-                    await _too_many_sessions(scope, receive, send)
+                    await _refuse_session(scope, receive, send)
                     return
                 session = HttpSession(
                     ClientSession(
@@ -345,14 +345,14 @@ class GatewayEndpoint:
         """Answer the request that a session begins with; one that fails ends it."""
         status = 500
 
-        async def watched(message: Message) -> None:
+        async def watch_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await session.transport.handle_request(scope, receive, watched)
+            await session.transport.handle_request(scope, receive, watch_status)
         finally:
             if status >= 400:  # it was no way to begin a session
                 with anyio.CancelScope(shield=True):
@@ -386,7 +386,7 @@ class GatewayEndpoint:
         async with AsyncExitStack() as stack:
             async with self.gateway.room_for_session(caller.principal, credential) as is_room:
                 if not is_room:
-                    await _too_many_sessions(scope, receive, send)
+                    await _refuse_session(scope, receive, send)
                     return
                 client = await stack.enter_async_context(self._other(caller, "session", credential))
                 client.is_streaming = True
@@ -404,7 +404,7 @@ class GatewayEndpoint:
             )
 
     def listener(self, scope: Scope) -> SseListener | None:
-        """Whose session a message over the HTTP+SSE transport names, if it is its own."""
+        """Return the HTTP+SSE client whose session a message names, if the message may use it."""
         named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[-1]
         admitted: AuthenticatedRequest = scope[ADMITTED]
         for listener in self._listeners if named else ():
@@ -415,7 +415,7 @@ class GatewayEndpoint:
         return None
 
     async def handle_message(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take in what a client of the HTTP+SSE transport sends."""
+        """Handle a message of a client of the HTTP+SSE transport."""
         _name_user(scope)
         await self._sse.handle_post_message(scope, receive, send)
 
@@ -451,12 +451,12 @@ def _name_user(scope: Scope) -> None:
     scope["user"] = AuthenticatedUser(token)
 
 
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse_unknown_session(scope: Scope, receive: Receive, send: Send) -> None:
     error = {"code": -32600, "message": "unknown session: send `initialize` again"}
     await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 404)(scope, receive, send)
 
 
-async def _too_many_sessions(scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse_session(scope: Scope, receive: Receive, send: Send) -> None:
     error = {"code": -32603, "message": _TOO_MANY_SESSIONS}
     body = {"jsonrpc": "2.0", "id": None, "error": error}
     await JSONResponse(body, 429, {"Retry-After": str(_RETRY_SECONDS)})(scope, receive, send)

@@ -92,7 +92,7 @@ class _FastRequest(msgspec.Struct):
 
     @property
     def is_plain(self) -> bool:
-        """Does it want an answer, and nothing on the way there?"""
+        """Whether it wants an answer, without progress, log messages or rounds on the way."""
         params = self.params
         extras = (params.meta.log_level, params.meta.progress_token)
         rounds = (params.input_responses, params.request_state, params.task)
@@ -106,7 +106,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class FastPath:
-    """Answers what it can, and hands the rest to the SDK's server."""
+    """Answers plain requests, and passes the others to the SDK's server."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
@@ -133,20 +133,20 @@ class FastPath:
         """Answer one message."""
         exchange = _HttpExchange(endpoint, scope, receive, send, self._tracer)
         request = _read(body)
-        if request is not None and await exchange.answered(request):
+        if request is not None and await exchange.try_answer(request):
             return
         sound = repair_body(body)
         if isinstance(sound, MessageRefusal):
             await _unreadable(sound)(scope, receive, send)
             return
-        if request is None and (repaired := _read(sound)) is not None and await exchange.answered(repaired):
+        if request is None and (repaired := _read(sound)) is not None and await exchange.try_answer(repaired):
             return
         await endpoint.handle(scope, _replay_body(sound, receive), send)
 
     async def handle_message(
         self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Take in what a client of the HTTP+SSE transport sends."""
+        """Handle a message of a client of the HTTP+SSE transport."""
         body = await _body(receive)
         if body is None:
             return
@@ -181,8 +181,8 @@ class _HttpExchange:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self._session_id = b""
 
-    async def answered(self, request: _FastRequest) -> bool:
-        """Answer the request, if it is one of those that are easily answered."""
+    async def try_answer(self, request: _FastRequest) -> bool:
+        """Answer the request, if it is a plain one. Returns whether it was answered."""
         if b"application/json" not in self._headers.get(b"content-type", b""):
             return False
         if request.method == "notifications/cancelled":
@@ -196,7 +196,7 @@ class _HttpExchange:
         return await self._answer_traced(request, answer)
 
     async def _answer_traced(self, request: _FastRequest, answer: _Answer) -> bool:
-        """Answer a request as part of the trace it says it belongs to, in itself or in its headers."""
+        """Answer a request as part of the trace that its `_meta` or its headers name."""
         meta = request.params.meta
         parent = read_trace({TRACEPARENT: meta.traceparent, TRACESTATE: meta.tracestate})
         if parent is None and _HEADER in self._headers:
@@ -253,7 +253,7 @@ class _HttpExchange:
         return True
 
     def _is_proper(self, request: _FastRequest) -> bool:
-        """Do the headers say what the request says, once each, as the protocol wants it?"""
+        """Return whether the headers repeat what the request says, once each, as the protocol requires."""
         headers, params = self._headers, request.params
         accept = headers.get(b"accept", b"")
         named = request.method != "tools/call" or headers.get(b"mcp-name") == params.name.encode()
@@ -350,7 +350,7 @@ class _HttpExchange:
         await self._conclude(request, error, result)
 
     async def _conclude(self, request: _FastRequest, error: MCPError | None, result: bytes | None) -> None:
-        """Answer with what came of a call; with neither of the two, it was given up."""
+        """Answer with the outcome of a call; with neither of the two, it was cancelled."""
         in_session = bool(self._session_id)
         if self._span is not None:
             _note(self._span, error, result)
@@ -398,14 +398,14 @@ class _HttpExchange:
 def _session_client(
     endpoint: GatewayEndpoint, headers: Mapping[bytes, bytes], scope: Scope
 ) -> ClientSession | None:
-    """The client whose session a request names, if it is its own."""
+    """Return the client whose session a request names, if the request may use it."""
     session_id = headers.get(b"mcp-session-id", b"")
     session = endpoint.session(session_id.decode("latin-1"), scope[ADMITTED]) if session_id else None
     return session.client if session is not None else None
 
 
 def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:
-    """Note in a call's span how it failed, if it did."""
+    """Record in a call's span how it failed, if it did."""
     if error is not None:
         span.failed(str(error.error.code), rpc_code=error.error.code)
     elif result is None:
@@ -455,7 +455,7 @@ class _Info(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def _info(info: bytes) -> _Info:
-    """Who a client says it is."""
+    """Parse a request's `clientInfo`."""
     try:
         return msgspec.json.decode(info, type=_Info)
     except _UNREADABLE:
@@ -463,7 +463,7 @@ def _info(info: bytes) -> _Info:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Read the whole body of a request, which `GuardedApp` limits; None where the client went away before."""
+    """Read the body of a request, which `GuardedApp` limits; None where the client disconnected."""
     body = b""
     while True:
         message = await receive()

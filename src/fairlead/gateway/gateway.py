@@ -70,11 +70,13 @@ class GatewayApp:
             await admitted(scope, receive, send)
             return
         scope[ADMITTED] = admitted
-        endpoint = self._gateway.opened(bundle or None) or await self._find_endpoint(bundle or None)
+        endpoint = self._gateway.find_open_endpoint(bundle or None) or await self._find_endpoint(
+            bundle or None
+        )
         if endpoint is None:
             await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
         elif scope["method"] == "GET":
-            with self._gateway.streams.opened(token_in(scope)):
+            with self._gateway.streams.bind_to_token(token_in(scope)):
                 await self._handle_get(kind, endpoint, scope, receive, send)
         elif kind == "mcp":
             await self._fast_path.handle(endpoint, scope, receive, send)
@@ -112,7 +114,7 @@ class GatewayOptions:
     """How a gateway runs."""
 
     mode: BundleMode | None = None
-    """How tools are handed over, whatever the configuration says."""
+    """How tools are presented to models; overrides the configuration."""
     approval_seconds: float = PATIENCE_SECONDS
     session_idle_seconds: float = 1_800.0
     """After how long without a request a client is taken to be gone."""
@@ -148,9 +150,9 @@ class Gateway:
         """The calls that wait for the user's decision."""
         self.tasks = tasks
         self.streams = OpenStreams()
-        """The requests under way that may last."""
+        """The requests that may outlast the token they came with."""
         self.login_links = LoginLinks()
-        """How principals log in to servers whose client cannot open a page."""
+        """The pages where principals log in to servers, for clients without URL elicitation."""
         self.since = time.time()
         self._request_ended = anyio.Event()
         self._listen_streams: Counter[TokenKey] = Counter()
@@ -178,12 +180,12 @@ class Gateway:
                 self._endpoints[bundle] = endpoint
         return self._endpoints[bundle]
 
-    def opened(self, bundle: str | None) -> GatewayEndpoint | None:
-        """An endpoint that is open already."""
+    def find_open_endpoint(self, bundle: str | None) -> GatewayEndpoint | None:
+        """Return the endpoint of a bundle, if it is open already."""
         return self._endpoints.get(bundle)
 
     async def serve_stdio(self, bundle: str | None = None, *, principal: str = LOCAL) -> None:
-        """Serve one client over stdin and stdout, until it hangs up."""
+        """Serve one client over stdin and stdout, until it disconnects."""
         endpoint = await self.endpoint(bundle)
         async with open_stdio(self.options.grace_seconds) as (received, sent):
             await endpoint.serve_streams(received, sent, principal)
@@ -200,7 +202,7 @@ class Gateway:
 
     @asynccontextmanager
     async def host_of(self, principal: str) -> AsyncGenerator[Host]:
-        """The host that a principal's clients stand beside, for the length of the block.
+        """Open the host that a principal's client hosts are built on, for the length of the block.
 
         The local user's is the gateway's. Every other principal has one with logins of its own, even where no
         server wants a login now: another configuration may have one that does.
@@ -233,24 +235,24 @@ class Gateway:
                 await held.ended.wait()
 
     def login_url(self, principal: str, server_id: str) -> str | None:
-        """Where a principal logs in to a server; None for the local user, and where there is no such page."""
+        """Return where a principal logs in to a server; None for the local user, and without such a page."""
         if principal == LOCAL or not self.is_personal(server_id):
             return None
         return self.login_links.url(principal, server_id)
 
     def is_personal(self, server_id: str) -> bool:
-        """May two principals be logged in differently at a server?"""
+        """Return whether two principals may be logged in differently at a server."""
         server = self.loaded.servers.get(server_id)
         return server is not None and is_personal(server)
 
-    def logged_in(self, principal: str, server_id: str) -> None:
-        """Use a login that a principal has just made: its server is asked what it offers."""
+    def use_login(self, principal: str, server_id: str) -> None:
+        """Connect to the server that a principal has just logged in to."""
         held = self._principals.get(principal)
         if held is not None:
             self.tasks.start_soon(held.host.connect, server_id)
 
     def status(self) -> list[ServerStatus]:
-        """Where every server stands, over the shared connections and those of principals and sessions."""
+        """Return the status of every server, over shared connections and those of principals and sessions."""
         hosts = [self.host, *(held.host for held in self._principals.values())]
         return [
             combine(shared, [each for host in hosts for each in host.statuses_besides(shared.server_id)])
@@ -264,11 +266,11 @@ class Gateway:
                 closing.start_soon(host.close, server_id)
 
     def sessions(self) -> list[SessionInfo]:
-        """All clients, for display."""
+        """Return all client sessions, for display."""
         return [client.info() for client in self.clients()]
 
     def clients(self) -> list[ClientSession]:
-        """All clients."""
+        """Return all client sessions."""
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
 
     @asynccontextmanager
@@ -343,7 +345,7 @@ class Gateway:
                 del streams[owner]
 
     async def reload(self, loaded: LoadedConfig) -> None:
-        """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
+        """Apply a configuration. Only what changed restarts, after its calls under way."""
         loaded.require_section("gateway")
         trusted_clients, self.loaded = self.trusts_clients, loaded
         if trusted_clients and not self.trusts_clients:
@@ -363,9 +365,9 @@ class Gateway:
         self.tasks.start_soon(self._announce_changes)
 
     async def _announce_changes(self) -> None:
-        """Tell the clients whose tools are others now, one after another: there may be many of both.
+        """Notify the clients whose tools changed, one after another: there may be many of both.
 
-        Servers that are new, or may start now, are asked what they offer, which clients hear of in turn.
+        Servers that are new, or may start now, are listed, which notifies clients in turn.
         """
         clients = self.clients()
         for client in clients:
@@ -386,7 +388,7 @@ class Gateway:
         self._request_ended.set()
 
     async def reap(self) -> None:
-        """End clients that are gone, from time to time, until cancelled."""
+        """End idle sessions, at intervals, until cancelled."""
         while True:
             await anyio.sleep(min(_REAP_SECONDS, self.options.session_idle_seconds))
             for endpoint in [*self._endpoints.values()]:
@@ -413,8 +415,8 @@ class Gateway:
             for endpoint in self._endpoints.values():
                 endpoint.forget(principal)
 
-    def logged(self, event: ServerLogged, host: Host) -> None:
-        """Hand on what a server logged over a host's connection, where only one client can be meant."""
+    def forward_log(self, event: ServerLogged, host: Host) -> None:
+        """Forward a log message of a shared connection, where only one client's request can be its cause."""
         asking = [
             client
             for client in self.clients()
@@ -435,7 +437,7 @@ class _Principal:
 
 
 class _SharedLogs(Subscriber):
-    """Takes log messages of shared servers at once: later it is unknown which request they are about."""
+    """Forwards log messages of shared servers at once: later it is unknown which request they belong to."""
 
     def __init__(self, gateway: Gateway, host: Host) -> None:
         super().__init__(overhears=False)
@@ -443,9 +445,9 @@ class _SharedLogs(Subscriber):
         self._host = host
 
     def put(self, event: Event) -> None:
-        """Hand a log message on."""
+        """Forward a log message."""
         if isinstance(event, ServerLogged):
-            self._gateway.logged(event, self._host)
+            self._gateway.forward_log(event, self._host)
 
 
 @asynccontextmanager
@@ -457,7 +459,7 @@ async def open_gateway(
     servers: "Mapping[str, McpServer] | None" = None,
     tracer: Tracer | None = None,
 ) -> AsyncGenerator[Gateway]:
-    """Run a gateway for the length of the block; `servers` run in this process, beside the configured ones.
+    """Run a gateway for the length of the block; `servers` are additional ones in this process.
 
     What is under way when the block is left has a little time to finish.
     """
@@ -475,7 +477,7 @@ async def open_gateway(
         async with anyio.create_task_group() as tasks:
             for_nobody()
             gateway = Gateway(host, loaded, options, approvals, tasks)
-            host.logins.on_login = gateway.logged_in
+            host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)
             try:
                 with host.bus.listening(_SharedLogs(gateway, host)):

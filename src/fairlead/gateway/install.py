@@ -155,7 +155,7 @@ class FileChange:
 
 
 def plan_install(agent: str, place: MachinePaths, reach: GatewayRoute) -> FileChange:
-    """Put the gateway into the agent's own file, beside whatever is there."""
+    """Add the gateway to the agent's own file, and keep the rest of it."""
     dialect = dialect_of(agent)
     path = file_of(dialect, place)
     before = _text(path)

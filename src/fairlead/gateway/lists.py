@@ -97,7 +97,7 @@ class OfferLists:
         )
 
     def is_like(self, other: "OfferLists", kind: Literal["resources", "prompts"]) -> bool:
-        """Would a client be told the same?"""
+        """Return whether a client would get the same list."""
         if kind == "prompts":
             return self.prompts == other.prompts
         return (self.resources, self.templates) == (other.resources, other.templates)
@@ -120,8 +120,8 @@ class OfferLists:
         """Which server each URI leads to."""
         return ResourceOwners(self.listings, self._trusted)
 
-    async def listed(self, kind: OfferKind, version: str | None) -> list[Definition]:
-        """The resources, templates or prompts, as clients of a protocol version are given them."""
+    async def list_entries(self, kind: OfferKind, version: str | None) -> list[Definition]:
+        """Return the resources, templates or prompts, valid for a protocol version."""
         place = (kind, version_number(version))
         if place not in self._by_version:
             self._by_version[place] = await run_off_loop(partial(self._definitions, *place), self.size)
@@ -253,11 +253,11 @@ def _lead_home(block: Definition, server_id: str, owners: ResourceOwners) -> boo
     return True
 
 
-def with_asked_uris(result: Definition, asked: str, owned: OwnedUri) -> Definition:
-    """What was read, under the URI that was asked for where that is a qualified one."""
+def with_requested_uris(result: Definition, requested: str, owned: OwnedUri) -> Definition:
+    """Return what was read under the requested URI, where that is a qualified one."""
     contents: object = result.get("contents")
-    if split_qualified(asked) is not None and is_list(contents):
+    if split_qualified(requested) is not None and is_list(contents):
         for part in contents:
             if is_object(part) and isinstance(uri := part.get("uri"), str):
-                part["uri"] = asked if uri == owned.uri else qualify(owned.server_id, uri)
+                part["uri"] = requested if uri == owned.uri else qualify(owned.server_id, uri)
     return result

@@ -114,16 +114,16 @@ class _Tracking:
 class RequestAttribution:
     """Tells which of several requests an elicitation is about that does not name one.
 
-    Several agents may be behind one token and client name. So that none is asked what another should be,
-    their requests go to such a server a moment apart: what it asks while a request is the latest it was sent
-    is about that one. Requests are held up for that moment, and never for an answer.
+    Several agents may use one token and client name. So that none gets an elicitation of another, their
+    requests go to such a server a moment apart: an elicitation that comes while a request is the latest
+    belongs to that one. Requests are held up for that moment, and never for an answer.
     """
 
     def __init__(self) -> None:
         self._servers: dict[str, _LatestRequest] = {}
 
     @contextmanager
-    def spaced(self, context: RequestContext, server_id: str, *, is_wanted: bool) -> Generator[None]:
+    def space(self, context: RequestContext, server_id: str, *, is_wanted: bool) -> Generator[None]:
         """Send requests to a server a moment apart while this one is under way, if that is wanted."""
         if not is_wanted:
             yield

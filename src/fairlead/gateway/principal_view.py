@@ -15,7 +15,7 @@ from fairlead.host.model.resource_tools import ReadingTools
 from fairlead.host.model.toolset import Toolset
 
 LOGIN_WAIT_SECONDS: Final = 2.0
-"""How long the first introduction of a principal waits to hear which servers want a login of it."""
+"""How long the first `initialize` of a principal waits to learn which servers want its login."""
 
 SelectionFor = Callable[[GroupedPrincipal], Selection]
 """Returns what is selected for a caller: rules may hide other tools from each."""
@@ -37,15 +37,15 @@ class PrincipalView:
         self.renew()
 
     def renew(self) -> None:
-        """Go by the selection as the configuration has it now."""
+        """Apply the present configuration."""
         self.toolset = Toolset(self.host, self._select(self._caller), *self._caller)
         self._patience = self._gateway.startup_wait
 
     async def prepare(self) -> None:
-        """See that every server has said what it offers, as far as it can be had.
+        """List every server that was never listed, as far as that is possible.
 
-        A server that takes long is waited for once; clients hear of its tools when it has said them. A
-        connection that was only made to hear that, and that no two clients may share, is ended again.
+        A slow server is waited for once; clients are notified when its tools are known. A connection that was
+        made for the list alone, and that no two clients may share, is closed again.
         """
         async with self._preparing:
             await self.toolset.ready(seconds=self._patience)
@@ -53,7 +53,7 @@ class PrincipalView:
             self.release()
 
     def release(self) -> None:
-        """End the connections that were only made to hear what servers offer, and that may not be shared.
+        """Close the connections that were made for a list alone, and that clients may not share.
 
         No client waits for that: a server may take seconds to exit.
         """
@@ -61,17 +61,17 @@ class PrincipalView:
             connection = managed.connection
             if connection is None or connection.vitals.state != "ready" or is_shared(managed):
                 continue
-            if not managed.keeps_sessions:  # over that one is heard what changes for all
+            if not managed.keeps_sessions:  # that one brings list changes for all clients
                 self._gateway.tasks.start_soon(connection.aclose)
 
     async def list_tools(self, version: str | None) -> bytes:
-        """The tools of clients whose servers offer them nothing else, as a JSON array for a version."""
+        """Return the tools of clients without a catalog of their own: a JSON array for a protocol version."""
         return await self._tools.tools(self.toolset, version)
 
     async def learn_logins(self) -> None:
-        """Find out which servers want a login of this principal, so that its introduction names its links.
+        """Find out which servers want a login of this principal, so that `instructions` name the links.
 
-        A server of which anything is known is not asked again. The local user has other ways to log in.
+        A server that was tried before is not tried again. The local user has other ways to log in.
         """
         if self._caller.principal == LOCAL:
             return
@@ -90,7 +90,7 @@ class PrincipalView:
             self.release()
 
     def instructions(self) -> str | None:
-        """What servers say about themselves, as far as it is known, after the logins that are needed."""
+        """Return the logins that are needed, then the servers' own instructions, as far as they are known."""
         reading = ReadingTools(self.host, self.toolset.selection)
         listings = {
             status.server_id: listing

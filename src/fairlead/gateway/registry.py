@@ -89,7 +89,7 @@ def require_plain(path: Path) -> None:
 ASK_SECONDS: Final = 3.0
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 RELOAD: Final = "/api/reload"
-"""Where a gateway is told to read its configuration again."""
+"""The path that makes a gateway read its configuration again."""
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ def _digest(data: dict[str, Any]) -> str:
 
 
 @contextmanager
-def announced(env: Mapping[str, str], running: RunningGateway) -> Generator[Callable[[RunningGateway], None]]:
+def announce(env: Mapping[str, str], running: RunningGateway) -> Generator[Callable[[RunningGateway], None]]:
     """Let other commands find a gateway for the length of the block; yields what describes it anew.
 
     Where nothing can be written they do not find it, and the gateway serves its clients all the same.
@@ -204,7 +204,7 @@ def living(env: Mapping[str, str]) -> list[RunningGateway]:
 
 
 def answering(env: Mapping[str, str]) -> list[RunningGateway]:
-    """Every gateway of this user that answers, whatever its configuration, the oldest first."""
+    """Return every gateway of this user that answers, of any configuration, the oldest first."""
     return sorted(filter(_answers, living(env)), key=lambda running: running.started_at)
 
 
@@ -220,7 +220,7 @@ def reload_gateways(env: Mapping[str, str]) -> list[str]:
             answer = running.ask(RELOAD, {})
         except ConnectFailed:
             # One that is busy, ends, or is of an earlier release: it notices the edit by itself.
-            logger.info("a gateway was not told of an edit", extra={"pid": running.pid})
+            logger.info("a gateway was not notified of an edit", extra={"pid": running.pid})
             continue
         if answer.get("reloaded") is False:
             refusals.append(

@@ -26,7 +26,7 @@ from fairlead.connection.tracing import SpanDetails, Trace, Tracer, carrying, re
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.client_session import ClientKey, ClientSession, rejection, session_key
-from fairlead.gateway.lists import with_asked_uris, with_public_uris
+from fairlead.gateway.lists import with_public_uris, with_requested_uris
 from fairlead.gateway.request_context import (
     Context,
     MultiRoundContext,
@@ -43,11 +43,11 @@ from fairlead.host.operator import Ability
 from fairlead.policy.results import PLAIN_JSON, READ_TOOL, ResultSource
 
 _ENDLESS: Final = "subscriptions/listen"
-"""A request that is answered when the client goes away: no span is of use that is told of hours later."""
+"""A request that is answered when the client disconnects: a span that ends hours later is of no use."""
 
 
-def traced(tracer: Tracer | None) -> ServerMiddleware[object]:
-    """What the SDK's server shall do around every message: note whose trace it belongs to, and record it."""
+def trace_messages(tracer: Tracer | None) -> ServerMiddleware[object]:
+    """Return middleware for the SDK's server that continues the trace of each message and records a span."""
 
     async def middleware(ctx: Context, call_next: CallNext) -> HandlerResult:
         parent = _trace_of(ctx)
@@ -75,7 +75,7 @@ def traced(tracer: Tracer | None) -> ServerMiddleware[object]:
 
 
 def _trace_of(ctx: Context) -> Trace | None:
-    """What a request says of its trace: in itself, or else in the headers it came with."""
+    """Return the trace that a request names: in its `_meta`, or else in its headers."""
     trace = read_trace(ctx.meta) if ctx.meta else None
     return read_trace(ctx.request.headers) if trace is None and ctx.request is not None else trace
 
@@ -84,10 +84,10 @@ Work = Callable[[RequestContext], Awaitable[dict[str, Any] | ToolResult]]
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 
 SERVER_INFO = {"name": "fairlead", "version": installed_version("fairlead")}
-"""Who answers."""
+"""The `serverInfo` of the gateway."""
 
 ADMITTED = "fairlead.admitted"
-"""Where a scope says who was let in."""
+"""The key of an ASGI scope under which its authenticated request is."""
 
 RESOURCE_NOT_FOUND = -32002
 """The error code of the handshake versions for an unknown resource."""
@@ -137,7 +137,7 @@ class Handlers:
             get_tool_input_schema=self._input_schema,
         )
         # In place of the SDK's own, whose spans quote errors.
-        server.middleware[:] = [traced(self._endpoint.gateway.host.tracer), self._meet]
+        server.middleware[:] = [trace_messages(self._endpoint.gateway.host.tracer), self._meet]
         add = server.add_request_handler
         add("server/discover", types.RequestParams, self._discover)
         add("tools/list", types.PaginatedRequestParams, self._list_tools)
@@ -187,7 +187,7 @@ class Handlers:
         return client
 
     async def _meet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Learn who a client is as soon as it says so."""
+        """Take note of a session's client as soon as it has sent `initialize`."""
         result = await call_next(ctx)
         if isinstance(ctx.lifespan_context, ClientSession) and ctx.session.client_params is not None:
             ctx.lifespan_context.meet(ctx.session)
@@ -211,14 +211,16 @@ class Handlers:
         client = await self._client(context)
 
         async def work(request_context: RequestContext) -> ToolResult:
-            async def progressed(done: float, total: float | None, message: str | None) -> None:
+            async def report_progress(done: float, total: float | None, message: str | None) -> None:
                 if isinstance(request_context, MultiRoundContext):
                     await request_context.progress(done, total, message)
                 else:
                     await context.session.report_progress(done, total, message)
 
             tool = client.find_tool(params.name)
-            result = await client.call(request_context, params.name, tool, params.arguments or {}, progressed)
+            result = await client.call(
+                request_context, params.name, tool, params.arguments or {}, report_progress
+            )
             is_streamed = request_context.has_streamed or not _is_modern(context)
             if context.request is not None and is_streamed and len(result.raw) > MAX_EVENT_BYTES:
                 return await _fit_event(client, params.name, result)
@@ -230,15 +232,15 @@ class Handlers:
 
     async def _list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
-        offered = await (await self._client(context)).listed("resources")
+        offered = await (await self._client(context)).list_offers("resources")
         return _list_result(
-            context, {"resources": await offered.listed("resource", context.protocol_version)}
+            context, {"resources": await offered.list_entries("resource", context.protocol_version)}
         )
 
     async def _list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
-        offered = await (await self._client(context)).listed("resources")
-        templates = await offered.listed("template", context.protocol_version)
+        offered = await (await self._client(context)).list_offers("resources")
+        templates = await offered.list_entries("template", context.protocol_version)
         return _list_result(context, {"resourceTemplates": templates})
 
     async def _read_resource(
@@ -246,7 +248,7 @@ class Handlers:
     ) -> dict[str, Any] | types.InputRequiredResult:
         client, uri = await self._client(context), str(params.uri)
         code = INVALID_PARAMS if _is_modern(context) else RESOURCE_NOT_FOUND
-        offered = await client.offered()
+        offered = await client.fetch_offers()
         with _naming_logins(client):
             owned = offered.require_owner(uri, code)
 
@@ -255,7 +257,7 @@ class Handlers:
                 with _translate_errors():
                     read = await host.resources.read(owned.server_id, owned.uri)
                     valid = contents_for(read.valid, version_number(context.protocol_version))
-                return _list_result(context, with_asked_uris(_mark_untrusted(valid, read), uri, owned))
+                return _list_result(context, with_requested_uris(_mark_untrusted(valid, read), uri, owned))
 
         return await self._run_request(client, context, params, uri, work)
 
@@ -293,14 +295,16 @@ class Handlers:
 
     async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
-        offered = await (await self._client(context)).listed("prompts")
-        return _list_result(context, {"prompts": await offered.listed("prompt", context.protocol_version)})
+        offered = await (await self._client(context)).list_offers("prompts")
+        return _list_result(
+            context, {"prompts": await offered.list_entries("prompt", context.protocol_version)}
+        )
 
     async def _get_prompt(
         self, context: Context, params: types.GetPromptRequestParams
     ) -> dict[str, Any] | types.InputRequiredResult:
         client = await self._client(context)
-        offered = await client.offered()
+        offered = await client.fetch_offers()
         with _naming_logins(client):
             route = offered.require_prompt(params.name)
 
@@ -317,7 +321,7 @@ class Handlers:
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:
         client = await self._client(context)
-        offered = await client.offered()
+        offered = await client.fetch_offers()
         argument, host = params.argument, client.host
         others = params.context.arguments if params.context else None
         with _translate_errors():
@@ -342,7 +346,7 @@ class Handlers:
         client.set_log_level(params.level)
         return types.EmptyResult()
 
-    # How requests are worked on.
+    # Request contexts.
 
     async def _run_request(
         self,
@@ -384,20 +388,20 @@ class Handlers:
             if (refusal := check_state(state, client.principal, about)) is not None:
                 raise MCPError(INVALID_PARAMS, refusal)
             # Taken out only now: a state that another client or request shows costs its owner nothing.
-            conversation = client.parked.pop(state, None)
-            if conversation is None:
+            parked = client.parked.pop(state, None)
+            if parked is None:
                 raise MCPError(INVALID_PARAMS, "`requestState` was used already, or its request was given up")
-            conversation.resume(context, params.input_responses or {})
-            return await conversation.next_round()
+            parked.resume(context, params.input_responses or {})
+            return await parked.next_round()
         abilities = abilities_of(context.session.client_capabilities)
         begun = MultiRoundContext[dict[str, Any] | ToolResult](
             client, about, abilities, context, params.input_responses
         )
 
-        async def worked() -> dict[str, Any] | ToolResult:
+        async def run_work() -> dict[str, Any] | ToolResult:
             return await work(begun)
 
-        client.tasks.start_soon(begun.run, worked)
+        client.tasks.start_soon(begun.run, run_work)
         return await begun.next_round()
 
 
@@ -434,7 +438,7 @@ def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
 
 @contextmanager
 def _naming_logins(client: ClientSession) -> Generator[None]:
-    """Say how to log in where something is not found, and may be at a server that wants a login first."""
+    """Add how to log in to an error about something that a server may list only after a login."""
     try:
         yield
     except MCPError as exc:
@@ -446,7 +450,7 @@ def _naming_logins(client: ClientSession) -> Generator[None]:
 
 @contextmanager
 def _translate_errors() -> Generator[None]:
-    """What goes wrong in the block, as clients are told."""
+    """Turn errors of the block into protocol errors."""
     try:
         yield
     except CallRejected as exc:

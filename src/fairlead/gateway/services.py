@@ -56,7 +56,7 @@ class GatewayServices(Protocol):
         ...
 
     def host_of(self, principal: str) -> AbstractAsyncContextManager[Host]:
-        """Open the host that a principal's clients stand beside, for the length of the block."""
+        """Open the host that a principal's client hosts are built on, for the length of the block."""
         ...
 
     def login_url(self, principal: str, server_id: str) -> str | None:

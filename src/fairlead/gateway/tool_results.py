@@ -1,4 +1,4 @@
-"""Tool results as a client's protocol version takes them, whatever the version and the manners of the server.
+"""Tool results as a client's protocol version takes them, from servers of any version.
 
 The invariant: a client gets an object with `content`, a list of blocks that its version has, and, where it
 knows that field, `resultType`. It gets structured content only where its version allows that type and, where
@@ -224,7 +224,7 @@ class _OutputDefinition(msgspec.Struct, rename="camel"):
 
 @lru_cache(maxsize=4096)
 def _read_output_schema(definition: bytes, number: int) -> _Schema | None:
-    """Older versions know schemas of objects alone, the oldest none: they are not told of others."""
+    """Older versions have output schemas of objects alone, the oldest none: others are left out."""
     if number < _OUTPUT_SINCE:
         return None
     try:

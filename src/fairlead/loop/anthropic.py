@@ -17,13 +17,13 @@ from fairlead.loop.provider import (
     WantedCall,
     arguments_in,
     complaint_in,
-    counted,
+    token_count,
 )
 
 BASE_URL: Final = "https://api.anthropic.com"
 VERSION: Final = "2023-06-01"
 DEFAULT_OUTPUT_TOKENS: Final = 8192
-"""The longest answer in one step, which this API wants to be told."""
+"""The longest answer in one step, which this API requires."""
 
 _STOPS: dict[str, Literal["length", "refused"]] = {
     "max_tokens": "length",
@@ -37,7 +37,7 @@ class Anthropic:
     """The Messages API."""
 
     def url(self, model: ChatModel) -> str:
-        """Where steps are asked for."""
+        """The URL that steps are requested from."""
         return f"{(model.base_url or BASE_URL).rstrip('/').removesuffix('/v1')}/v1/messages"
 
     def headers(self, model: ChatModel) -> dict[str, str]:
@@ -114,7 +114,7 @@ class BlockReader:
                 return self._take(event["index"], as_object(event.get("delta")))
             case "message_delta":
                 self._stop = str(as_object(event.get("delta")).get("stop_reason") or self._stop)
-                self._output_tokens = counted(as_object(event.get("usage")).get("output_tokens"))
+                self._output_tokens = token_count(as_object(event.get("usage")).get("output_tokens"))
             case "message_stop":
                 self.ended = True
             case "error":
@@ -161,6 +161,6 @@ class BlockReader:
 
 
 def _usage(said: dict[str, Any]) -> Usage:
-    read = counted(said.get("cache_read_input_tokens"))
-    written = counted(said.get("cache_creation_input_tokens"))
-    return Usage(input_tokens=counted(said.get("input_tokens")) + read + written, cached_tokens=read)
+    read = token_count(said.get("cache_read_input_tokens"))
+    written = token_count(said.get("cache_creation_input_tokens"))
+    return Usage(input_tokens=token_count(said.get("input_tokens")) + read + written, cached_tokens=read)

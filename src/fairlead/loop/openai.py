@@ -20,7 +20,7 @@ from fairlead.loop.provider import (
     WantedCall,
     arguments_in,
     complaint_in,
-    counted,
+    token_count,
 )
 
 BASE_URL: Final = "https://api.openai.com/v1"
@@ -33,7 +33,7 @@ class OpenAI:
     """The API's words."""
 
     def url(self, model: ChatModel) -> str:
-        """Where steps are asked for."""
+        """The URL that steps are requested from."""
         return f"{(model.base_url or BASE_URL).rstrip('/')}/chat/completions"
 
     def headers(self, model: ChatModel) -> dict[str, str]:
@@ -188,7 +188,7 @@ def _new_id() -> str:
 
 def _usage(said: dict[str, Any]) -> Usage:
     return Usage(
-        input_tokens=counted(said.get("prompt_tokens")),
-        output_tokens=counted(said.get("completion_tokens")),
-        cached_tokens=counted(as_object(said.get("prompt_tokens_details")).get("cached_tokens")),
+        input_tokens=token_count(said.get("prompt_tokens")),
+        output_tokens=token_count(said.get("completion_tokens")),
+        cached_tokens=token_count(as_object(said.get("prompt_tokens_details")).get("cached_tokens")),
     )

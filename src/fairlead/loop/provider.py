@@ -89,7 +89,7 @@ class ProviderApi(Protocol):
     """One provider's API."""
 
     def url(self, model: ChatModel) -> str:
-        """Where steps are asked for."""
+        """The URL that steps are requested from."""
         ...
 
     def headers(self, model: ChatModel) -> dict[str, str]:
@@ -130,8 +130,8 @@ def complaint_in(body: bytes) -> Complaint | None:
     return Complaint(message, next((kind for kind in kinds if isinstance(kind, str)), ""))
 
 
-def counted(value: object) -> int:
-    """A number of tokens; none where an API says something else."""
+def token_count(value: object) -> int:
+    """Return a number of tokens; 0 where an API says something else."""
     return value if isinstance(value, int) and value > 0 else 0
 
 

@@ -1,6 +1,6 @@
 """The agent loop: ask the model, call the tools it wants, send the results back, until it is done.
 
-`sampled` answers a server's sampling request: a single step, without tools and without history.
+`sample` answers a server's sampling request: a single step, without tools and without history.
 """
 
 import time
@@ -44,7 +44,7 @@ _NOT_CALLED = "not called: the run has reached its limit"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLimits:
-    """How far a run may go: how often the model is asked, and how many tokens that may take in all."""
+    """How far a run may go: how many steps, and how many tokens in all."""
 
     max_steps: int = 20
     max_tokens: int | None = None
@@ -62,10 +62,10 @@ async def run_task(
 ) -> AsyncGenerator[AsyncIterator[RunEvent]]:
     """Have a model carry out a task: `async with run_task(host.tools, model, "…") as events: async for …`.
 
-    Leaving the block ends the run: calls under way are cancelled, and their servers are told. `history` is
+    Leaving the block ends the run: calls under way are cancelled, at their servers, too. `history` is
     what was said before, in the words of the model's API; the run adds to it, and only what is whole. The
-    iteration raises `ModelFailed` where the model's API does not do what it is asked (`ModelUnavailable`
-    where it may do so later); whatever goes wrong with a tool is for the model to read.
+    iteration raises `ModelFailed` where the model's API fails (`ModelUnavailable` where it may work later);
+    the failure of a tool is for the model to read.
     """
     messages = [] if history is None else history
     messages.append({"role": "user", "content": task})
@@ -222,11 +222,15 @@ def _resolve_call(call: WantedCall, tools: ProviderTools) -> tuple[str, dict[str
 
 
 SAMPLING_SYSTEM: Final = "Answer what you are asked. You have no tools."
-"""What a model is told where the server has nothing to tell it."""
+"""The system prompt of a sampling request that has none."""
 
 
-async def sampled(model: ChatModel, request: SampleRequest) -> CreateMessageResult:
-    """Have a model answer a server. Raises `ModelFailed` where it does not, or the question is not text."""
+async def sample(model: ChatModel, request: SampleRequest) -> CreateMessageResult:
+    """Answer a sampling request with a model.
+
+    Raises:
+        ModelFailed: The model does not answer, or the request is not text.
+    """
     params = request.params
     messages: list[Message] = [
         {"role": message.role, "content": words_in(message.content_as_list)} for message in params.messages

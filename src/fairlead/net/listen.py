@@ -259,7 +259,7 @@ class _Packets:
         self._transport.close()
 
     def flush(self) -> None:
-        """Send what is held back: a response may have no body, whatever its head says."""
+        """Send what is held back: a response may have no body, although its head says so."""
         if self._head:
             self.write(b"")
 

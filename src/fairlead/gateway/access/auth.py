@@ -62,23 +62,23 @@ class TokenRevocations(Protocol):
     """Tells which tokens were revoked."""
 
     async def identify(self, token: str) -> AuthenticatedRequest | None:
-        """Say whose token this is; None where it is refused by now."""
+        """Return whose token this is; None where it is refused by now."""
         ...
 
     def is_revoked(self, credential: str) -> bool:
-        """Was the token with this digest removed?"""
+        """Return whether the token with this digest was removed."""
         ...
 
 
 class OpenStreams:
-    """The requests of a gateway that may last longer than the token they were let in with."""
+    """The requests of a gateway that may outlast the token they were authenticated with."""
 
     def __init__(self) -> None:
         self._open: dict[anyio.CancelScope, str] = {}
 
     @contextmanager
-    def opened(self, token: str | None) -> Generator[None]:
-        """Have what is done in the block end when the token is refused. Without a token it ends by itself."""
+    def bind_to_token(self, token: str | None) -> Generator[None]:
+        """Cancel the block once the token is refused. Without a token it ends by itself."""
         with anyio.CancelScope() as scope:
             if token:
                 self._open[scope] = token
@@ -88,7 +88,7 @@ class OpenStreams:
                 self._open.pop(scope, None)
 
     async def end_revoked(self, access: TokenRevocations) -> None:
-        """End those whose token is refused by now."""
+        """Cancel the blocks whose token is refused by now."""
         refused = {token for token in {*self._open.values()} if await access.identify(token) is None}
         for scope in [scope for scope, token in self._open.items() if token in refused]:
             scope.cancel()
@@ -153,7 +153,7 @@ class TokenAuthenticator:
         return found if isinstance(found, AuthenticatedRequest) else None
 
     def screen(self, scope: Scope) -> RequestRefused | None:
-        """Check where a request comes from and what it looks like, whatever its token: for `GuardedApp`."""
+        """Check `Host`, `Origin`, method and content type of a request, for `GuardedApp`."""
         headers = deciding_headers(scope)
         refused = self._origins.screen(scope, headers)
         if refused is None:
@@ -209,7 +209,7 @@ class TokenAuthenticator:
         )
 
     def is_revoked(self, credential: str) -> bool:
-        """Was the token with this digest removed?"""
+        """Return whether the token with this digest was removed."""
         return self._tokens is None or not self._tokens.is_valid(credential)
 
     def _refuse_unauthorized(self, text: str, error: str = "") -> RequestRefused:

@@ -302,7 +302,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
         status = os.stat(path)
     except OSError:
         return None
-    # The time of modification can be kept by whatever replaces a file; the time of change cannot.
+    # What replaces a file can keep its modification time, but not its change time.
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
