@@ -1,9 +1,12 @@
-"""Tools in a form that all providers accept, for programs that use several."""
+"""Tools for programs that use several providers: a form that all accept, and all converters by name."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from fairlead.adapters.anthropic import PROPERTY_NAME
+from fairlead.adapters.anthropic import PROPERTY_NAME, to_anthropic
 from fairlead.adapters.definition import AdaptedTool, DefinitionChanges, adapt, description_of
+from fairlead.adapters.gemini import to_gemini
 from fairlead.adapters.json_schema import (
     complete_schema,
     with_legal_names,
@@ -11,7 +14,19 @@ from fairlead.adapters.json_schema import (
     with_sound_patterns,
     without_root_choices,
 )
+from fairlead.adapters.openai import to_openai
 from fairlead.catalog.tools import ToolEntry
+
+Adapter = Callable[[ToolEntry, str], AdaptedTool]
+"""From a tool and its public name to a provider's definition."""
+
+PROVIDERS: dict[str, Adapter] = {
+    "openai": to_openai,
+    "openai-strict": partial(to_openai, strict=True),
+    "anthropic": to_anthropic,
+    "gemini": to_gemini,
+}
+"""The converters of all model providers, to check tools against several of them."""
 
 
 def to_common(entry: ToolEntry, name: str) -> AdaptedTool:

@@ -41,7 +41,7 @@ class Anthropic:
         return f"{(model.base_url or BASE_URL).rstrip('/').removesuffix('/v1')}/v1/messages"
 
     def headers(self, model: ChatModel) -> dict[str, str]:
-        """Who we are to the API."""
+        """Headers that authenticate a request."""
         key = {"x-api-key": model.api_key} if model.api_key else {}
         return {"anthropic-version": VERSION, **key}
 
@@ -69,13 +69,13 @@ class Anthropic:
         return BlockReader()
 
     def results(self, answered: Sequence[tuple[WantedCall, ToolResult]]) -> list[Message]:
-        """What tools brought: all of it in one message."""
+        """Return the one message for all results."""
         blocks = [anthropic_result(result, call.call_id) for call, result in answered]
         return [{"role": "user", "content": blocks}]
 
 
 def _mark_cacheable(block: dict[str, Any]) -> dict[str, Any]:
-    """A block up to which the API keeps what it has read, so that the next step costs a fraction."""
+    """Return a block that ends a cached prefix: the next step then costs a fraction."""
     return block | {"cache_control": {"type": "ephemeral"}}
 
 
@@ -98,7 +98,7 @@ class BlockReader:
 
     @property
     def whole(self) -> bool:
-        """Has the model said all it wanted to?"""
+        """Whether the answer is complete."""
         return self.ended or bool(self._stop)
 
     def feed(self, data: bytes) -> str:

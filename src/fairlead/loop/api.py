@@ -108,7 +108,7 @@ def _says(complaint: Complaint, signs: tuple[str, ...]) -> bool:
 
 
 def _words(complaint: Complaint) -> str:
-    """What the API says, fit to be shown."""
+    """Return the message of an API, sanitized."""
     words = " ".join(gate.error_text(complaint).split())[:_MAX_WORDS]
     return f": {words}" if words else ""
 
@@ -120,7 +120,7 @@ MAX_TRIES: Final = 4
 MAX_BROKEN: Final = 2
 """How often it is requested when the answer breaks off: nothing was called yet, but all of it is paid for."""
 MAX_WAIT_SECONDS: Final = 60.0
-"""How long an API may have us wait; one that says more is not waited for."""
+"""Longest wait that an API may request; more is a failure."""
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 _FIRST_WAIT_SECONDS = 0.5
@@ -141,7 +141,7 @@ class ModelApi:
         SECRETS.learn(model.api_key or "")
 
     async def turn(self, body: bytes) -> ModelTurn:
-        """Ask for one step, more than once where that may help. Raises `ModelFailed`."""
+        """Request one step, again after temporary failures. Raises `ModelFailed`."""
         tries = broken = 0
         while True:
             try:
@@ -257,7 +257,7 @@ def _backoff(tries: int) -> float:
 
 
 def _retry_after(said: str) -> float | None:
-    """How long an API wants us to wait, which it says in seconds or as a date."""
+    """Return the seconds of a `Retry-After` header, which has seconds or a date."""
     try:
         return max(0.0, float(said))
     except ValueError:

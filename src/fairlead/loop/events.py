@@ -62,11 +62,11 @@ class ToolCalled:
 
     call_id: str
     tool: str
-    """Which, for people: `server/tool`."""
+    """`server/tool`, for display."""
     name: str
-    """What the model called."""
+    """The name that the model called."""
     arguments: dict[str, Any] | None = field(repr=False)
-    """None where what the model wrote is no JSON object."""
+    """None where they are no JSON object."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,9 +78,9 @@ class ToolReturned:
     seconds: float
     result: ToolResult = field(repr=False)
     error: str | None = None
-    """The code of what kept the call from being made or answered, such as `call_denied`."""
+    """The code of the error, if the call failed, such as `call_denied`."""
     hint: str | None = None
-    """What the user can do about that."""
+    """What the user can do about the error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -120,10 +120,10 @@ class _Run:
         self._emit = emit
         self._bounds = bounds
         self._blocked = False
-        """Did the last calls need the user?"""
+        """Whether the last calls needed the user."""
 
     async def play(self, system: str, messages: list[Message]) -> None:
-        """Ask the model and do what it wants, again and again."""
+        """Run steps until the model is done or a limit is reached."""
         usage = Usage()
         for step in count(1):
             tools = await self._dialect.tools(await self._toolset.settled())  # there may be others by now
@@ -144,7 +144,7 @@ class _Run:
                 return
 
     def _outcome(self, turn: ModelTurn, step: int, usage: Usage) -> Outcome | None:
-        """How the run ends with this turn, if it does."""
+        """Return how the run ends with this turn, if it does."""
         if turn.stop == "length":
             return "cut_off"
         if turn.stop == "refused" or not (turn.calls or turn.text.strip()):
@@ -157,7 +157,7 @@ class _Run:
         return "max_tokens" if limit is not None and usage.total >= limit else None
 
     def _whole(self, turn: ModelTurn, answered: Sequence[ToolResult]) -> list[Message]:
-        """What a step adds to the conversation: APIs refuse one in which a call has no result."""
+        """Return the messages of a step: APIs refuse a conversation in which a call has no result."""
         if turn.calls:
             return [turn.message, *self._dialect.results([*zip(turn.calls, answered, strict=True)])]
         return [turn.message] if turn.text else []
@@ -165,7 +165,7 @@ class _Run:
     # Calls.
 
     async def _call_all(self, calls: Sequence[WantedCall], tools: ProviderTools) -> list[ToolResult] | None:
-        """Make calls at once, and return what came of each, in order. None where the user ends the run."""
+        """Make calls concurrently, and return their results in order. None where the user ends the run."""
         returned: dict[int, ToolReturned] = {}
         limiter = anyio.CapacityLimiter(CALLS_AT_ONCE)
 
@@ -185,7 +185,7 @@ class _Run:
         return [returned[place].result for place in range(len(calls))]
 
     async def _call(self, call: WantedCall, tools: ProviderTools) -> ToolReturned:
-        """Make one call. What goes wrong becomes a result that says so, which the model can read."""
+        """Make one call. A failure becomes a result for the model."""
         name, arguments = _resolve_call(call, tools)
         known = self._toolset.catalog.called(name)
         tool = f"{known.key.server_id}/{known.key.shown_tool}" if known else name
@@ -247,7 +247,7 @@ async def sample(model: ChatModel, request: SampleRequest) -> CreateMessageResul
 
 
 def words_in(blocks: Sequence[SamplingMessageContentBlock]) -> str:
-    """What is said in a message that is all words."""
+    """Return the text of a message. Raises `ModelFailed` where it is not all text."""
     if not all(isinstance(block, TextContent) for block in blocks):
         raise ModelFailed("a server asks the model about something that is not text")
     return "\n".join(block.text for block in blocks if isinstance(block, TextContent))

@@ -110,7 +110,7 @@ class LoopWatchdog:
         self.worst = Lateness(seconds=0.0)
 
     @contextmanager
-    def paused(self) -> Generator[None]:
+    def pause(self) -> Generator[None]:
         """Do not count what the loop does in this block, which must not wait for anything."""
         assert self._timer is not None, "it was started"
         self._timer.cancel()
@@ -267,7 +267,7 @@ def _garbage_set_aside() -> Generator[None]:
     """
     with ExitStack() as stack:
         for watchdog in _observer.watchdogs_of_this_thread():
-            stack.enter_context(watchdog.paused())
+            stack.enter_context(watchdog.pause())
         gc.collect()
         gc.freeze()
     try:

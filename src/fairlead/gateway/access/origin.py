@@ -117,7 +117,7 @@ class OriginPolicy:
         return None
 
     def _is_own_address(self, scope: Scope, host: bytes) -> bool:
-        """Is it the address the request came to, where all are listened on?
+        """Return whether it is the address the request came to, where all are listened on.
 
         A name never is: its owner decides which address it has.
         """
@@ -131,7 +131,7 @@ class OriginPolicy:
 
 
 def is_address_text(scope: Scope) -> bool:
-    """Is the path printable ASCII, as all paths here are, and the query text in UTF-8 without NUL?
+    """Return whether the path is printable ASCII and the query UTF-8 text without NUL.
 
     A path may come back in a cookie or a redirect, and either may be looked up: what is no text reaches
     neither.
@@ -147,7 +147,7 @@ def is_address_text(scope: Scope) -> bool:
 
 
 def is_protocol_path(path: str) -> bool:
-    """Is this a path of MCP, rather than of the dashboard or the control API?"""
+    """Return whether this is a path of MCP, rather than of the dashboard or the control API."""
     return path.strip("/").partition("/")[0] in ("mcp", "sse", "messages")
 
 
