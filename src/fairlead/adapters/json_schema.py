@@ -151,7 +151,7 @@ def _step(step: str, new_names: Mapping[str, str]) -> str:
     return new_names.get(step.replace("~1", "/").replace("~0", "~"), step)
 
 
-def described(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def add_description(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """Add the description, with the default in it: providers accept that nowhere else."""
     said = schema.get("description", "")
     if "default" in schema and schema["default"] is not None:
@@ -161,7 +161,7 @@ def described(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     return new | {"description": said} if said else new
 
 
-def types_named(schema: dict[str, Any], accepted: Types) -> list[str]:
+def name_types(schema: dict[str, Any], accepted: Types) -> list[str]:
     """Types to name for a schema, which may name none; empty where it accepts anything."""
     if accepted >= set(TYPES):
         return ["object"] if "properties" in schema else ["array"] if "items" in schema else []
@@ -196,7 +196,7 @@ def with_objects_for_booleans(schema: dict[str, Any]) -> dict[str, Any]:
     return _object(map_schemas(schema, "", spell_out))
 
 
-def completed(schema: dict[str, Any]) -> dict[str, Any]:
+def complete_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Add `items` to every list and `properties` to every object, as OpenAI requires."""
 
     def complete(inner: dict[str, Any], _: str) -> Schema:

@@ -30,6 +30,7 @@ from fairlead.connection.transport.http_endpoint import (
 )
 from fairlead.connection.transport.request_headers import AuthProvider, LoginHeaders, ProvidedHeaders
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError, ListenFailed, LoginFailed
+from fairlead.events import BrowserOpenFailed, Event
 from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.operator import Operator, UrlRequest
 from fairlead.host.records import HostRecords
@@ -79,6 +80,8 @@ class Logins:
         self._unasked: set[str] = set()
         self.on_login: Callable[[str, str], None] = lambda _principal, _server_id: None
         """Called after each login, with the principal and the server."""
+        self.emit: Callable[[Event], None] = lambda _event: None
+        """Called with the events of logins."""
         self.broker = Broker(Vault.of(env), records.store, self._refresh_token, tasks)
 
     # For connections.
@@ -177,7 +180,13 @@ class Logins:
 
     def _opening(self, target: LoginTarget) -> OpenUrl:
         async def open_url(url: str) -> bool:
-            opened = await self._operator.open_url(url)
+            opened = False
+            try:
+                opened = await self._operator.open_url(url)
+            finally:
+                if not opened:
+                    page = str(URL(url).with_query(None).with_fragment(None))
+                    self.emit(BrowserOpenFailed(server_id=target.server_id, url=page))
             if not opened:
                 other_way = f"`{command_line('login', target.server_id, options=('--no-browser',))}`"
                 self._operator.notify(

@@ -113,6 +113,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
                 tracer=tracer or programs_tracer(),
             )
             bus = EventBus()
+            logins.emit = bus.emit
             failure = records.store_error
             no_pins = UntrustedPins.because(failure) if failure is not None else None
             servers = ManagedServers(tasks, transports, records.store, human, bus, no_pins=no_pins)
