@@ -29,7 +29,7 @@ from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import PATIENCE_SECONDS, ClientOperator, PendingApprovals
 from fairlead.gateway.sdk_server import ADMITTED
-from fairlead.host.client_host import PrincipalHost, principal_host
+from fairlead.host.client_host import open_principal_host
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
 from fairlead.host.logins import is_personal
@@ -246,7 +246,7 @@ class Gateway:
             url = self.login_url(principal, server_id)
             return f"log in at {url}" if url else "ask the administrator of the gateway to log in"
 
-        async with principal_host(self.host, self.loaded, principal, login_hint) as host:
+        async with open_principal_host(self.host, self.loaded, principal, login_hint) as host:
             held = _Principal(host)
             with host.bus.listening(_SharedLogs(self, host)):
                 task_status.started(held)
@@ -444,7 +444,7 @@ class Gateway:
 class _Principal:
     """The host of one principal, while its clients use it."""
 
-    host: PrincipalHost
+    host: Host
     users: int = 0
     idle_since: float = field(default_factory=time.monotonic)
     ended: anyio.Event = field(default_factory=anyio.Event)

@@ -111,7 +111,7 @@ class Toolset:
         Returns:
             This toolset.
         """
-        await self._host.members.notice_consents()
+        await self._host.notice_consents()
         unknown = [
             status
             for status in self._host.status()
