@@ -19,6 +19,7 @@ from fairlead.config.principal import LOCAL
 from fairlead.connection.connection import Connection
 from fairlead.connection.peer import LogIn
 from fairlead.connection.start_limit import StartLimit
+from fairlead.connection.supervisor import Supervisor
 from fairlead.connection.transport.factory import TransportContext, transports_of
 from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
 from fairlead.events import McpToolsChanged, OffersChanged, State, StateChanged, ToolsQuarantined
@@ -203,7 +204,7 @@ class ManagedServer:
     def _connect_with(self, config: Server, context: ServerContext) -> Connection:
         """Its connection, which opens on first use."""
         server, snapshot = self.server, self.snapshot
-        return Connection(
+        supervisor = Supervisor(
             server.server_id,
             config,
             transports_of(server, context.transports),
@@ -222,12 +223,12 @@ class ManagedServer:
             ),
             log_level=config.log_level,
             log_in=context.human.log_in,
-            tracer=context.transports.tracer,
             on_state=self._on_state_changed,
             on_connected=self._note_connected,
             prepare=self._prepare,
             on_listed=self._was_listed,
         )
+        return Connection(supervisor, tracer=context.transports.tracer)
 
     @property
     def config(self) -> Server:
