@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from fairlead.connection import tasks
-from fairlead.connection.link import Transport, open_session
+from fairlead.connection.link import open_session
 from fairlead.connection.outcomes import AnswerUnreadable, RequestExpired, RequestRejected
 from fairlead.connection.peer import ClientPeer, refusal
 from fairlead.connection.process.child import Command
@@ -33,6 +33,7 @@ from fairlead.connection.tasks import (
     task_support,
     update_task,
 )
+from fairlead.connection.transport.dispatcher import Transport
 from fairlead.connection.transport.http import HttpDispatcher
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.net.http import open_client

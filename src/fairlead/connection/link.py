@@ -1,7 +1,7 @@
 """One run of a connection: its transport and session, and the task that opens and closes both."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -15,10 +15,8 @@ from fairlead.connection.outcomes import ConnectionClosed, HttpRejected
 from fairlead.connection.peer import ClientPeer, Introduction
 from fairlead.connection.server_requests import ServerRequests, answering_session
 from fairlead.connection.session import Negotiation, Session, SilentOnProbe
-from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.connection.transport.legacy_sse import is_fallback_worthy
-
-Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,14 +29,14 @@ from fairlead.config.models import Server, ServerLimits, StdioServer
 from fairlead.connection.deadlines import Backoff
 from fairlead.connection.elicitation import UrlVisits
 from fairlead.connection.failures import calling, connecting, lost, start_timed_out
-from fairlead.connection.link import SessionLink, Transport, open_session
+from fairlead.connection.link import SessionLink, open_session
 from fairlead.connection.lists import ListBudget, ListedServer, Lister, read_header_maps
 from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, for_nobody
 from fairlead.connection.session import Session
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.subscriptions import Subscriptions
 from fairlead.connection.tasks import Support, supports_tasks, task_support
-from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.errors import (
     AuthRequired,
     ConnectFailed,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -10,9 +10,6 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.argument_types import check_types
 from fairlead.connection.connection import Connection
 from fairlead.errors import CallFailed
-
-if TYPE_CHECKING:
-    from fairlead.host.host import Host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,10 +20,18 @@ class CustomCapabilities:
     extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
 
+class ExtensionHost(Protocol):
+    """What extension messages need of a host."""
+
+    async def reach(self, server_id: str) -> Connection:
+        """The connection of a server, open or not."""
+        ...
+
+
 class ExtensionMessages:
     """Messages of your own to servers that declare that they understand them: `host.custom`."""
 
-    def __init__(self, host: "Host") -> None:
+    def __init__(self, host: ExtensionHost) -> None:
         self._host = host
 
     @check_types

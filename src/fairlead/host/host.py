@@ -30,11 +30,11 @@ from fairlead.errors import ConnectFailed, ConsentRequired, FairleadError, Store
 from fairlead.events import Event
 from fairlead.host.background import run_off_loop, size_of_tools
 from fairlead.host.call import CallRunner, OnProgress, call_options, listing_of, require_consent
-from fairlead.host.catalogs import CatalogBuilder, HostCatalogs
 from fairlead.host.events import Subscriber
 from fairlead.host.extensions import CustomCapabilities, ExtensionMessages
 from fairlead.host.managed_server import ManagedServer, ServerStatus
 from fairlead.host.model.bundles import Selection, select
+from fairlead.host.model.catalogs import CatalogBuilder, HostCatalogs
 from fairlead.host.model.meta_tools import RESERVED
 from fairlead.host.model.toolset import Toolset
 from fairlead.host.offers.listing import KnownOffers
@@ -408,7 +408,7 @@ class Host:
     @check_types
     def skills(self, server_id: str) -> Skills:
         """The skills that a server offers to models."""
-        return Skills(self, server_id)
+        return Skills(server_id, self.custom, self.resources)
 
     @check_types
     async def describe(self, server_id: str) -> ServerInfo:

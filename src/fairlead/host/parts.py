@@ -22,12 +22,12 @@ from fairlead.connection.tracing import Tracer
 from fairlead.connection.transport.factory import TransportContext
 from fairlead.connection.transport.request_headers import AuthProvider
 from fairlead.host.background import task_owner
-from fairlead.host.catalogs import HostCatalogs
 from fairlead.host.events import EventBus
 from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.logins import Logins
 from fairlead.host.managed_server import HumanSide, ServerContext
 from fairlead.host.managed_servers import HostServers, ManagedServers
+from fairlead.host.model.catalogs import HostCatalogs
 from fairlead.host.operator import Operator
 from fairlead.host.records import HostRecords, open_records
 from fairlead.host.telemetry import programs_tracer

@@ -11,7 +11,7 @@ import logging
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -490,6 +490,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
             await self.post(frame)
         finally:
             self._posts_under_way -= 1
+
+
+Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
+"""Opens a connection to a server, for the length of a block."""
 
 
 def _start_of(arrived: bytes | bytearray | ConnectionEnding) -> bytes | bytearray:

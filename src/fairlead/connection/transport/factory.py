@@ -18,12 +18,11 @@ from fairlead.config.paths import home_folder
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import proxy_secrets, secret_values
 from fairlead.config.untyped import as_object
-from fairlead.connection.link import Transport
 from fairlead.connection.process.child import Command, child_environment
 from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, sandboxed
 from fairlead.connection.tracing import Tracer
-from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.connection.transport.http import HttpDispatcher
 from fairlead.connection.transport.http_endpoint import HeaderSource
 from fairlead.connection.transport.legacy_sse import SseDispatcher

@@ -10,8 +10,8 @@ from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.merge import FieldPath, ValueOrigin
 from fairlead.config.untyped import as_list, value_at
-from fairlead.host.catalogs import cost_of, is_direct, mode_for
 from fairlead.host.model.bundles import Selection
+from fairlead.host.model.catalogs import cost_of, is_direct, mode_for
 from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, decide_by_lists
 from fairlead.policy.tool_names import matches
 

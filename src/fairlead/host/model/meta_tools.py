@@ -3,8 +3,9 @@
 Also the base of the other tools that the host itself gives to models.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol, TypeVar
 
 from mcp_types import CallToolResult, TextContent
 from pydantic import Field
@@ -12,6 +13,7 @@ from pydantic import Field
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.schema.normalize import screen_definition
+from fairlead.catalog.search.search import SearchHit
 from fairlead.catalog.signatures import estimate, signature
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.untyped import as_object
@@ -25,10 +27,6 @@ from fairlead.servers.framework.tools import (
     describe_tool,
     run_tool,
 )
-
-if TYPE_CHECKING:
-    from fairlead.host.model.toolset import Toolset
-
 
 RESERVED = frozenset(
     {
@@ -173,10 +171,50 @@ class CallOutput(ToolModel):
     """Whatever the tool returns."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchOutcome:
+    """The hits of a search, and the servers that could not be searched, each with the reason."""
+
+    hits: tuple[SearchHit, ...]
+    unavailable: Mapping[str, str]
+
+
+class SearchableTools(Protocol):
+    """What meta-tools need of a toolset."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are known now."""
+        ...
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The enabled servers that cannot be used now, each with the reason."""
+        ...
+
+    async def ready(self) -> "SearchableTools":
+        """Connect the servers that were never listed and wait for them."""
+        ...
+
+    async def search(
+        self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
+    ) -> SearchOutcome:
+        """Search the tools by what they do."""
+        ...
+
+    def find(self, catalog: Catalog, name: str) -> CatalogTool:
+        """The tool of a name. Raises what is wrong with one that is not there."""
+        ...
+
+    async def answer(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Call a tool for a model: errors become results."""
+        ...
+
+
 class MetaTools(HostTools):
     """The meta-tools of one toolset."""
 
-    def __init__(self, toolset: "Toolset") -> None:
+    def __init__(self, toolset: SearchableTools) -> None:
         self._toolset = toolset
         super().__init__(
             {

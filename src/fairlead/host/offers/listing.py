@@ -1,7 +1,8 @@
 """Combined lists of resources, templates and prompts of one server or of all."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
@@ -9,11 +10,13 @@ from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.definitions import clean_offers
 from fairlead.catalog.tools import Listing, PromptOffer, ResourceOffer, ResourceTemplate, ServerOffer
 from fairlead.errors import FairleadError
+from fairlead.events import Event
 from fairlead.host.background import AT_ONCE, run_off_loop, size_of_definitions
 from fairlead.host.offers.contents import CombinedList
 
 if TYPE_CHECKING:
-    from fairlead.host.host import Host
+    from fairlead.connection.connection import Connection
+    from fairlead.host.managed_server import ServerStatus
 
 OfferT = TypeVar("OfferT", bound=ServerOffer)
 
@@ -24,12 +27,41 @@ _LISTS: dict[type[ServerOffer], str] = {
 }
 
 
+class OfferHost(Protocol):
+    """What resources and prompts need of a host."""
+
+    @property
+    def known_offers(self) -> "KnownOffers":
+        """Cache of parsed offers."""
+        ...
+
+    def status(self) -> "list[ServerStatus]":
+        """The state of every server."""
+        ...
+
+    async def offers(self, server_id: str) -> Listing:
+        """The listing of a server, which is connected only if it was never listed."""
+        ...
+
+    async def reach(self, server_id: str) -> "Connection":
+        """The connection of a server, open or not."""
+        ...
+
+    def is_untrusted(self, server_id: str) -> bool:
+        """Whether what this server says is untrusted content."""
+        ...
+
+    def events(self) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        """Events from now on, for the length of the block."""
+        ...
+
+
 def _every(server_id: str) -> bool:
     return True
 
 
 async def gather(
-    host: "Host",
+    host: OfferHost,
     kind: type[OfferT],
     server_id: str | None,
     *,
@@ -55,7 +87,7 @@ async def gather(
     return CombinedList(items=items, failures=failures)
 
 
-async def _of_one(host: "Host", kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
+async def _of_one(host: OfferHost, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
     listing = await host.offers(server_id)
     known = await host.known_offers.read(listing, kind, server_id)
     if known:

@@ -1,7 +1,7 @@
 """Prompts of servers, and completion of their arguments and of those of resource templates."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from mcp_types import METHOD_NOT_FOUND
@@ -14,11 +14,7 @@ from fairlead.config.argument_types import check_types
 from fairlead.config.untyped import is_object
 from fairlead.errors import CallFailed, CallRejected
 from fairlead.host.offers.contents import CombinedList, Completion, PromptResult, require_few_values
-from fairlead.host.offers.listing import gather
-
-if TYPE_CHECKING:
-    from fairlead.host.host import Host
-
+from fairlead.host.offers.listing import OfferHost, gather
 
 MAX_VALUE_BYTES = 4096
 MAX_VALUES = 100_000
@@ -26,7 +22,7 @@ MAX_VALUES = 100_000
 
 
 async def complete(
-    host: "Host",
+    host: OfferHost,
     server_id: str,
     reference: dict[str, str],
     argument: str,
@@ -65,7 +61,7 @@ async def complete(
 class Prompts:
     """The prompts of all servers: `host.prompts`."""
 
-    def __init__(self, host: "Host") -> None:
+    def __init__(self, host: OfferHost) -> None:
         self._host = host
 
     @check_types

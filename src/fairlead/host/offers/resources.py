@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, M
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -24,18 +24,15 @@ from fairlead.config.argument_types import check_types
 from fairlead.config.untyped import is_object
 from fairlead.events import Event, ResourceUpdated
 from fairlead.host.offers.contents import CombinedList, Completion, ResourceContents
-from fairlead.host.offers.listing import gather
+from fairlead.host.offers.listing import OfferHost, gather
 from fairlead.host.offers.prompts import complete
 from fairlead.host.offers.uri_templates import UriTemplate, Value, read_template
-
-if TYPE_CHECKING:
-    from fairlead.host.host import Host
 
 
 class Resources:
     """The resources of all servers: `host.resources`."""
 
-    def __init__(self, host: "Host") -> None:
+    def __init__(self, host: OfferHost) -> None:
         self._host = host
 
     @check_types
