@@ -29,7 +29,7 @@ from fairlead.connection.transport.request_headers import AuthProvider
 from fairlead.errors import ConnectFailed, ConsentRequired, FairleadError, StoreError
 from fairlead.events import Event
 from fairlead.host.background import run_off_loop, size_of_tools
-from fairlead.host.call import CallRunner, OnProgress, call_options, listing_of, require_consent
+from fairlead.host.call import CallRunner, OnProgress, call_settings, listing_of, require_consent
 from fairlead.host.events import Subscriber
 from fairlead.host.extensions import CustomCapabilities, ExtensionMessages
 from fairlead.host.managed_server import ManagedServer, ServerStatus
@@ -473,8 +473,10 @@ class Host:
             groups=groups,
             default_mode=default_mode,
         )
-        options = call_options(on_progress, request_timeout_ms, max_structured_bytes, full_result=full_result)
-        return await self.calls.call(proposal, {} if arguments is None else arguments, options)
+        settings = call_settings(
+            on_progress, request_timeout_ms, max_structured_bytes, full_result=full_result
+        )
+        return await self.calls.call(proposal, {} if arguments is None else arguments, settings)
 
     @check_types
     async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:

@@ -123,33 +123,27 @@ class CallPermission:
         if decision.verdict == "deny":
             raise denial(proposal, decision)
 
-    def granted(self, proposal: ProposedCall, readings: ArgumentReadings | None) -> Permit | None:
-        """The permit for this very call, if policy allows it without asking; else None."""
-        require_callable(proposal)
-        decision = proposal.decide(readings)
-        return Permit(by="policy", reason=decision.reason) if decision.verdict == "allow" else None
-
     async def permit(
         self,
         proposal: ProposedCall,
+        decision: Decision,
         arguments: Mapping[str, Any],
         readings: ArgumentReadings | None,
-        on_question: Callable[[], None],
+        on_approval_request: Callable[[], None],
     ) -> Permit:
-        """Decide about this very call, and ask the user where policy says `ask`.
+        """Permit a call that policy allows, and ask the user where policy says `ask`.
 
         Args:
             proposal: The call.
+            decision: What policy decided about it just now.
             arguments: Its arguments, to show to the user.
             readings: The readings of the arguments that rules look at.
-            on_question: Called before the user is asked.
+            on_approval_request: Called before the user is asked.
 
         Raises:
             CallDenied: Policy or the user denied it.
             ApprovalRequired: The operator cannot ask.
         """
-        require_callable(proposal)
-        decision = proposal.decide(readings)
         if decision.verdict == "allow":
             return Permit(by="policy", reason=decision.reason)
         if decision.verdict == "deny":
@@ -165,7 +159,7 @@ class CallPermission:
             # The answer to an earlier call of this tool may hold for all its calls.
             if await self._is_answered(approval, decision):
                 return Permit(by="earlier answer", reason="approved by user earlier")
-            on_question()
+            on_approval_request()
             return await self._ask(proposal, decision, arguments, readings, approval)
 
     def decide_again(self) -> None:

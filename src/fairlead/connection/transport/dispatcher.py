@@ -10,7 +10,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -220,26 +220,12 @@ class WireDispatcher(Dispatcher[TransportContext]):
         else:
             self._on_closed.append(callback)
 
-    def call_raw(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        opts: CallOptions | None = None,
-        deadline: Deadline | None = None,
-    ) -> Coroutine[Any, Any, msgspec.Raw]:
-        """Send a request and return its result, an object, as the bytes that came.
-
-        A `msgspec.Raw` anywhere in `params` goes out as it is. `deadline` is a clock that progress resets, in
-        place of the option `timeout`. Raises `RequestFailed` or `NotEncodable`.
-        """
-        return self._request(method, params, opts or _NO_OPTIONS, deadline)
-
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """Send a request and return its result as a dict. Raises `RequestFailed` or `NotEncodable`."""
         opts = opts or _NO_OPTIONS
-        raw = await self._request(method, params, opts)
+        raw = await self.call_raw(method, params, opts)
         try:
             result = object_of(raw, MAX_DECODED_BYTES)
         except ValueError as exc:
@@ -273,13 +259,25 @@ class WireDispatcher(Dispatcher[TransportContext]):
 
     # Requests of ours.
 
-    async def _request(
+    async def call_raw(
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        opts: CallOptions,
+        opts: CallOptions = _NO_OPTIONS,
         deadline: Deadline | None = None,
     ) -> msgspec.Raw:
+        """Send a request and return its result, an object, as the bytes that came.
+
+        Args:
+            method: The method.
+            params: Its parameters. A `msgspec.Raw` anywhere in them goes out as it is.
+            opts: The options of the SDK: headers, timeout, progress.
+            deadline: A clock that progress resets, in place of the option `timeout`.
+
+        Raises:
+            RequestFailed: No result came.
+            NotEncodable: The parameters are no JSON.
+        """
         call = self._open_call(method, opts, deadline)
         if call.on_progress is not None:
             params = with_progress_token(params, call.id)
