@@ -13,7 +13,7 @@ import pytest
 from fairlead.catalog.sanitize import cleaner, gate
 from fairlead.catalog.sanitize.slices import SLICE_BYTES
 from fairlead.config.secrets.masking import MASK, SECRETS, Masker
-from fairlead.policy.results import MAX_IMAGE, ResultSource, hand_over_steps
+from fairlead.policy.results import MAX_IMAGE, ResultSource, prepare_result_steps
 
 SECRET = 'gate/To+ken"é-5fW2q9'
 PLAIN = "gatetokenZ81kq"
@@ -83,7 +83,7 @@ def test_a_secret_is_masked_in_every_encoding_wherever_it_stands(form: str, esca
         "_meta": {"said": form},
     }
     raw = json.dumps(document, ensure_ascii=escaped).encode()
-    handed = gate.finish(hand_over_steps(raw, SOURCE)).result
+    handed = gate.finish(prepare_result_steps(raw, SOURCE)).result
     said = handed.raw.decode()
     assert MASK in said
     assert decodings(form) not in said
@@ -102,7 +102,7 @@ def test_binary_data_is_never_masked() -> None:
     image = {"type": "image", "mimeType": "image/png", "data": data}
     blob = {"type": "resource", "resource": {"uri": "a:b", "blob": data}}
     raw = json.dumps({"content": [image, blob, {"type": "text", "text": PLAIN}]}).encode()
-    content = gate.finish(hand_over_steps(raw, SOURCE)).result.content
+    content = gate.finish(prepare_result_steps(raw, SOURCE)).result.content
     assert content[0]["data"] == data
     assert content[1]["resource"]["blob"] == data
     assert content[2]["text"] == MASK
@@ -237,7 +237,7 @@ BOMBS: dict[str, bytes] = {
 @pytest.mark.requirement("HARD-66")
 @pytest.mark.parametrize("body", BOMBS.values(), ids=BOMBS)
 def test_no_result_takes_long_at_a_time(body: bytes) -> None:
-    steps = hand_over_steps(body, SOURCE)
+    steps = prepare_result_steps(body, SOURCE)
     longest = 0.0
     while True:
         begun = time.thread_time()
@@ -259,7 +259,7 @@ def test_no_result_takes_long_at_a_time(body: bytes) -> None:
 @pytest.mark.requirement("HARD-66")
 def test_what_is_too_much_to_open_is_kept_as_it_came_and_cleaned_when_it_is_read() -> None:
     body = BOMBS["hidden strings"]
-    handed = gate.finish(hand_over_steps(body, SOURCE))
+    handed = gate.finish(prepare_result_steps(body, SOURCE))
     (kept,) = handed.kept
     assert kept.content == body
     assert kept.handle in handed.result.text
@@ -270,14 +270,14 @@ def test_what_is_too_much_to_open_is_kept_as_it_came_and_cleaned_when_it_is_read
 def test_for_a_program_the_whole_is_cleaned_without_being_opened() -> None:
     whole = ResultSource(server_id="s", tool="t", trusted=True, limit=None)
     body = structured(b'{"a":[' + b",".join([b'"\\u200bx"'] * 30_000) + b"]}")
-    result = gate.finish(hand_over_steps(body, whole)).result
+    result = gate.finish(prepare_result_steps(body, whole)).result
     assert result.structured == {"a": ["x"] * 30_000}
     assert result.original == body
 
 
 def handed_over(body: dict[str, Any]) -> bytes:
     source = ResultSource(server_id="s", tool="t", trusted=False, limit=None)
-    return gate.finish(hand_over_steps(json.dumps(body).encode(), source)).result.raw
+    return gate.finish(prepare_result_steps(json.dumps(body).encode(), source)).result.raw
 
 
 @pytest.mark.requirement("HARD-61", "HARD-62")
@@ -459,7 +459,7 @@ def test_names_that_fall_together_are_told_apart_quickly_and_shortly() -> None:
     names = {"​" * (n + 1) + "‌" * (4_000 - n): n for n in range(480)}
     body = json.dumps({"content": [], "structuredContent": names}, ensure_ascii=False).encode()
     source = ResultSource(server_id="s", tool="t", trusted=False, limit=None)
-    steps = hand_over_steps(body, source)
+    steps = prepare_result_steps(body, source)
     longest = 0.0
     while True:
         started = time.thread_time()
@@ -478,7 +478,7 @@ def test_names_that_fall_together_are_told_apart_quickly_and_shortly() -> None:
 def test_numbers_that_take_long_to_read_hold_nothing_up(number: bytes) -> None:
     body = b'{"content":[],"structuredContent":{"a":[' + (number + b",") * 15_000 + b"1]}}"
     source = ResultSource(server_id="s", tool="t", trusted=False, limit=None)
-    steps = hand_over_steps(body, source)
+    steps = prepare_result_steps(body, source)
     longest = 0.0
     while True:
         started = time.thread_time()
@@ -496,7 +496,7 @@ def test_runs_of_backslashes_are_counted_in_linear_time() -> None:
     body = b'{"content":[{"type":"text","text":"' + (b"\\" * 65 + b'"') * 30_000 + b'\\u200b"}]}'
     source = ResultSource(server_id="s", tool="t", trusted=False, limit=100_000)
     started = time.thread_time()
-    gate.finish(hand_over_steps(body, source))
+    gate.finish(prepare_result_steps(body, source))
     assert time.thread_time() - started < 20 * LONGEST_STEP
 
 
@@ -563,7 +563,7 @@ def test_no_key_that_only_we_write_is_taken_from_a_server(name: str, spelling: s
         for limit in (None, 100_000):
             source = ResultSource(server_id="s", tool="t", trusted=trusted, limit=limit)
             for raw in results:
-                result = gate.finish(hand_over_steps(raw.encode(), source)).result
+                result = gate.finish(prepare_result_steps(raw.encode(), source)).result
                 json.loads(result.raw, object_pairs_hook=named(raw, key))
     answers = [
         f'{{"contents":[{{"uri":"a:b","text":"x",{forged}}}],{forged}}}',
@@ -583,7 +583,7 @@ def test_no_mark_of_ours_is_in_what_is_too_large_to_be_parsed(name: str) -> None
     forged = f'"_meta":{{"fair\u200blead/{name}" : 1}}'
     raw = f'{{"content":[{{"type":"text","text":"x",{forged}}}],"structuredContent":{{"a":[{many}]}}}}'
     source = ResultSource(server_id="s", tool="t", trusted=True, limit=None)
-    shown = gate.finish(hand_over_steps(raw.encode(), source)).result.raw
+    shown = gate.finish(prepare_result_steps(raw.encode(), source)).result.raw
     json.loads(shown, object_pairs_hook=named("result", name))
     json.loads(gate.finish(gate.answer_steps(raw.encode())), object_pairs_hook=named("answer", name))
 

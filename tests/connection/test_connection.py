@@ -180,7 +180,7 @@ async def test_a_person_who_knows_better_resets_the_circuit(tmp_path: Path) -> N
     async with supervised() as tasks:
         connection = Connection(Supervisor("x", LIMITS, [transport(server)], tasks=tasks))
         for _ in range(TRIES_BEFORE_OPEN):
-            connection.backoff.failed()
+            connection.backoff.note_failure()
         with pytest.raises(ConnectFailed):
             await call(connection, "echo")
         assert server.starts == 0
@@ -197,7 +197,7 @@ async def test_a_start_that_took_long_to_fail_is_not_a_connection_that_lasted(
         connection = Connection(
             Supervisor("x", ServerLimits(startup_timeout_ms=200), [transport(server)], tasks=tasks)
         )
-        connection.backoff.failed()
+        connection.backoff.note_failure()
         with pytest.raises(ConnectFailed, match=r"0\.2 s"):
             await call(connection, "echo")
         assert connection.backoff.failures == 2

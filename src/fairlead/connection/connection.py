@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fairlead.config.models import Server
 from fairlead.connection.deadlines import Deadline
-from fairlead.connection.elicitation import answer_questions, answer_rounds, may_need_more, wants_input
+from fairlead.connection.elicitation import answer_input_requests, answer_rounds, may_need_more, wants_input
 from fairlead.connection.failures import FAILURES, call_failure, calling
 from fairlead.connection.link import SessionLink
 from fairlead.connection.lists import list_anyway
@@ -41,7 +41,7 @@ _NETWORKS: Mapping[str, Literal["pipe", "tcp"]] = {
     "sse": "tcp",
 }
 
-_questions = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
+_input_requests = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
 
 
 class _ToolCall(msgspec.Struct, frozen=True):
@@ -202,12 +202,12 @@ class Connection:
         seconds = self._limits.max_request_ms / 1000
 
         def wait(session: Session) -> Awaitable[msgspec.Raw]:
-            async def answer(questions: Mapping[str, TaskElicitation]) -> Mapping[str, Any]:
-                return await _answer_task_input(questions, session)
+            async def answer(requests: Mapping[str, TaskElicitation]) -> Mapping[str, Any]:
+                return await _answer_task_input(requests, session)
 
-            return finish_task(session, task, answer=answer, answered=answered, on_change=changed)
+            return finish_task(session, task, answer=answer, answered=answered, on_change=report_change)
 
-        async def changed(now: Task) -> None:
+        async def report_change(now: Task) -> None:
             nonlocal changes
             changes += 1
             if on_progress is not None:
@@ -267,9 +267,9 @@ class Connection:
     async def watching(self, uris: Sequence[str]) -> AsyncGenerator[None]:
         """Be told of changes to resources for the length of the block, over as many runs as it takes."""
         subscriptions = self._supervisor.subscriptions
-        with subscriptions.wanted(uris):
+        with subscriptions.want(uris):
             await self.ready()
-            refused = await subscriptions.told(uris)
+            refused = await subscriptions.wait_answered(uris)
             if refused is not None:
                 raise CallFailed(self.server_id, f"it refused the subscription: {refused}", delivery="done")
             yield
@@ -299,7 +299,7 @@ class Connection:
             with calling(self.server_id):
                 return await answer_rounds(first, link.session, lambda more: send(more, link))
         finally:
-            link.released(time.monotonic())
+            link.release(time.monotonic())
 
     async def _deliver(
         self,
@@ -330,7 +330,7 @@ class Connection:
                     raise call_failure(self.server_id, exc) from exc
             except anyio.get_cancelled_exc_class():
                 if link.in_flight == 1:
-                    link.session.withdraw_questions()
+                    link.session.withdraw_requests()
                 raise
             except AuthRequired as exc:
                 self._supervisor.refuse_login(link, exc)
@@ -343,7 +343,7 @@ class Connection:
                 again = True
                 continue
             finally:
-                link.released(time.monotonic())
+                link.release(time.monotonic())
             await self.log_in(failure)
 
     async def _send_traced(
@@ -382,12 +382,12 @@ class Connection:
         return False
 
 
-async def _answer_task_input(questions: Mapping[str, TaskElicitation], session: Session) -> Mapping[str, Any]:
+async def _answer_task_input(requests: Mapping[str, TaskElicitation], session: Session) -> Mapping[str, Any]:
     try:
-        asked = _questions.validate_python({key: question.read() for key, question in questions.items()})
+        parsed = _input_requests.validate_python({key: request.read() for key, request in requests.items()})
     except (ValidationError, msgspec.DecodeError) as exc:
         raise AnswerUnreadable("its task's request for input cannot be parsed") from exc
-    return await answer_questions(asked, session)
+    return await answer_input_requests(parsed, session)
 
 
 def _is_header_mismatch(exc: CallFailed) -> bool:

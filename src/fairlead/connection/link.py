@@ -63,7 +63,7 @@ class SessionLink:
         """Wake its owner to check whether it is to be closed or refreshed."""
         self.woken.set()
 
-    def released(self, now: float) -> None:
+    def release(self, now: float) -> None:
         """One request less is under way."""
         self.in_flight -= 1
         self.last_used = now
@@ -98,12 +98,12 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
             try:
                 async with AsyncExitStack() as attempt:
                     dispatcher = await attempt.enter_async_context(transports[way.transport]())
-                    questions = ServerRequests(dispatcher.clocks_held)
-                    sdk = answering_session(dispatcher, peer, introduction, questions, on_message)
+                    requests = ServerRequests(dispatcher.clocks_held)
+                    sdk = answering_session(dispatcher, peer, introduction, requests, on_message)
                     await attempt.enter_async_context(sdk)
                     attempt.callback(on_closing, dispatcher)
                     await Negotiation(dispatcher, sdk, introduction).run(probe=way.probe, seconds=seconds)
-                    session = Session(dispatcher, sdk, introduction, questions, log_level)
+                    session = Session(dispatcher, sdk, introduction, requests, log_level)
                     stack.push_async_exit(attempt.pop_all())
             except Exception as exc:
                 failure, tried = root_cause(exc), way

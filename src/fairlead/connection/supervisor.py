@@ -31,7 +31,7 @@ from fairlead.connection.elicitation import UrlVisits
 from fairlead.connection.failures import calling, connecting, lost, start_timed_out
 from fairlead.connection.link import SessionLink, open_session
 from fairlead.connection.lists import ListBudget, ListedServer, Lister, read_header_maps
-from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, for_nobody
+from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, detach_from_caller
 from fairlead.connection.session import Session
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.subscriptions import Subscriptions
@@ -99,7 +99,7 @@ class ConnectionStatus:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class _Attempt:
-    """A connect under way, and everybody who waits for it."""
+    """A connect under way, and those who wait for it."""
 
     settled: anyio.Event = field(default_factory=anyio.Event)
     over: anyio.Event = field(default_factory=anyio.Event)
@@ -177,7 +177,7 @@ class Supervisor:
         self._changed = anyio.Event()
         self._task_support: dict[str, Support] = {}
         """Tools of an older server that can, or must, be called as tasks."""
-        self.subscriptions = Subscriptions(self.refresh, self._peer.updated, self._wake_links)
+        self.subscriptions = Subscriptions(self.refresh, self._peer.handle_update, self._wake_links)
         self._session_key = secrets.token_hex(16)
         """The session id for gateways that keep sessions, the same in all runs."""
         self.url_visits = UrlVisits(self._peer)
@@ -281,7 +281,7 @@ class Supervisor:
 
     async def _own(self, attempt: _Attempt) -> None:
         """Open the connection, watch over it, close it: all in this one task."""
-        for_nobody()  # the first caller is not the client that the connection serves
+        detach_from_caller()  # the first caller is not the client that the connection serves
         self._move("connecting")
         error: ServerError | None = None
         try:
@@ -329,7 +329,7 @@ class Supervisor:
         is_local = not isinstance(self.limits, Server) or isinstance(self.limits, StdioServer)
         error = start_timed_out(self.server_id, allowed, took, attempt.said, is_local=is_local)
         self._note_error(error)
-        self.backoff.failed()
+        self.backoff.note_failure()
         attempt.settle(None, error)
         if self._attempt is attempt:
             self._move("error", str(error))
@@ -395,12 +395,12 @@ class Supervisor:
             self._attempt = self.link = None
         if link is not None:
             served = self.vitals.calls > link.calls_before
-            self.backoff.succeeded(time.monotonic() - link.since, served=served)
+            self.backoff.note_success(time.monotonic() - link.since, served=served)
         if error is not None and error is not attempt.error:  # else it was noted when it was told
             if self.link is None:  # the end of an earlier run says nothing of the one that is up
                 self._note_error(error)
             if not isinstance(error, AuthRequired | ConsentRequired):
-                self.backoff.failed()  # nothing gets better by waiting where the user has to act
+                self.backoff.note_failure()  # nothing gets better by waiting where the user has to act
         if current:
             self._move(_state_after(error), str(error) if error else None)
         if error is not None and not isinstance(error, AuthRequired) and self.subscriptions.are_wanted:
@@ -468,10 +468,10 @@ class Supervisor:
     def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGES):
             self.refresh()
-        self.url_visits.heard(message)
+        self.url_visits.handle_message(message)
 
     async def _keep_listed(self, link: SessionLink) -> None:
-        await self.subscriptions.opened(link)
+        await self.subscriptions.wait_open(link)
         while True:
             self._changed = anyio.Event()
             published = anyio.Event()
@@ -495,7 +495,7 @@ class Supervisor:
                 await self._prepare(listed.listing)
             self._take_listing(link, listed)
             if listed.failure is not None:
-                self._tools_failed(link, listed.failure)
+                self._handle_list_error(link, listed.failure)
             self._note_listed(link)
             published.set()
 
@@ -503,17 +503,17 @@ class Supervisor:
         try:
             await lister.run()
         except Exception as exc:  # noqa: BLE001 - what is no failure of a server is raised again there
-            self._tools_failed(link, exc)
+            self._handle_list_error(link, exc)
         self._note_listed(link)
         published.set()
 
-    def _tools_failed(self, link: SessionLink, failure: Exception) -> None:
+    def _handle_list_error(self, link: SessionLink, failure: Exception) -> None:
         try:
             with calling(self.server_id):
                 raise failure
         except ServerError as exc:
             if link is self.link and link.usable:
-                self._list_failed(link, exc)
+                self._note_list_error(link, exc)
 
     def list_budget(self) -> ListBudget:
         """How much of its lists is read."""
@@ -538,7 +538,7 @@ class Supervisor:
                 self._forget_error()
                 self._move("ready")
 
-    def _list_failed(self, link: SessionLink, failure: ServerError) -> None:
+    def _note_list_error(self, link: SessionLink, failure: ServerError) -> None:
         error = failure
         if not isinstance(failure, AuthRequired | ConnectionLost | ListFailed):
             reason = f"it would not say what it offers: {failure.__cause__}"

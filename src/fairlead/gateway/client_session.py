@@ -22,7 +22,7 @@ from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolKey
 from fairlead.config.load import LoadedConfig
 from fairlead.config.principal import GroupedPrincipal
-from fairlead.connection.peer import SESSION_META_KEY, for_nobody
+from fairlead.connection.peer import SESSION_META_KEY, detach_from_caller
 from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.lists import OfferKind, OfferLists, ToolList, names_resources, with_public_uris
 from fairlead.gateway.notifications import Kind, Notifier
@@ -192,7 +192,7 @@ class ClientSession:
             self.view = self.endpoint.view(self.caller, shared)
             self.renew()
             async with anyio.create_task_group() as self.tasks:
-                for_nobody()
+                detach_from_caller()
                 self.tasks.start_soon(self.notifier.run)
                 self.tasks.start_soon(self.starter.run, self.tasks)
                 try:
@@ -310,7 +310,7 @@ class ClientSession:
                 yield host
             return
         if context.log_level is not None and (self.has_set_level or self.family == "stateless"):
-            await self._client_host.want_logs(server_id, context.log_level)
+            await self._client_host.set_log_level(server_id, context.log_level)
         if self.is_one_agent or context.abilities == UNASKABLE:
             yield self.host
             return
@@ -321,7 +321,7 @@ class ClientSession:
 
     async def _may_ask(self, server_id: str) -> bool:
         try:
-            return await self._client_host.prepare_to_be_asked(server_id)
+            return await self._client_host.prepare_for_server_requests(server_id)
         except FairleadError:
             return False  # the request itself will say what is wrong
 
@@ -336,7 +336,7 @@ class ClientSession:
             over.set()
 
     async def _run_fresh_host(self, over: anyio.Event, *, task_status: anyio.abc.TaskStatus[Host]) -> None:
-        for_nobody()
+        detach_from_caller()
         async with open_client_host(self._shared, operator=self._bridge) as client_host:
             host = client_host.host
             self._fresh.add(host)

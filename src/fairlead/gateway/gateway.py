@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
 from fairlead.config.principal import LOCAL
-from fairlead.connection.peer import for_nobody
+from fairlead.connection.peer import detach_from_caller
 from fairlead.connection.tracing import Tracer
 from fairlead.errors import UnknownBundle
 from fairlead.events import Event, ServerLogged
@@ -489,7 +489,7 @@ async def open_gateway(
         tracer=tracer,
     ) as host:
         async with anyio.create_task_group() as tasks:
-            for_nobody()
+            detach_from_caller()
             gateway = Gateway(host, loaded, options, approvals, tasks)
             host.logins.on_login = gateway.logged_in
             tasks.start_soon(gateway.reap)

@@ -20,7 +20,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
-from fairlead.connection.peer import CALLER, QUESTION, TooManyQuestions
+from fairlead.connection.peer import CALLER, INPUT_REQUEST, TooManyElicitations
 from fairlead.host.operator import Ability
 
 if TYPE_CHECKING:
@@ -112,12 +112,12 @@ class RequestContext:
         """Ask the client for as long as the request is open. None where it ended without an answer.
 
         Raises:
-            TooManyQuestions: It was asked too much in the course of the request already.
+            TooManyElicitations: It was asked too much in the course of the request already.
         """
         if self.is_ended:
             return None
         if self._request_count >= MAX_ASKED:
-            raise TooManyQuestions(MAX_ASKED)
+            raise TooManyElicitations(MAX_ASKED)
         self._request_count += 1
         if self.open_elicitations is None:
             self.open_elicitations = set()
@@ -283,7 +283,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
 
     async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
         """Hand a question to the client with the next answer, and wait until it comes back."""
-        key = QUESTION.get()
+        key = INPUT_REQUEST.get()
         if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[question.method]):
             return given
         if key is None or key in self._asked:

@@ -43,7 +43,7 @@ from fairlead.host.permission import (
     CallPermission,
     ProposedCall,
     encode_arguments,
-    fixed,
+    fix_arguments,
     read_for_rules,
     require_callable,
 )
@@ -300,11 +300,11 @@ class CallRunner:
             readings = None
             if proposal.argument_patterns:
                 # Fixed before they are read: what the rules looked at is what is sent.
-                shown, sent = fixed(fit)
+                shown, sent = fix_arguments(fit)
                 readings = await read_for_rules(proposal, shown)
             decision = await self._decide(proposal, readings)
             if decision.verdict == "ask" and readings is None:
-                shown, sent = fixed(fit)
+                shown, sent = fix_arguments(fit)
             permit = await self._permission.permit(proposal, decision, shown, readings, audited.asked)
         except FairleadError as exc:
             if isinstance(exc, CallDenied):

@@ -258,7 +258,7 @@ class ClientHost:
         """The managed servers with a connection of this client's own."""
         return self._servers.own
 
-    async def want_logs(self, server_id: str, level: LoggingLevel) -> None:
+    async def set_log_level(self, server_id: str, level: LoggingLevel) -> None:
         """Set the log level of an unshared handshake server. Stateless ones get it in each request."""
         member = self._servers[server_id]
         if not is_shared(member) and member.version not in MODERN_PROTOCOL_VERSIONS:
@@ -288,7 +288,7 @@ class ClientHost:
         with anyio.move_on_after(seconds):
             await done.wait()
 
-    async def prepare_to_be_asked(self, server_id: str) -> bool:
+    async def prepare_for_server_requests(self, server_id: str) -> bool:
         """Connect a server if its requests may not say which call they belong to. Returns whether that is so.
 
         It is for handshake servers over stdio; over HTTP, the stream tells the call.
@@ -412,7 +412,7 @@ async def open_principal_host(
 
     async def log_in(error: AuthRequired) -> None:
         try:
-            await logins.wanted(error, principal)
+            await logins.log_in_on_demand(error, principal)
         except AuthRequired as exc:
             exc.hint = login_hint(exc.server_id)
             raise

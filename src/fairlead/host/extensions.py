@@ -35,7 +35,7 @@ class ExtensionMessages:
         self._host = host
 
     @check_types
-    async def declared(self, server_id: str, capability: str) -> bool:
+    async def declares(self, server_id: str, capability: str) -> bool:
         """Whether a server declares an experimental capability or extension. It is connected if needed."""
         offers = (await (await self._host.reach(server_id)).ready()).capabilities
         return capability in (offers.experimental or {}) or capability in (offers.extensions or {})
@@ -72,7 +72,7 @@ class ExtensionMessages:
         await (await self._reach(server_id, capability)).notify(method, {} if params is None else params)
 
     async def _reach(self, server_id: str, capability: str) -> Connection:
-        if not await self.declared(server_id, capability):
+        if not await self.declares(server_id, capability):
             message = f"it does not declare `{capability}`, so nothing was sent"
             raise CallFailed(server_id, message, delivery="not_sent")
         return await self._host.reach(server_id)

@@ -37,7 +37,7 @@ from fairlead.host.model.bundles import Selection, select
 from fairlead.host.model.catalogs import CatalogBuilder, HostCatalogs
 from fairlead.host.model.meta_tools import RESERVED
 from fairlead.host.model.toolset import Toolset
-from fairlead.host.offers.listing import KnownOffers
+from fairlead.host.offers.offer_requests import KnownOffers
 from fairlead.host.offers.prompts import Prompts
 from fairlead.host.offers.resources import Resources
 from fairlead.host.offers.skills import Skills
@@ -203,6 +203,9 @@ class Host:
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
         """Connect servers concurrently and list what they offer.
 
+        Args:
+            server_ids: The servers. One that is ready stays connected, and is not listed again.
+
         Returns:
             What went wrong, by server; empty if all are ready.
         """
@@ -225,7 +228,11 @@ class Host:
                 self._tasks.start_soon(self.connect, server_id)
 
     async def connect_all(self) -> dict[str, FairleadError]:
-        """Connect every enabled server. Returns what went wrong, by server."""
+        """Connect every enabled server.
+
+        Returns:
+            What went wrong, by server; empty if all are ready.
+        """
         return await self.connect(*(each.server.server_id for each in self.members if each.server.enabled))
 
     @check_types
@@ -253,7 +260,8 @@ class Host:
     async def close(self, server_id: str) -> None:
         """Close all connections to a server, from any task, in bounded time. The next use reconnects it.
 
-        The host of a gateway's client closes its own connection alone, if it has one.
+        Args:
+            server_id: The server. The host of a gateway's client closes its own connection to it alone.
         """
         await self.members.end(self._member_to_inspect(server_id).server.server_id)
 
@@ -266,7 +274,11 @@ class Host:
 
     @check_types
     async def reload(self, config: LoadedConfig) -> None:
-        """Put another configuration in force. Only servers that changed restart, after their calls."""
+        """Put another configuration in force. Only servers that changed restart, after their calls.
+
+        Args:
+            config: What `load_config` returns.
+        """
         self.docs_allow = config.config.docs.allow
         self.parts.records.audit.settings = config.config.audit
         for server_id, server in config.servers.items():
@@ -362,7 +374,13 @@ class Host:
 
     @check_types
     async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
-        """The tools of a server, sanitized. It is connected only if it was never listed.
+        """The tools of a server. It is connected only if it was never listed.
+
+        Args:
+            server_id: The server.
+
+        Returns:
+            Their definitions, sanitized and with secrets masked.
 
         Raises:
             ListFailed: The server does not list its tools.
@@ -480,7 +498,12 @@ class Host:
 
     @check_types
     async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
-        """Remember an approval of a tool, as it is defined now, for a principal.
+        """Remember an approval of a tool, as it is defined now.
+
+        Args:
+            server_id: The server.
+            tool: The tool's own name at the server.
+            principal: The identity whose calls are approved.
 
         Raises:
             UnknownTool: The tool's definition is not known.

@@ -190,7 +190,7 @@ class ManagedServer:
         """Set whenever the server has been listed in this run, or will not be."""
         self._emit = context.bus.emit
         self._changed = changed
-        self._was_screened = screened
+        self._on_screened = screened
         self._prepared: PreparedListing | None = None
         """What was prepared off the event loop for the next listing."""
         self._save = save
@@ -226,7 +226,7 @@ class ManagedServer:
             on_state=self._on_state_changed,
             on_connected=self._note_connected,
             prepare=self._prepare,
-            on_listed=self._was_listed,
+            on_listed=self._on_listed,
         )
         return Connection(supervisor, tracer=context.transports.tracer)
 
@@ -499,7 +499,7 @@ class ManagedServer:
         work = partial(prepare, self.server, listing, self.pins, self.lock)
         self._prepared = await run_off_loop(work, size_of(listing))
 
-    def _was_listed(self, listing: Listing, version: str) -> None:
+    def _on_listed(self, listing: Listing, version: str) -> None:
         self._take_listing(listing, version, keeps_sessions=self.keeps_sessions)
 
     def _take_listing(self, listing: Listing, version: str, *, keeps_sessions: bool) -> None:
@@ -549,7 +549,7 @@ class ManagedServer:
             screened = replace(screened, listing=replace(screened.listing, notes=notes), _answers={})
         self.screened = screened
         self._changed()
-        self._was_screened(self)
+        self._on_screened(self)
         if self._held_back.keys() - before.keys():
             self._emit(ToolsQuarantined(server_id=self.server.server_id, tools=tuple(self._held_back)))
 

@@ -411,7 +411,7 @@ class ManagedServers:
                     closing.start_soon(member.connection.aclose)
 
     def _watch_pins_of(self, member: ManagedServer) -> None:
-        """Follow reviews and quarantines in whatever process, and whether the store can be trusted."""
+        """Follow reviews and quarantines in any process, and whether the store can be trusted."""
         if may_be_pinned(member.server) and self._store is not None and not self._watches_pins:
             self._watches_pins = True
             self._tasks.start_soon(self._watch_reviews, self._store)
@@ -445,7 +445,7 @@ class ManagedServers:
         before = member.pins
         self._newest.pop(member.server.server_id, None)
         member.repin(pins)
-        await self._renew(store, member, _newly_pinned(before, pins))
+        await self._renew(store, member, _find_newly_pinned(before, pins))
 
     async def _renew(self, store: Store, member: ManagedServer, reviewed: frozenset[str]) -> None:
         """Begin anew where a review approved another definition than a connection was told, or a new tool.
@@ -505,7 +505,9 @@ class ManagedServers:
                 each.follow(news.tools)
 
 
-def _newly_pinned(before: Pins | UntrustedPins | None, now: Pins | UntrustedPins | None) -> frozenset[str]:
+def _find_newly_pinned(
+    before: Pins | UntrustedPins | None, now: Pins | UntrustedPins | None
+) -> frozenset[str]:
     """The tools that a review pinned."""
     if not isinstance(now, Pins):
         return frozenset()

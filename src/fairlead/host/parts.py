@@ -100,7 +100,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
             human = HumanSide(
                 operator=operator,
                 capabilities=capabilities or CustomCapabilities(),
-                log_in=logins.wanted,
+                log_in=logins.log_in_on_demand,
                 shared=backing is not None,
             )
             transports = TransportContext(

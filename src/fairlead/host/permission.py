@@ -203,7 +203,7 @@ class CallPermission:
         approval: RememberedApproval | None,
     ) -> Permit:
         server_id, entry = proposal.member.server.server_id, proposal.member.entry(proposal.tool)
-        question = ApprovalRequest(
+        request = ApprovalRequest(
             server_id=server_id,
             tool=proposal.tool,
             arguments=dict(arguments),
@@ -218,7 +218,7 @@ class CallPermission:
         self._waiting.add(waiting)
         try:
             with waiting.scope:
-                answer = await self._operator.approve(question)
+                answer = await self._operator.approve(request)
         finally:
             self._waiting.discard(waiting)
         now = _decide_again(proposal, readings)
@@ -271,7 +271,7 @@ def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> 
     return now
 
 
-def fixed(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]:
+def fix_arguments(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]:
     """A copy of the arguments to show and the same to send: the caller cannot change them meanwhile."""
     encoded = encode_arguments(arguments)
     return msgspec.json.decode(encoded, type=dict[str, Any]), encoded

@@ -28,7 +28,7 @@ from fairlead.policy.results import (
     KeptArtifact,
     ResultSource,
     as_it_came,
-    hand_over_steps,
+    prepare_result_steps,
 )
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
 from fairlead.store.async_sqlite import SqliteStore
@@ -75,7 +75,7 @@ class Artifacts:
     async def deliver(
         self, raw: msgspec.Raw | bytes, source: ResultSource, *, principal: str = LOCAL
     ) -> ToolResult:
-        """A server's result as it may be handed on, with whatever did not fit kept for the principal.
+        """A server's result as it may be prepared on, with what did not fit kept for the principal.
 
         What cannot be kept, because the disk is full or there is no store, costs only itself.
         """
@@ -86,11 +86,11 @@ class Artifacts:
     async def deliver_cleaned(
         self, raw: msgspec.Raw | bytes, source: ResultSource, *, principal: str = LOCAL
     ) -> ToolResult:
-        """The same for a result that cannot be handed on as it came (`as_it_came`)."""
-        handed = await gate.run(hand_over_steps(raw, source, keeping=self._files is not None))
-        if handed.kept and not await self._keep(handed.kept, source, principal):
-            return (await gate.run(hand_over_steps(raw, source, keeping=False))).result
-        return handed.result
+        """The same for a result that cannot be prepared on as it came (`as_it_came`)."""
+        prepared = await gate.run(prepare_result_steps(raw, source, keeping=self._files is not None))
+        if prepared.kept and not await self._keep(prepared.kept, source, principal):
+            return (await gate.run(prepare_result_steps(raw, source, keeping=False))).result
+        return prepared.result
 
     @check_types
     async def keep(

@@ -276,17 +276,17 @@ def tool_command(
     """
     from fairlead.actions.known_catalog import known
     from fairlead.cli.catalogs import with_unasked
-    from fairlead.host.model.explain import Explainer, names_of, tools_called
+    from fairlead.host.model.explain import Explainer, find_tool_keys, names_of
 
     loaded = load(ctx)
     caller = _caller(loaded, principal, groups)
     found = known(loaded, _bundle_for(loaded, bundle, caller), caller)
     names = names_of(found.loaded, found.listings)
-    keys = tools_called(name, names)
+    keys = find_tool_keys(name, names)
     if not keys:
         found = with_unasked(found, found.loaded.servers.values())
         names = names_of(found.loaded, found.listings)
-        keys = tools_called(name, names)
+        keys = find_tool_keys(name, names)
     if not keys:
         raise _unknown(found, name, [key.shown_tool for key in names.names])
     explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)

@@ -442,7 +442,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if item.id is None:
             self._on_notification(item.method, item.params)
         else:
-            self._inbox.asked(item.id, item.method, item.params)
+            self._inbox.handle_request(item.id, item.method, item.params)
 
     def _on_answer(self, frame: Frame) -> None:
         call = None if frame.id is None else self._calls.get(frame.id)
@@ -475,7 +475,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 reports = call.reports = call.reports or ProgressReports(call.on_progress)
                 if reports.put(report):
                     self._tasks.start_soon(reports.deliver)
-        self._inbox.notified(method, bytes(raw), params)
+        self._inbox.handle_notification(method, bytes(raw), params)
 
     def post_now(self, frame: bytes) -> None:
         """Send a message without waiting, or drop it where the server does not keep up."""

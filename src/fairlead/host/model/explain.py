@@ -72,7 +72,7 @@ def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable
     return name_tools(sorted({*keys, *rejected}), config.config.tools.names, first_party=first_party)
 
 
-def tools_called(name: str, names: NameTable) -> list[ToolKey]:
+def find_tool_keys(name: str, names: NameTable) -> list[ToolKey]:
     """The tools that the user may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
     return [key for key, public in names.names.items() if name == public or name in _spellings(key)]
 

@@ -65,7 +65,7 @@ class HostTools:
         """Whether this is the name of one of these tools."""
         return name in self._tools
 
-    def described(self, tool: AnyTool) -> str:
+    def describe(self, tool: AnyTool) -> str:
         """The definition that a model gets."""
         return tool.description
 
@@ -73,7 +73,7 @@ class HostTools:
         """The tools as a model gets them, by name."""
         for name, dotted in self._dotted.items():
             tool = self._tools[name]
-            update = {"description": self.described(tool), "output_schema": None, "annotations": None}
+            update = {"description": self.describe(tool), "output_schema": None, "annotations": None}
             described = describe_tool(tool).model_copy(update=update)
             yield (
                 name,
@@ -87,19 +87,21 @@ class HostTools:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call one of them."""
         result = await run_tool(self._tools[name], _NoContext(), arguments)
-        return await self.handed(self._tools[name], arguments, result)
+        return await self.prepare_result(self._tools[name], arguments, result)
 
-    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+    async def prepare_result(
+        self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult
+    ) -> ToolResult:
         """What a tool returned, as a model may have it. Where a server wrote it, more is to be done."""
-        return ToolResult("mcp", encoded(result))
+        return ToolResult("mcp", encode_result(result))
 
 
-def encoded(result: CallToolResult) -> bytes:
+def encode_result(result: CallToolResult) -> bytes:
     """A result as it would go over the wire."""
     return result.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
-async def told(asking: Awaitable[AskedT]) -> AskedT:
+async def await_for_model(asking: Awaitable[AskedT]) -> AskedT:
     """Await a result. Errors become error results for the model."""
     try:
         return await asking
@@ -168,7 +170,7 @@ class CallInput(ToolModel):
 
 
 class CallOutput(ToolModel):
-    """Whatever the tool returns."""
+    """What the tool returns."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,7 +251,7 @@ class MetaTools(HostTools):
             }
         )
 
-    def described(self, tool: AnyTool) -> str:
+    def describe(self, tool: AnyTool) -> str:
         """The definition that a model gets; that of the search names the servers."""
         servers = _server_list(self._toolset.catalog) if tool.name == "mcp_search_tools" else ""
         return f"{tool.description} Servers: {servers}" if servers else tool.description

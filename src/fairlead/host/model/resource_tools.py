@@ -23,9 +23,9 @@ from fairlead.config.principal import LOCAL
 from fairlead.config.untyped import as_object
 from fairlead.errors import FairleadError, ToolFailed
 from fairlead.host.model.bundles import Selection
-from fairlead.host.model.meta_tools import HostTools, encoded, told
+from fairlead.host.model.meta_tools import HostTools, await_for_model, encode_result
 from fairlead.host.offers.contents import CombinedList
-from fairlead.host.offers.listing import OfferHost, gather
+from fairlead.host.offers.offer_requests import OfferHost, gather
 from fairlead.host.records import LONGEST_PAGE, PAGE_CHARACTERS, ArtifactPage, Artifacts
 from fairlead.policy.results import MAX_IMAGE, READ_TOOL, ResultSource
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
@@ -121,19 +121,21 @@ class ReadingTools(HostTools):
         """Whether a model may read resources and prompts of this server."""
         return self._selection.has(server_id) and self._withheld(server_id) is None
 
-    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+    async def prepare_result(
+        self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult
+    ) -> ToolResult:
         """What servers wrote, handed on like results of their tools: cleaned, of bounded size, marked."""
         server, limit = arguments.get("server"), LISTED_BYTES
         names = [server] if isinstance(server, str) else [*self._readable()]
         server_id = names[0] if len(names) == 1 else "mcp"
         trusted = all(map(self._host.is_trusted, names))
         if result.is_error:
-            return ToolResult(server_id, encoded(result), untrusted=not trusted)
+            return ToolResult(server_id, encode_result(result), untrusted=not trusted)
         if tool.output is QuotedContent:
             limit = self._host.configured(server_id).max_result_bytes
             result = result.model_copy(update={"structured_content": None})
         source = ResultSource(server_id=server_id, tool=tool.name, trusted=trusted, limit=limit)
-        return await self._host.artifacts.deliver(encoded(result), source, principal=self._principal)
+        return await self._host.artifacts.deliver(encode_result(result), source, principal=self._principal)
 
     def _readable(self) -> Iterator[str]:
         """The servers that a model may read of."""
@@ -199,7 +201,7 @@ class ReadingTools(HostTools):
         """What the servers of the selection offer: others are neither asked nor started."""
         if server is not None:
             self._require_readable(server)
-        gathered = await told(gather(self._host, kind, server, among=self.may_read))
+        gathered = await await_for_model(gather(self._host, kind, server, among=self.may_read))
         chosen = [status.server_id for status in self._host.status() if status.enabled]
         withheld = {name: self._withheld(name) for name in chosen if self._selection.has(name)}
         return _offers(gathered, {name: why for name, why in withheld.items() if why and server is None})
@@ -228,12 +230,12 @@ class ReadingTools(HostTools):
 
     async def _read(self, context: ToolContext, asked: ReadResourceInput) -> Reply[QuotedContent]:
         self._require_readable(asked.server)
-        found = await told(self._host.resources.read(asked.server, asked.uri))
+        found = await await_for_model(self._host.resources.read(asked.server, asked.uri))
         return Reply(output=QuotedContent(), content=tuple(_part(part) for part in found.parts))
 
     async def _prompt(self, context: ToolContext, asked: PromptInput) -> Reply[QuotedContent]:
         self._require_readable(asked.server)
-        found = await told(self._host.prompts.get(asked.server, asked.name, asked.arguments))
+        found = await await_for_model(self._host.prompts.get(asked.server, asked.name, asked.arguments))
         blocks = (block for message in found.messages for block in _render_message(message))
         return Reply(output=QuotedContent(), content=tuple(blocks))
 
@@ -312,12 +314,14 @@ class ArtifactTools(HostTools):
         )
         super().__init__({"mcp.readArtifact": tool})
 
-    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+    async def prepare_result(
+        self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult
+    ) -> ToolResult:
         """The page alone, marked as what its server is."""
         if result.is_error:
-            return await super().handed(tool, arguments, result)
+            return await super().prepare_result(tool, arguments, result)
         origin = ReadArtifactOutput.model_validate(result.structured_content)
-        page = encoded(result.model_copy(update={"structured_content": None}))
+        page = encode_result(result.model_copy(update={"structured_content": None}))
         handles = {0: str(arguments["handle"])}  # for a provider that does not take such media
         remarks = ResultNotes(handles=handles)
         return ToolResult(origin.server, page, untrusted=origin.untrusted, remarks=remarks)
@@ -326,7 +330,7 @@ class ArtifactTools(HostTools):
         reading = self._artifacts.read(
             asked.handle, principal=self._principal, start=asked.start, length=asked.length
         )
-        page = await told(reading)
+        page = await await_for_model(reading)
         artifact = page.artifact
         output = ReadArtifactOutput(server=artifact.server_id, untrusted=artifact.untrusted)
         return Reply(output=output, content=tuple(_blocks(page)))

@@ -330,7 +330,7 @@ class Toolset:
         direct = await run_off_loop(partial(self._direct, catalog), size_of_catalog(catalog))
         meta = self._meta.entries() if len(direct) < len(catalog) else ()
         reading = self._reading.entries() if self._has_reading() else ()
-        # Whatever has been kept so far: a list of tools that changes costs a provider's cache of all of it.
+        # Even before anything is kept: a list of tools that changes costs a provider's cache of all of it.
         artifacts = self._artifacts.entries() if catalog.tools and self._host.artifacts.are_kept else ()
         return (*meta, *reading, *artifacts, *((tool.name, tool.entry) for tool in direct))
 

@@ -24,8 +24,7 @@ from fairlead.config.argument_types import check_types
 from fairlead.config.untyped import is_object
 from fairlead.events import Event, ResourceUpdated
 from fairlead.host.offers.contents import CombinedList, Completion, ResourceContents
-from fairlead.host.offers.listing import OfferHost, gather
-from fairlead.host.offers.prompts import complete
+from fairlead.host.offers.offer_requests import OfferHost, complete, fetch, gather
 from fairlead.host.offers.uri_templates import UriTemplate, Value, read_template
 
 
@@ -70,9 +69,7 @@ class Resources:
         Raises:
             CallFailed: No contents came.
         """
-        connection = await self._host.reach(server_id)
-        raw = await connection.request("resources/read", {"uri": uri}, safe_to_repeat=True)
-        contents = await ResourceContents.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
+        contents = await fetch(self._host, ResourceContents, server_id, "resources/read", {"uri": uri})
         contents.uri = uri
         await contents.prepare()
         return contents

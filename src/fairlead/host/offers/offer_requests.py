@@ -1,24 +1,34 @@
-"""Combined lists of resources, templates and prompts of one server or of all."""
+"""Requests about resources and prompts: lists of one server or of all, contents, completions."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
+import msgspec
+from mcp_types import METHOD_NOT_FOUND
 
+from fairlead.catalog.repair.content import repair_completion
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.definitions import clean_offers
+from fairlead.catalog.sanitize.slices import has_slow_numbers
 from fairlead.catalog.tools import Listing, PromptOffer, ResourceOffer, ResourceTemplate, ServerOffer
-from fairlead.errors import FairleadError
+from fairlead.config.untyped import is_object
+from fairlead.errors import CallFailed, CallRejected, FairleadError
 from fairlead.events import Event
 from fairlead.host.background import AT_ONCE, run_off_loop, size_of_definitions
-from fairlead.host.offers.contents import CombinedList
+from fairlead.host.offers.contents import CleanAnswer, CombinedList, Completion, require_few_values
 
 if TYPE_CHECKING:
     from fairlead.connection.connection import Connection
     from fairlead.host.managed_server import ServerStatus
 
 OfferT = TypeVar("OfferT", bound=ServerOffer)
+AnswerT = TypeVar("AnswerT", bound=CleanAnswer)
+
+MAX_VALUE_BYTES = 4096
+MAX_COMPLETION_VALUES = 100_000
+"""In one completion result. Only the first hundred suggestions are used; the rest is only parsed."""
 
 _LISTS: dict[type[ServerOffer], str] = {
     ResourceOffer: "resources/list",
@@ -96,6 +106,63 @@ async def _of_one(host: OfferHost, kind: type[OfferT], server_id: str) -> tuple[
     connection = await host.reach(server_id)
     asked = await connection.list_undeclared(_LISTS[kind])
     return await _read_off_loop(server_id, kind, tuple(asked))
+
+
+async def fetch(
+    host: OfferHost, kind: type[AnswerT], server_id: str, method: str, params: Mapping[str, Any]
+) -> AnswerT:
+    """Fetch the contents of a resource or prompt, cleaned and masked.
+
+    Args:
+        host: The host to reach the server with.
+        kind: What the answer is.
+        server_id: The server.
+        method: The method of the request, which is safe to repeat.
+        params: Its parameters.
+
+    Raises:
+        CallFailed: No answer came, or it cannot be parsed.
+    """
+    connection = await host.reach(server_id)
+    raw = await connection.request(method, params, safe_to_repeat=True)
+    return await kind.read(server_id, raw, untrusted=host.is_untrusted(server_id))
+
+
+async def complete(
+    host: OfferHost,
+    server_id: str,
+    reference: dict[str, str],
+    argument: str,
+    value: str,
+    others: Mapping[str, str] | None,
+) -> Completion:
+    """Ask a server for completions of an argument. Values with hidden characters are left out."""
+    connection = await host.reach(server_id)
+    params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": value}}
+    if others:
+        params["context"] = {"arguments": dict(others)}
+    try:
+        raw = await connection.request("completion/complete", params, safe_to_repeat=True)
+    except CallRejected as exc:
+        if exc.rpc_code != METHOD_NOT_FOUND:
+            raise
+        return Completion()  # the server does not support completion
+    await require_few_values(server_id, bytes(raw), MAX_COMPLETION_VALUES)
+    try:
+        if len(raw) > gate.MAX_PARSED_BYTES:
+            raise ValueError("it is too large")
+        if has_slow_numbers(bytes(raw)):
+            raise ValueError("it is full of numbers near the limits of a double")
+        said: object = gate.decode(bytes(raw))
+        if not is_object(said):
+            raise ValueError("it is not an object")
+        found = msgspec.convert(repair_completion(said), Completion)
+    except (ValueError, RecursionError) as exc:
+        raise CallFailed(
+            server_id, f"its completion cannot be read: {gate.text(str(exc))}", delivery="done"
+        ) from gate.displayable_cause(exc)
+    shown = tuple(value for value in found.values if gate.content(value, MAX_VALUE_BYTES) == value)
+    return msgspec.structs.replace(found, values=shown)
 
 
 class KnownOffers:
