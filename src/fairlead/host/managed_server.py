@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -594,18 +593,3 @@ class ManagedServer:
 def _extension_notice(tools: int) -> str:
     what = "the pin of 1 tool covers" if tools == 1 else f"the pins of {tools} tools cover"
     return f"{what} icons and `_meta` too from now on, as they are at this moment"
-
-
-LOG_LINES: Final = 60
-LOG_BYTES: Final = 32 * 1024
-
-
-def log_tail(path: Path, lines: int = LOG_LINES) -> tuple[str, ...]:
-    """The last lines of a log, with nothing in them that steers a terminal, and known secrets masked."""
-    try:
-        with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - LOG_BYTES))
-            data = log.read(LOG_BYTES)
-    except OSError:
-        return ()
-    return tuple(gate.log_text(data).splitlines()[-lines:])

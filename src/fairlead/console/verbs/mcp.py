@@ -9,11 +9,12 @@ from anyio import to_thread
 
 from fairlead.actions.switch import switch_server
 from fairlead.config.paths import state_folder
+from fairlead.connection.process.stderr import log_tail
 from fairlead.console.mcp_actions import log_in, review
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting
 from fairlead.errors import ArgumentsInvalid, ConfigError, ConnectFailed
-from fairlead.host.managed_server import ServerStatus, log_tail
+from fairlead.host.managed_server import ServerStatus
 from fairlead.terminal.output import counted, display_path, print_edit
 
 USAGE: Final = (
