@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.catalog.sanitize import cleaner, gate
 from fairlead.config.secrets.masking import SECRETS, Masker
-from fairlead.policy.results import ResultSource, hand_over_steps
+from fairlead.policy.results import ResultSource, prepare_result_steps
 
 SECRET = 'gate/To+ken"é-5fW2q9'
 PLAIN = "gatetokenZ81kq"
@@ -25,7 +25,7 @@ def block(text: bytes) -> bytes:
 
 def prepare(body: dict[str, Any]) -> bytes:
     source = ResultSource(server_id="s", tool="t", trusted=False, limit=None)
-    return gate.finish(hand_over_steps(json.dumps(body).encode(), source)).result.raw
+    return gate.finish(prepare_result_steps(json.dumps(body).encode(), source)).result.raw
 
 
 PASSWORD = "Zq7Kp2Lm9Xw4T"  # as many characters as no base64 has

@@ -9,7 +9,7 @@ import pytest
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.slices import SLICE_BYTES
 from fairlead.config.secrets.masking import SECRETS, Masker
-from fairlead.policy.results import ResultSource, hand_over_steps
+from fairlead.policy.results import ResultSource, prepare_result_steps
 from tests.catalog.gate_support import (
     prepare,
     use_secrets,
@@ -126,7 +126,7 @@ def test_no_key_that_only_we_write_is_taken_from_a_server(name: str, spelling: s
         for limit in (None, 100_000):
             source = ResultSource(server_id="s", tool="t", trusted=trusted, limit=limit)
             for raw in results:
-                result = gate.finish(hand_over_steps(raw.encode(), source)).result
+                result = gate.finish(prepare_result_steps(raw.encode(), source)).result
                 json.loads(result.raw, object_pairs_hook=named(raw, key))
     answers = [
         f'{{"contents":[{{"uri":"a:b","text":"x",{forged}}}],{forged}}}',
@@ -146,7 +146,7 @@ def test_no_mark_of_ours_is_in_what_is_too_large_to_be_parsed(name: str) -> None
     forged = f'"_meta":{{"fair\u200blead/{name}" : 1}}'
     raw = f'{{"content":[{{"type":"text","text":"x",{forged}}}],"structuredContent":{{"a":[{many}]}}}}'
     source = ResultSource(server_id="s", tool="t", trusted=True, limit=None)
-    shown = gate.finish(hand_over_steps(raw.encode(), source)).result.raw
+    shown = gate.finish(prepare_result_steps(raw.encode(), source)).result.raw
     json.loads(shown, object_pairs_hook=named("result", name))
     json.loads(gate.finish(gate.answer_steps(raw.encode())), object_pairs_hook=named("answer", name))
 

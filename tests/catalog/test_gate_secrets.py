@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.catalog.sanitize import gate
 from fairlead.config.secrets.masking import MASK, Masker
-from fairlead.policy.results import hand_over_steps
+from fairlead.policy.results import prepare_result_steps
 from tests.catalog.gate_support import (
     LONGEST_STEP,
     LOOKALIKE,
@@ -86,7 +86,7 @@ def test_a_secret_is_masked_in_every_encoding_wherever_it_stands(form: str, esca
         "_meta": {"said": form},
     }
     raw = json.dumps(document, ensure_ascii=escaped).encode()
-    handed = gate.finish(hand_over_steps(raw, SOURCE)).result
+    handed = gate.finish(prepare_result_steps(raw, SOURCE)).result
     said = handed.raw.decode()
     assert MASK in said
     assert decodings(form) not in said
@@ -105,7 +105,7 @@ def test_binary_data_is_never_masked() -> None:
     image = {"type": "image", "mimeType": "image/png", "data": data}
     blob = {"type": "resource", "resource": {"uri": "a:b", "blob": data}}
     raw = json.dumps({"content": [image, blob, {"type": "text", "text": PLAIN}]}).encode()
-    content = gate.finish(hand_over_steps(raw, SOURCE)).result.content
+    content = gate.finish(prepare_result_steps(raw, SOURCE)).result.content
     assert content[0]["data"] == data
     assert content[1]["resource"]["blob"] == data
     assert content[2]["text"] == MASK

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fairlead.catalog.sanitize import gate
-from fairlead.policy.results import MAX_IMAGE, ResultSource, hand_over_steps
+from fairlead.policy.results import MAX_IMAGE, ResultSource, prepare_result_steps
 from tests.catalog.gate_support import (
     LONGEST_STEP,
     PLAIN,
@@ -55,7 +55,7 @@ BOMBS: dict[str, bytes] = {
 @pytest.mark.requirement("HARD-66")
 @pytest.mark.parametrize("body", BOMBS.values(), ids=BOMBS)
 def test_no_result_takes_long_at_a_time(body: bytes) -> None:
-    steps = hand_over_steps(body, SOURCE)
+    steps = prepare_result_steps(body, SOURCE)
     longest = 0.0
     while True:
         begun = time.thread_time()
@@ -77,7 +77,7 @@ def test_no_result_takes_long_at_a_time(body: bytes) -> None:
 @pytest.mark.requirement("HARD-66")
 def test_what_is_too_much_to_open_is_kept_as_it_came_and_cleaned_when_it_is_read() -> None:
     body = BOMBS["hidden strings"]
-    handed = gate.finish(hand_over_steps(body, SOURCE))
+    handed = gate.finish(prepare_result_steps(body, SOURCE))
     (kept,) = handed.kept
     assert kept.content == body
     assert kept.handle in handed.result.text
@@ -88,7 +88,7 @@ def test_what_is_too_much_to_open_is_kept_as_it_came_and_cleaned_when_it_is_read
 def test_for_a_program_the_whole_is_cleaned_without_being_opened() -> None:
     whole = ResultSource(server_id="s", tool="t", trusted=True, limit=None)
     body = structured(b'{"a":[' + b",".join([b'"\\u200bx"'] * 30_000) + b"]}")
-    result = gate.finish(hand_over_steps(body, whole)).result
+    result = gate.finish(prepare_result_steps(body, whole)).result
     assert result.structured == {"a": ["x"] * 30_000}
     assert result.original == body
 
@@ -115,7 +115,7 @@ def test_names_that_fall_together_are_told_apart_quickly_and_shortly() -> None:
     names = {"​" * (n + 1) + "‌" * (4_000 - n): n for n in range(480)}
     body = json.dumps({"content": [], "structuredContent": names}, ensure_ascii=False).encode()
     source = ResultSource(server_id="s", tool="t", trusted=False, limit=None)
-    steps = hand_over_steps(body, source)
+    steps = prepare_result_steps(body, source)
     longest = 0.0
     while True:
         started = time.thread_time()
@@ -134,7 +134,7 @@ def test_names_that_fall_together_are_told_apart_quickly_and_shortly() -> None:
 def test_numbers_that_take_long_to_read_hold_nothing_up(number: bytes) -> None:
     body = b'{"content":[],"structuredContent":{"a":[' + (number + b",") * 15_000 + b"1]}}"
     source = ResultSource(server_id="s", tool="t", trusted=False, limit=None)
-    steps = hand_over_steps(body, source)
+    steps = prepare_result_steps(body, source)
     longest = 0.0
     while True:
         started = time.thread_time()
@@ -152,5 +152,5 @@ def test_runs_of_backslashes_are_counted_in_linear_time() -> None:
     body = b'{"content":[{"type":"text","text":"' + (b"\\" * 65 + b'"') * 30_000 + b'\\u200b"}]}'
     source = ResultSource(server_id="s", tool="t", trusted=False, limit=100_000)
     started = time.thread_time()
-    gate.finish(hand_over_steps(body, source))
+    gate.finish(prepare_result_steps(body, source))
     assert time.thread_time() - started < 20 * LONGEST_STEP

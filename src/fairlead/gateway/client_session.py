@@ -22,7 +22,7 @@ from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolKey
 from fairlead.config.load import LoadedConfig
 from fairlead.config.principal import GroupedPrincipal
-from fairlead.connection.peer import SESSION_META_KEY, for_nobody
+from fairlead.connection.peer import SESSION_META_KEY, detach_from_caller
 from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.lists import OfferKind, OfferLists, ToolList, names_resources, with_public_uris
 from fairlead.gateway.notifications import Kind, Notifier
@@ -41,7 +41,7 @@ from fairlead.gateway.request_context import (
 from fairlead.gateway.services import GatewayServices, TokenKey
 from fairlead.host.background import run_off_loop
 from fairlead.host.call import OnProgress
-from fairlead.host.client_host import ClientHost, PrincipalHost, beside
+from fairlead.host.client_host import ClientHost, open_client_host
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.resource_tools import ReadingTools
@@ -177,7 +177,8 @@ class ClientSession:
         self.tools = ToolList()
         self.ended = anyio.Event()
         self.tasks: anyio.abc.TaskGroup
-        self.host: ClientHost
+        self.host: Host
+        self._client_host: ClientHost
         self.view: PrincipalView
         """What its endpoint offers to its principal."""
         self._shared: Host
@@ -204,13 +205,14 @@ class ClientSession:
         self._operator = ClientOperator(self.endpoint.gateway.approvals, self)
         async with (
             self.endpoint.gateway.host_of(self.principal) as shared,
-            beside(shared, operator=self._operator) as self.host,
+            open_client_host(shared, operator=self._operator) as self._client_host,
         ):
             self._shared = shared
+            self.host = self._client_host.host
             self.view = self.endpoint.view(self.caller, shared)
             self.renew()
             async with anyio.create_task_group() as self.tasks:
-                for_nobody()
+                detach_from_caller()
                 self.tasks.start_soon(self.notifier.run)
                 self.tasks.start_soon(self.starter.run, self.tasks)
                 try:
@@ -230,7 +232,7 @@ class ClientSession:
         self.selection = self.endpoint.selection_for(self.caller)
         self.toolset = Toolset(self.host, self.selection, *self.caller)
         self._reading = ReadingTools(self.host, self.selection, self.principal)
-        self._per_call = self.host.per_call_servers()
+        self._per_call = self._client_host.per_call_servers()
         self._offered = None
 
     def meet(self, session: ServerSession) -> None:
@@ -254,7 +256,7 @@ class ClientSession:
         """
         if not abilities <= self.abilities:
             self.abilities |= abilities
-            for managed in self.host.own_members:
+            for managed in self._client_host.own_members:
                 if managed.connection is not None and managed.version in HANDSHAKE_PROTOCOL_VERSIONS:
                     managed.connection.renew()
 
@@ -298,7 +300,7 @@ class ClientSession:
             client=self.name,
             label=self.label,
             family=self.family,
-            upstreams=tuple(managed.server.server_id for managed in self.host.own_members),
+            upstreams=tuple(managed.server.server_id for managed in self._client_host.own_members),
             since=self.since,
         )
 
@@ -310,12 +312,11 @@ class ClientSession:
 
     def shares(self, host: Host, server_id: str) -> bool:
         """Return whether it uses a host's connection to a server, where it shares one."""
-        shared = self._shared
-        return (shared.holder_of(server_id) if isinstance(shared, PrincipalHost) else shared) is host
+        return self._shared.members.owner(server_id) is host.members.owner(server_id)
 
     def has_own(self, server_id: str) -> bool:
         """Return whether it has a connection of its own to a server."""
-        return any(managed.server.server_id == server_id for managed in self.host.own_members)
+        return any(managed.server.server_id == server_id for managed in self._client_host.own_members)
 
     def set_log_level(self, level: types.LoggingLevel) -> None:
         """Send it log messages from this level on."""
@@ -331,7 +332,7 @@ class ClientSession:
                 yield host
             return
         if context.log_level is not None and (self.has_set_level or self.family == "stateless"):
-            await self.host.want_logs(server_id, context.log_level)
+            await self._client_host.set_log_level(server_id, context.log_level)
         if self.is_one_agent or context.abilities == UNASKABLE:
             yield self.host
             return
@@ -342,7 +343,7 @@ class ClientSession:
 
     async def _may_ask(self, server_id: str) -> bool:
         try:
-            return await self.host.prepare_to_be_asked(server_id)
+            return await self._client_host.prepare_for_server_requests(server_id)
         except FairleadError:
             return False  # the request itself will say what is wrong
 
@@ -357,8 +358,9 @@ class ClientSession:
             over.set()
 
     async def _run_fresh_host(self, over: anyio.Event, *, task_status: anyio.abc.TaskStatus[Host]) -> None:
-        for_nobody()
-        async with beside(self._shared, operator=self._operator) as host:
+        detach_from_caller()
+        async with open_client_host(self._shared, operator=self._operator) as client_host:
+            host = client_host.host
             self._fresh.add(host)
             try:
                 task_status.started(host)
@@ -371,7 +373,7 @@ class ClientSession:
         await self.view.prepare()
         if self.abilities != UNASKABLE:
             chosen = [name for name in self._server_ids() if self.selection.has(name)]
-            await self.host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
+            await self._client_host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
         # A large catalog of its own is made in the background, from a part of the servers on; a client that
         # lists once would never see the others.
         with anyio.move_on_after(self.endpoint.gateway.startup_wait):

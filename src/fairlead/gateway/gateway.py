@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
 from fairlead.config.principal import LOCAL
-from fairlead.connection.peer import for_nobody
+from fairlead.connection.peer import detach_from_caller
 from fairlead.connection.tracing import Tracer
 from fairlead.errors import UnknownBundle
 from fairlead.events import Event, ServerLogged
@@ -30,7 +30,7 @@ from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import PATIENCE_SECONDS, ClientOperator, PendingApprovals
 from fairlead.gateway.sdk_server import ADMITTED
 from fairlead.gateway.services import TokenKey
-from fairlead.host.client_host import PrincipalHost, principal_host
+from fairlead.host.client_host import open_principal_host
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
 from fairlead.host.logins import is_personal
@@ -228,7 +228,7 @@ class Gateway:
             url = self.login_url(principal, server_id)
             return f"log in at {url}" if url else "ask the administrator of the gateway to log in"
 
-        async with principal_host(self.host, self.loaded, principal, login_hint) as host:
+        async with open_principal_host(self.host, self.loaded, principal, login_hint) as host:
             held = _Principal(host)
             with host.bus.listening(_SharedLogs(self, host)):
                 task_status.started(held)
@@ -430,7 +430,7 @@ class Gateway:
 class _Principal:
     """The host of one principal, while its clients use it."""
 
-    host: PrincipalHost
+    host: Host
     users: int = 0
     idle_since: float = field(default_factory=time.monotonic)
     ended: anyio.Event = field(default_factory=anyio.Event)
@@ -475,7 +475,7 @@ async def open_gateway(
         tracer=tracer,
     ) as host:
         async with anyio.create_task_group() as tasks:
-            for_nobody()
+            detach_from_caller()
             gateway = Gateway(host, loaded, options, approvals, tasks)
             host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)

@@ -26,7 +26,7 @@ from mcp_types import INVALID_PARAMS
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.repair.content import quote_uri
 from fairlead.catalog.sanitize import gate
-from fairlead.connection.peer import for_nobody
+from fairlead.connection.peer import detach_from_caller
 from fairlead.events import Event, McpToolsChanged, OffersChanged, ServerLogged, ToolsQuarantined
 from fairlead.gateway.lists import OfferLists
 from fairlead.gateway.open_requests import OpenRequests
@@ -239,7 +239,7 @@ class Notifier:
         self, owned: OwnedUri, uri: str, *, task_status: anyio.abc.TaskStatus[anyio.CancelScope]
     ) -> None:
         """Announce the owner's updates of a resource, under the URI that the client uses."""
-        for_nobody()
+        detach_from_caller()
         with anyio.CancelScope() as scope:
             async with self._client.host.resources.watch(owned.server_id, owned.uri) as changes:
                 task_status.started(scope)

@@ -21,7 +21,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
-from fairlead.connection.peer import QUESTION, TooManyQuestions
+from fairlead.connection.peer import INPUT_REQUEST, TooManyElicitations
 from fairlead.host.operator import Ability
 
 Context = ServerRequestContext[Any, Any]
@@ -187,12 +187,12 @@ class RequestContext:
         """Send a server's request to the client while this one is open. Returns None where it ended before.
 
         Raises:
-            TooManyQuestions: The limit of the request is reached.
+            TooManyElicitations: The limit of the request is reached.
         """
         if self.is_ended:
             return None
         if self._request_count >= MAX_ASKED:
-            raise TooManyQuestions(MAX_ASKED)
+            raise TooManyElicitations(MAX_ASKED)
         self._request_count += 1
         if self.open_elicitations is None:
             self.open_elicitations = set()
@@ -357,7 +357,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
 
     async def ask(self, request: ServerRequest, server_id: str) -> ClientResult:
         """Send a server's request with the next `inputRequests`, and wait until the client comes back."""
-        key = QUESTION.get()
+        key = INPUT_REQUEST.get()
         if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[request.method]):
             return given
         if key is None or key in self._elicitations:

@@ -97,13 +97,13 @@ _AROUND = len(b'{"content":[{"type":"text","text":""}],"isError":false,"resultTy
 """JSON around a text, which costs nothing."""
 
 
-def hand_over(raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True) -> PreparedResult:
-    """Prepare a result in one go. In an event loop use `hand_over_steps`."""
-    return gate.finish(hand_over_steps(raw, source, keeping=keeping))
+def prepare_result(raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True) -> PreparedResult:
+    """Prepare a result in one go. In an event loop use `prepare_result_steps`."""
+    return gate.finish(prepare_result_steps(raw, source, keeping=keeping))
 
 
 def as_it_came(body: bytes, source: ResultSource) -> ToolResult | None:
-    """A small result that may go on unchanged, as nearly all may; None where `hand_over_steps` is needed."""
+    """A small result that may go on unchanged, as nearly all may; else None: see `prepare_result_steps`."""
     size, limit = len(body), source.limit
     if limit is not None and size > limit and not (body.startswith(_TEXT_BEGINS) and size <= limit + _AROUND):
         return None
@@ -115,7 +115,7 @@ def as_it_came(body: bytes, source: ResultSource) -> ToolResult | None:
     return ToolResult(source.server_id, body, untrusted=not source.trusted, definition=source.definition)
 
 
-def hand_over_steps(
+def prepare_result_steps(
     raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True
 ) -> "gate.Steps[PreparedResult]":
     """Prepare a result in steps: sanitized, masked and within its budget.

@@ -10,8 +10,8 @@ from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.merge import FieldPath, ValueOrigin
 from fairlead.config.untyped import as_list, value_at
-from fairlead.host.catalogs import cost_of, is_direct, mode_for
 from fairlead.host.model.bundles import Selection
+from fairlead.host.model.catalogs import cost_of, is_direct, mode_for
 from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, decide_by_lists
 from fairlead.policy.tool_names import matches
 
@@ -72,7 +72,7 @@ def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable
     return name_tools(sorted({*keys, *rejected}), config.config.tools.names, first_party=first_party)
 
 
-def tools_called(name: str, names: NameTable) -> list[ToolKey]:
+def find_tool_keys(name: str, names: NameTable) -> list[ToolKey]:
     """The tools that the user may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
     return [key for key, public in names.names.items() if name == public or name in _spellings(key)]
 
