@@ -19,7 +19,7 @@ from fairlead.config.principal import (
     oauth_principal,
 )
 from fairlead.errors import UnknownBundle
-from fairlead.host.model.explain import Explainer, ToolExplanation, names_of, find_tool_keys
+from fairlead.host.model.explain import Explainer, ToolExplanation, find_tool_keys, names_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
