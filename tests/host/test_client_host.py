@@ -1,13 +1,14 @@
 """Hosts of gateway clients: what they share with the host above, and what is each one's own."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 from fairlead.events import Event, McpToolCallEnd
-from fairlead.host.client_host import open_client_host
+from fairlead.host.client_host import open_client_host, open_principal_host
 from fairlead.host.host import Host
 from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.host.operator import UNATTENDED
@@ -143,6 +144,25 @@ async def test_one_that_is_cancelled_in_a_call_leaves_nothing_behind(tmp_path: P
                 pids.append(await pid(other.host))
                 await other.host.call("a", "wait", on_progress=progressed)
         assert not is_running(pids[0])
+
+
+async def test_a_connection_is_forgotten_though_its_principal_lost_the_server_first(tmp_path: Path) -> None:
+    """A server that is used with a principal's login is removed from its host before its clients' hosts."""
+    entry = {"url": "http://127.0.0.1:9/mcp"}
+    async with (
+        open_host(tmp_path, x=entry) as host,
+        open_principal_host(host, host.config, "ada", lambda server_id: f"log in to {server_id}") as ada,
+        open_client_host(ada, operator=UNATTENDED) as client,
+    ):
+        owner = ada.members.owner("x")
+        assert owner is not host.members.owner("x")
+        own = client.host.members["x"]
+        assert owner.connections_besides("x") == [own]
+        without = replace(host.config, servers={})
+        for each in (host, ada, client.host):
+            await each.reload(without)
+        assert own.is_retired
+        assert owner.connections_besides("x") == []
 
 
 async def test_an_error_is_forgotten_once_the_server_works_over_any_connection(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ class ClientServers:
         self._above = above
         self._context = context
         self._own: dict[str, ManagedServer] = {}
+        self._leave: dict[str, Callable[[], None]] = {}
+        """Called when an own connection ends. Its owner may have lost the server by then."""
         self._is_closed = False
         self._compared: dict[str, tuple[ScreenedListing | None, ScreenedListing | None, bool]] = {}
 
@@ -85,7 +87,7 @@ class ClientServers:
             changed=lambda: None,
             screened=self._report_findings,
         )
-        self.owner(server_id).add_client(own, partial(self.drop, server_id))
+        self._leave[server_id] = self.owner(server_id).add_client(own, partial(self.drop, server_id))
         return own
 
     def known(self, server_id: str) -> ManagedServer:
@@ -139,7 +141,7 @@ class ClientServers:
         """Close the own connection to a server, after its calls under way."""
         own = self._own.pop(server_id, None)
         if own is not None:
-            self.owner(server_id).remove_client(own)
+            self._leave.pop(server_id)()
             own.retire(self._context.tasks)
 
     def keep_only(self, server_ids: Iterable[str]) -> None:
@@ -156,8 +158,8 @@ class ClientServers:
     async def close(self) -> None:
         """Close the own connections only, and make no more."""
         self._is_closed = True
-        for member in self._own.values():
-            self.owner(member.server.server_id).remove_client(member)
+        for leave in self._leave.values():
+            leave()
         await _close_all(self._own.values())
 
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:

@@ -374,20 +374,24 @@ class ManagedServers:
                 if other.pins is not member.pins:
                     other.repin(member.pins)
 
-    def add_client(self, member: ManagedServer, drop: Callable[[], None]) -> None:
+    def add_client(self, member: ManagedServer, drop: Callable[[], None]) -> Callable[[], None]:
         """Have the connection that a client has to a server follow its pins, reviews and quarantines.
 
         Args:
             member: The client's own managed server.
             drop: Removes it from the client's servers, so that the next use connects anew.
-        """
-        self._clients.setdefault(member.server.server_id, {})[member] = drop
 
-    def remove_client(self, member: ManagedServer) -> None:
-        """Forget a connection of a client that ends, except for its counters: these never decrease."""
-        server_id = member.server.server_id
-        self._clients.get(server_id, {}).pop(member, None)
-        self._count_gone(member.status())
+        Returns:
+            What the client calls when the connection ends. Its counters are kept: they never decrease.
+        """
+        members = self._clients.setdefault(member.server.server_id, {})
+        members[member] = drop
+
+        def leave() -> None:
+            members.pop(member, None)
+            self._count_gone(member.status())
+
+        return leave
 
     def _count_gone(self, status: ServerStatus) -> None:
         ended = replace(status, state="idle", last_error=None, last_error_at=None, hint=None)
