@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from anyio import to_thread
 
-from fairlead.actions.consent import approve_server
+from fairlead.actions.config_edits import approve_server
 from fairlead.actions.logins import require_ready
 from fairlead.actions.review import (
     ServerReview,
