@@ -1,4 +1,4 @@
-"""The console: a prompt that is there at once, a host that follows, and lines carried out beside it."""
+"""The console: a prompt at once, a host that follows, and lines carried out in the background."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ HOW_TO_LEAVE: Final = "`/quit` or Ctrl-D leaves"
 
 
 class Console:
-    """One run of the console. What is heavy is loaded beside, once the prompt is drawn."""
+    """One run of the console. What is heavy is loaded in the background, once the prompt is drawn."""
 
     def __init__(self, wanted: "ConsoleOptions") -> None:
         self._wanted = wanted

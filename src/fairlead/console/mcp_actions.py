@@ -1,4 +1,4 @@
-"""`/mcp login`: the page is shown and agreed to, and the browser is waited for beside the prompt.
+"""`/mcp login`: the page is shown and agreed to, and the login waits for the browser in the background.
 
 `/mcp review`: a server is let start, its tools are looked at, and what agents may use is written down.
 """

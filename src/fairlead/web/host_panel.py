@@ -207,7 +207,7 @@ class HostPanel:
         return await to_thread.run_sync(with_answers, loaded, explained)
 
     async def restart(self, server_id: str) -> None:
-        """End all connections to a server and begin another, beside."""
+        """End all connections to a server, and connect it again in the background."""
         close, tasks = self._connections.close_server, self._now().tasks
         await restart_server(self._actions, self._host, server_id, close=close, tasks=tasks)
 
