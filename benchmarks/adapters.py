@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from tests.adapters.rules import anthropic_faults, gemini_faults, openai_faults
 
+from fairlead.adapters.common import PROVIDERS, Adapter
 from fairlead.adapters.definition import AdaptedTool
-from fairlead.adapters.providers import PROVIDERS, Adapter
 from fairlead.catalog.naming import name_tools
 from fairlead.catalog.schema.normalize import screen_definition
 from fairlead.catalog.schema.validate import check_arguments

@@ -17,8 +17,9 @@ from mcp_types import CallToolResult
 from benchmarks.measuring import ROOT, machine
 from fairlead.config.models import ServerLimits
 from fairlead.connection.connection import Connection
-from fairlead.connection.link import Transport
 from fairlead.connection.process.child import Command
+from fairlead.connection.supervisor import Supervisor
+from fairlead.connection.transport.dispatcher import Transport
 from fairlead.connection.transport.http import HttpDispatcher
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.host.host import Host
@@ -71,7 +72,8 @@ def _transport(entry: Entry, client: aiohttp.ClientSession) -> Transport:
 @asynccontextmanager
 async def _connected(entry: Entry) -> AsyncGenerator[Connection]:
     async with open_client() as client, anyio.create_task_group() as tasks:
-        connection = Connection("bench", ServerLimits(), [_transport(entry, client)], tasks=tasks)
+        supervisor = Supervisor("bench", ServerLimits(), [_transport(entry, client)], tasks=tasks)
+        connection = Connection(supervisor)
         try:
             await connection.ready()
             yield connection

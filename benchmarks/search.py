@@ -17,9 +17,10 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from benchmarks.measuring import Cost, Goal, resident, show, slowness
 from fairlead.catalog.search import score as ranking

@@ -12,8 +12,8 @@ from fairlead import errors, events
 
 PUBLIC = {
     "fairlead": """
-    ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired CallDenied CallFailed
-    CallRejected CallTimedOut Callbacks ChatModel Config ConfigError ConfigInvalid ConfigUnreadable
+    ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired BrowserOpenFailed CallDenied
+    CallFailed CallRejected CallTimedOut Callbacks ChatModel Config ConfigError ConfigInvalid ConfigUnreadable
     ConfigUnwritable ConnectFailed ConnectionLost ConsentRequired ElicitationComplete
     ElicitationRequest FairleadError FormAnswer FormRequest GatewayGone Host IssuerUnavailable
     ListFailed ListenFailed LoadedConfig LoadedServer LockBusy LockLost LoginFailed McpServer

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         WrongType,
     )
     from fairlead.events import (
+        BrowserOpenFailed,
         ElicitationComplete,
         ElicitationRequest,
         McpStartupComplete,
@@ -99,6 +100,7 @@ __all__ = [
     "ApprovalRequired",
     "ArgumentsInvalid",
     "AuthRequired",
+    "BrowserOpenFailed",
     "CallDenied",
     "CallFailed",
     "CallRejected",
@@ -186,6 +188,7 @@ _HOMES = {
     "ApprovalRequired": "fairlead.errors",
     "ArgumentsInvalid": "fairlead.errors",
     "AuthRequired": "fairlead.errors",
+    "BrowserOpenFailed": "fairlead.events",
     "CallDenied": "fairlead.errors",
     "CallFailed": "fairlead.errors",
     "CallRejected": "fairlead.errors",

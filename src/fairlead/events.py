@@ -147,6 +147,15 @@ class ElicitationComplete:
     outcome: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrowserOpenFailed:
+    """The user agreed to a login page, and no browser could be opened from here: they open it themselves."""
+
+    server_id: str
+    url: str
+    """The page without its query, which belongs to this login alone."""
+
+
 Event = (
     StateChanged
     | McpStartupUpdate
@@ -161,4 +170,5 @@ Event = (
     | ServerLogged
     | ElicitationRequest
     | ElicitationComplete
+    | BrowserOpenFailed
 )

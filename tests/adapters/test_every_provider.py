@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.adapters.anthropic import to_anthropic
-from fairlead.adapters.common import to_common
+from fairlead.adapters.common import PROVIDERS, Adapter, to_common
 from fairlead.adapters.gemini import to_gemini
 from fairlead.adapters.openai import to_openai
-from fairlead.adapters.providers import PROVIDERS, Adapter
 from fairlead.catalog.naming import public_name
 from fairlead.catalog.schema.validate import fit_arguments
 from tests.adapters.rules import anthropic_faults, gemini_faults, openai_faults

@@ -22,9 +22,9 @@ RESOURCE = "/.well-known/oauth-protected-resource"
 async def discovered(
     target: LoginTarget, web: HttpContext = WEB, challenge: AuthChallenge | None = None
 ) -> tuple[ProtectedResource, Issuer]:
-    errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
-    resource = await find_resource(errand, target, challenge)
-    return resource, await find_issuer(errand, target, resource, None)
+    http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
+    resource = await find_resource(http, target, challenge)
+    return resource, await find_issuer(http, target, resource, None)
 
 
 def asked(server: AuthorizationServer) -> list[str]:
@@ -231,9 +231,9 @@ async def test_a_public_server_leads_nowhere_inside(address: str) -> None:
     challenge = AuthChallenge(scheme="bearer", parameters={"resource_metadata": url})
     with pytest.raises(LoginFailed, match="refused"):
         await discovered(target, web, challenge)
-    errand = await web.errand("notes", target.url)
+    http = await web.client_for("notes", target.url)
     with pytest.raises(LoginFailed, match="refused"):
-        await find_issuer(errand, target, ProtectedResource(audience="x", servers=(url,)), None)
+        await find_issuer(http, target, ProtectedResource(audience="x", servers=(url,)), None)
 
 
 @pytest.mark.requirement("HARD-30")
@@ -243,9 +243,9 @@ async def test_a_name_is_judged_by_the_address_that_would_be_dialled() -> None:
         web = HttpContext(resolver=lambda: lookups, seconds=5)
         target = LoginTarget(server_id="notes", url="https://mcp.test/mcp")
         issuer = server.url.replace("http://127.0.0.1", "https://as.test")
-        errand = await web.errand("notes", target.url)
+        http = await web.client_for("notes", target.url)
         with pytest.raises(LoginFailed, match=r"as\.test is at 127\.0\.0\.1, a loopback address"):
-            await find_issuer(errand, target, ProtectedResource(audience="x", servers=(issuer,)), None)
+            await find_issuer(http, target, ProtectedResource(audience="x", servers=(issuer,)), None)
         assert server.seen == []
     assert lookups.asked == ["mcp.test", "as.test"]
 

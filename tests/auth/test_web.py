@@ -17,7 +17,7 @@ Serve = Callable[[Exchange], Awaitable[None]]
 
 
 @asynccontextmanager
-async def errand_to(serve: Serve, *, web: HttpContext | None = None) -> AsyncGenerator[tuple[OAuthHttp, URL]]:
+async def http_to(serve: Serve, *, web: HttpContext | None = None) -> AsyncGenerator[tuple[OAuthHttp, URL]]:
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: list[str]) -> None:
         request = await read_request(reader)
         if request is not None:
@@ -30,7 +30,7 @@ async def errand_to(serve: Serve, *, web: HttpContext | None = None) -> AsyncGen
     url = URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/start")
     try:
         with anyio.fail_after(30):
-            yield await (web or HttpContext(seconds=5)).errand("notes", str(url)), url
+            yield await (web or HttpContext(seconds=5)).client_for("notes", str(url)), url
     finally:
         server.close()
 
@@ -42,9 +42,9 @@ async def test_an_answer_of_any_size_is_cut_off() -> None:
         for _ in range(MAX_BYTES // 65536 + 2):
             await exchange.send(b" " * 65536)
 
-    async with errand_to(endless) as (errand, url):
+    async with http_to(endless) as (http, url):
         with pytest.raises(LoginFailed, match="more than"):
-            await errand.get(url)
+            await http.get(url)
 
 
 @pytest.mark.requirement("HARD-30")
@@ -54,9 +54,9 @@ async def test_an_answer_that_drips_is_given_up() -> None:
         await exchange.send(b"{")
         await exchange.hung_up()
 
-    async with errand_to(dripping, web=HttpContext(seconds=0.3)) as (errand, url):
+    async with http_to(dripping, web=HttpContext(seconds=0.3)) as (http, url):
         with pytest.raises(IssuerUnavailable, match="in time"):
-            await errand.get(url)
+            await http.get(url)
 
 
 async def test_redirects_are_followed_within_the_site_and_not_beyond() -> None:
@@ -67,14 +67,14 @@ async def test_redirects_are_followed_within_the_site_and_not_beyond() -> None:
         else:
             await exchange.reply(b'{"a": 1}')
 
-    async with errand_to(serve) as (errand, url):
-        answer = await errand.get(url)
+    async with http_to(serve) as (http, url):
+        answer = await http.get(url)
         assert (answer.status, answer.url.path, answer.read(dict[str, int])) == (200, "/end", {"a": 1})
         with pytest.raises(LoginFailed, match="another site"):
-            await errand.get(url.with_path("/away"))
+            await http.get(url.with_path("/away"))
         with pytest.raises(LoginFailed, match="too often"):
-            await errand.get(url.with_path("/round"))
-        assert (await errand.post(url, form={"a": "b"})).status == 302
+            await http.get(url.with_path("/round"))
+        assert (await http.post(url, form={"a": "b"})).status == 302
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ async def test_only_json_of_the_right_shape_is_read(
     async def serve(exchange: Exchange) -> None:
         await exchange.reply(body, content=content)
 
-    async with errand_to(serve) as (errand, url):
-        assert (await errand.get(url)).read(dict[str, int]) == expected
+    async with http_to(serve) as (http, url):
+        assert (await http.get(url)).read(dict[str, int]) == expected
 
 
 async def test_a_server_that_breaks_off_or_speaks_no_http_is_unavailable() -> None:
@@ -104,15 +104,15 @@ async def test_a_server_that_breaks_off_or_speaks_no_http_is_unavailable() -> No
         await exchange.send(b"\x00\x01garbage\r\n\r\n")
         exchange.drop()
 
-    async with errand_to(serve) as (errand, url):
+    async with http_to(serve) as (http, url):
         with pytest.raises(IssuerUnavailable, match="as it should"):
-            await errand.get(url)
+            await http.get(url)
 
 
 async def test_a_name_that_cannot_be_looked_up_is_unavailable() -> None:
-    errand = await HttpContext(resolver=Lookups, seconds=5).errand("notes", "https://mcp.test/")
+    http = await HttpContext(resolver=Lookups, seconds=5).client_for("notes", "https://mcp.test/")
     with pytest.raises(IssuerUnavailable, match=r"https://as\.test/ cannot be reached: unknown host"):
-        await errand.get(URL("https://as.test/"))
+        await http.get(URL("https://as.test/"))
 
 
 async def test_a_proxy_is_used_where_the_environment_names_one() -> None:
@@ -122,12 +122,12 @@ async def test_a_proxy_is_used_where_the_environment_names_one() -> None:
         asked.append(exchange.request.path)
         await exchange.reply(b"{}")
 
-    async with errand_to(serve) as (_, proxy):
+    async with http_to(serve) as (_, proxy):
         web = HttpContext(environment={"HTTP_PROXY": str(proxy.origin())}, resolver=Lookups, seconds=5)
-        errand = await web.errand("notes", "http://mcp.test/mcp")
-        assert (await errand.get(URL("http://mcp.test/meta"))).status == 200
+        http = await web.client_for("notes", "http://mcp.test/mcp")
+        assert (await http.get(URL("http://mcp.test/meta"))).status == 200
         with pytest.raises(LoginFailed, match=r"169\.254\.169\.254 is a link-local address"):
-            await errand.get(URL("http://169.254.169.254/latest"))
+            await http.get(URL("http://169.254.169.254/latest"))
     assert asked == ["http://mcp.test/meta"]
 
 
@@ -136,23 +136,23 @@ async def test_only_who_has_a_good_certificate_is_believed() -> None:
         url = f"https://docs.test:{served.port}/page"
         found = Lookups(docs_test="127.0.0.1")
         good = HttpContext(resolver=lambda: found, tls=site.client_tls, seconds=5)
-        errand = await good.errand("notes", url)
-        assert (await errand.get(errand.own)).status == 404
+        http = await good.client_for("notes", url)
+        assert (await http.get(http.own)).status == 404
         strict = HttpContext(resolver=lambda: found, seconds=5)
         with pytest.raises(IssuerUnavailable, match="certificate"):
-            await (await strict.errand("notes", url)).get(errand.own)
+            await (await strict.client_for("notes", url)).get(http.own)
 
 
 @pytest.mark.requirement("HARD-10")
 async def test_what_a_query_holds_is_in_no_message() -> None:
-    errand = await HttpContext(resolver=Lookups, seconds=5).errand("notes", "https://mcp.test/?key=s3cret")
+    http = await HttpContext(resolver=Lookups, seconds=5).client_for("notes", "https://mcp.test/?key=s3cret")
     with pytest.raises(IssuerUnavailable) as unreachable:
-        await errand.get(URL("https://as.test/token?key=s3cret"))
+        await http.get(URL("https://as.test/token?key=s3cret"))
     with pytest.raises(LoginFailed) as refused:
-        errand.checked("https://me:s3cret@as.test/", "`oauth.token_url`")
+        http.require_url("https://me:s3cret@as.test/", "`oauth.token_url`")
     assert "s3cret" not in f"{unreachable.value} {refused.value}"
 
 
 async def test_what_is_no_url_is_nothing_to_log_in_to() -> None:
     with pytest.raises(LoginFailed, match="cannot be used for a login"):
-        await HttpContext().errand("notes", "stdio:nonsense")
+        await HttpContext().client_for("notes", "stdio:nonsense")

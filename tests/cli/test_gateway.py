@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.gateway.registry import (
     RunningGateway,
-    announced,
+    announce,
     find,
     gateway_folder,
     living,
@@ -273,7 +273,7 @@ def test_a_gateway_that_does_not_answer_is_not_asked(machine: Machine) -> None:
         workspace=str(machine.project),
         started_at=0.0,
     )
-    with announced(machine.env, silent):
+    with announce(machine.env, silent):
         assert living(machine.env) == [silent]
         assert find(machine.env, sources_of(loaded)) is None
 

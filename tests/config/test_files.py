@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.errors import ConfigUnreadable, ConfigUnwritable
 
 NOBODY = 65534
@@ -22,7 +22,7 @@ KILLED_WRITERS = """
 import itertools, json, os, random, signal, sys, time
 from pathlib import Path
 from typing import Any
-from fairlead.config.document.files import locked, write_atomic
+from fairlead.config.document.files import hold_lock, write_atomic
 
 path, kills = Path(sys.argv[1]), int(sys.argv[2])
 texts = [json.dumps({"writer": name, "filling": name * 300_000}) for name in "ab"]
@@ -32,7 +32,7 @@ for round in range(kills):
     writer = os.fork()
     if writer == 0:
         for turn in itertools.count(round):
-            with locked(path, timeout=60):
+            with hold_lock(path, timeout=60):
                 write_atomic(path, texts[turn % 2])
             os.write(writing, b"x")
     os.read(started, 1)
@@ -43,7 +43,7 @@ for round in range(kills):
     os.close(writing)
     seen.add(json.loads(path.read_bytes())["writer"])
     left.append(len(os.listdir(path.parent)) - 1)
-with locked(path, timeout=60):
+with hold_lock(path, timeout=60):
     print(json.dumps({"seen": sorted(seen), "left": left, "names": os.listdir(path.parent)}))
 """
 
@@ -240,7 +240,7 @@ def test_a_symbolic_link_stays_one_and_its_target_is_written(tmp_path: Path) -> 
     link.symlink_to(Path("dotfiles") / "fairlead.json")
 
     for text in ("created", "changed"):
-        with locked(link):
+        with hold_lock(link):
             write_atomic(link, text)
         assert link.is_symlink()
         assert target.read_text() == text
@@ -305,12 +305,12 @@ def test_whoever_comes_second_waits_and_then_is_told(tmp_path: Path) -> None:
     path = tmp_path / "fairlead.json"
 
     with (
-        locked(path),
+        hold_lock(path),
         pytest.raises(ConfigUnwritable, match="another process"),
-        locked(tmp_path / "." / "fairlead.json", timeout=0.05),
+        hold_lock(tmp_path / "." / "fairlead.json", timeout=0.05),
     ):
         pytest.fail("two held the lock at once")
-    with locked(path, timeout=0):
+    with hold_lock(path, timeout=0):
         assert names_in(tmp_path) == []
 
 
@@ -321,11 +321,11 @@ def test_the_lock_is_handed_on_when_its_holder_is_done(tmp_path: Path) -> None:
 
     def second() -> None:
         waiting.set()
-        with locked(path, timeout=60):
+        with hold_lock(path, timeout=60):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with locked(path):
+    with hold_lock(path):
         thread.start()
         assert waiting.wait(60)
         order.append("first")
@@ -335,13 +335,13 @@ def test_the_lock_is_handed_on_when_its_holder_is_done(tmp_path: Path) -> None:
 
 
 def test_the_lock_makes_the_folder_and_says_why_it_cannot(tmp_path: Path) -> None:
-    with locked(tmp_path / "new" / "fairlead.json"):
+    with hold_lock(tmp_path / "new" / "fairlead.json"):
         assert names_in(tmp_path / "new") == []
     (tmp_path / "file").touch()
 
     with (
         pytest.raises(ConfigUnwritable, match="should be a folder"),
-        locked(tmp_path / "file" / "fairlead.json"),
+        hold_lock(tmp_path / "file" / "fairlead.json"),
     ):
         pytest.fail("there is nothing to lock")
 
@@ -349,9 +349,9 @@ def test_the_lock_makes_the_folder_and_says_why_it_cannot(tmp_path: Path) -> Non
 def test_an_error_while_the_lock_is_held_passes_through_and_frees_it(tmp_path: Path) -> None:
     path = tmp_path / "fairlead.json"
 
-    with pytest.raises(FileNotFoundError), locked(path):
+    with pytest.raises(FileNotFoundError), hold_lock(path):
         path.read_text()
-    with locked(path, timeout=0):
+    with hold_lock(path, timeout=0):
         assert not path.exists()
 
 
@@ -360,7 +360,7 @@ def test_only_what_killed_writers_of_this_file_left_is_removed(tmp_path: Path) -
     for name in [*others, ".fairlead.json.1a2b3c4d.fairlead-tmp", ".fairlead.json.ffffffff.fairlead-tmp"]:
         (tmp_path / name).write_text("{}")
 
-    with locked(tmp_path / "fairlead.json"):
+    with hold_lock(tmp_path / "fairlead.json"):
         assert names_in(tmp_path) == others
 
 

@@ -215,7 +215,7 @@ async def tools_of(host: Host) -> dict[str, ToolEntry]:
 
 
 def skills_of(host: Host) -> Skills:
-    return Skills(host, SERVER)
+    return host.skills(SERVER)
 
 
 async def accept_defaults(question: FormRequest) -> FormAnswer:

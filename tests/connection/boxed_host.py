@@ -14,7 +14,7 @@ import anyio
 
 from fairlead.connection.process.child import Command
 from fairlead.connection.process.guardian import Guardian
-from fairlead.connection.process.sandbox import SandboxRequest, sandboxed
+from fairlead.connection.process.sandbox import SandboxRequest, wrap_in_sandbox
 from fairlead.connection.transport.stdio import StdioDispatcher
 from tests.connection.servers import Context, running
 
@@ -30,7 +30,7 @@ time.sleep(600)
 def stubborn(home: Path, marker: str) -> Command:
     """A sandboxed server that ends neither by itself nor when told to; its child has left its group."""
     command = Command(argv=(sys.executable, "-c", SERVER, marker), exit_seconds=0.1, terminate_seconds=0.5)
-    return sandboxed("stubborn", command, SandboxRequest(home=home))
+    return wrap_in_sandbox("stubborn", command, SandboxRequest(home=home))
 
 
 @asynccontextmanager

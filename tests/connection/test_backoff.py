@@ -25,7 +25,7 @@ def backoff(clock: FakeClock) -> Backoff:
 
 def fail(backoff: Backoff, times: int) -> None:
     for _ in range(times):
-        backoff.failed()
+        backoff.note_failure()
 
 
 def test_nothing_has_to_wait_at_first(backoff: Backoff) -> None:
@@ -33,14 +33,14 @@ def test_nothing_has_to_wait_at_first(backoff: Backoff) -> None:
 
 
 def test_the_first_retry_is_free(backoff: Backoff) -> None:
-    backoff.failed()
+    backoff.note_failure()
     assert (backoff.wait_seconds, backoff.is_open) == (0, False)
 
 
 def test_each_wait_is_longer_than_the_last(backoff: Backoff) -> None:
     waits: list[float] = []
     for _ in range(TRIES_BEFORE_OPEN):
-        backoff.failed()
+        backoff.note_failure()
         waits.append(backoff.wait_seconds)
     assert waits[:3] == [0, FIRST_SECONDS, 2 * FIRST_SECONDS]
     assert waits == sorted(waits)
@@ -66,7 +66,7 @@ def test_chance_shortens_a_wait_by_half_at_most(clock: FakeClock, jitter: float,
 def test_many_failures_open_it_and_time_half_opens_it(backoff: Backoff, clock: FakeClock) -> None:
     fail(backoff, TRIES_BEFORE_OPEN - 1)
     assert not backoff.is_open
-    backoff.failed()
+    backoff.note_failure()
     assert backoff.is_open
     clock.now += OPEN_SECONDS
     assert not backoff.is_open
@@ -76,28 +76,28 @@ def test_many_failures_open_it_and_time_half_opens_it(backoff: Backoff, clock: F
 def test_a_failure_while_half_open_opens_it_again(backoff: Backoff, clock: FakeClock) -> None:
     fail(backoff, TRIES_BEFORE_OPEN)
     clock.now += OPEN_SECONDS
-    backoff.failed()
+    backoff.note_failure()
     assert backoff.is_open
 
 
 def test_a_connection_that_lasted_clears_the_count(backoff: Backoff) -> None:
     fail(backoff, TRIES_BEFORE_OPEN - 1)
-    backoff.succeeded(STABLE_SECONDS)
-    backoff.failed()
+    backoff.note_success(STABLE_SECONDS)
+    backoff.note_failure()
     assert (backoff.failures, backoff.wait_seconds) == (1, 0)
 
 
 def test_a_connection_that_broke_soon_does_not(backoff: Backoff) -> None:
     fail(backoff, TRIES_BEFORE_OPEN - 1)
-    backoff.succeeded(STABLE_SECONDS / 2)
-    backoff.failed()
+    backoff.note_success(STABLE_SECONDS / 2)
+    backoff.note_failure()
     assert backoff.is_open
 
 
 def test_a_connection_that_was_of_use_clears_the_count_however_short(backoff: Backoff) -> None:
     fail(backoff, TRIES_BEFORE_OPEN - 1)
-    backoff.succeeded(0.1, served=True)
-    backoff.failed()
+    backoff.note_success(0.1, served=True)
+    backoff.note_failure()
     assert (backoff.failures, backoff.wait_seconds) == (1, 0)
 
 

@@ -16,7 +16,7 @@ from fairlead.connection import deadlines
 from fairlead.connection.connection import Connection
 from fairlead.connection.deadlines import OPEN_SECONDS, TRIES_BEFORE_OPEN, Backoff
 from fairlead.connection.process.child import Command
-from fairlead.connection.supervisor import CLOSE_SECONDS
+from fairlead.connection.supervisor import CLOSE_SECONDS, Supervisor
 from fairlead.connection.transport.dispatcher import WireDispatcher
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed, ConnectionLost
@@ -82,7 +82,7 @@ async def test_a_lost_connection_that_is_slow_to_close_does_not_get_in_the_way_o
     states: list[State] = []
     async with supervised() as tasks:
         connection = Connection(
-            "x", LIMITS, [slow], tasks=tasks, on_state=lambda state, _: states.append(state)
+            Supervisor("x", LIMITS, [slow], tasks=tasks, on_state=lambda state, _: states.append(state))
         )
         with pytest.raises(ConnectionLost):
             await call(connection, "crash")
@@ -107,7 +107,7 @@ async def test_closing_does_not_wait_for_a_connection_that_is_begun_in_the_meant
     server = ScriptedServer(tmp_path / "record")
     slow = SlowToClose(server)
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [slow], tasks=tasks)
+        connection = Connection(Supervisor("x", LIMITS, [slow], tasks=tasks))
         await connection.ready()
         with anyio.fail_after(CLOSE_SECONDS - 1):
             async with anyio.create_task_group() as closing:
@@ -124,8 +124,11 @@ async def test_repeated_crashes_open_the_circuit_and_time_half_opens_it(tmp_path
     server = ScriptedServer(tmp_path / "record", broken_starts=TRIES_BEFORE_OPEN)
     clock = FakeClock()
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
-        connection.backoff = Backoff(clock, jitter=lambda: 0.0)
+        connection = Connection(
+            Supervisor(
+                "x", LIMITS, [transport(server)], tasks=tasks, backoff=Backoff(clock, jitter=lambda: 0.0)
+            )
+        )
         for failures in range(1, TRIES_BEFORE_OPEN + 1):
             with pytest.raises(ConnectFailed, match="exited with code 1"):
                 await call(connection, "echo")
@@ -146,7 +149,7 @@ async def test_repeated_crashes_open_the_circuit_and_time_half_opens_it(tmp_path
 async def test_a_server_that_works_until_it_crashes_is_started_again_each_time(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        connection = Connection(Supervisor("x", LIMITS, [transport(server)], tasks=tasks))
         for _ in range(TRIES_BEFORE_OPEN + 1):
             await call(connection, "echo")
             with pytest.raises(ConnectionLost):
@@ -159,8 +162,11 @@ async def test_a_server_that_crashes_before_it_was_of_use_opens_the_circuit(tmp_
     server = ScriptedServer(tmp_path / "record")
     clock = FakeClock()
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
-        connection.backoff = Backoff(clock, jitter=lambda: 0.0)
+        connection = Connection(
+            Supervisor(
+                "x", LIMITS, [transport(server)], tasks=tasks, backoff=Backoff(clock, jitter=lambda: 0.0)
+            )
+        )
         for _ in range(TRIES_BEFORE_OPEN):
             clock.now += OPEN_SECONDS  # so that none has to wait
             with pytest.raises(ConnectionLost):
@@ -172,9 +178,9 @@ async def test_a_server_that_crashes_before_it_was_of_use_opens_the_circuit(tmp_
 async def test_a_person_who_knows_better_resets_the_circuit(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        connection = Connection(Supervisor("x", LIMITS, [transport(server)], tasks=tasks))
         for _ in range(TRIES_BEFORE_OPEN):
-            connection.backoff.failed()
+            connection.backoff.note_failure()
         with pytest.raises(ConnectFailed):
             await call(connection, "echo")
         assert server.starts == 0
@@ -188,8 +194,10 @@ async def test_a_start_that_took_long_to_fail_is_not_a_connection_that_lasted(
     monkeypatch.setattr(deadlines, "STABLE_SECONDS", 0.1)
     server = ScriptedServer(tmp_path / "record", silent_after=0)
     async with supervised() as tasks:
-        connection = Connection("x", ServerLimits(startup_timeout_ms=200), [transport(server)], tasks=tasks)
-        connection.backoff.failed()
+        connection = Connection(
+            Supervisor("x", ServerLimits(startup_timeout_ms=200), [transport(server)], tasks=tasks)
+        )
+        connection.backoff.note_failure()
         with pytest.raises(ConnectFailed, match=r"0\.2 s"):
             await call(connection, "echo")
         assert connection.backoff.failures == 2
@@ -200,7 +208,7 @@ async def test_a_second_transport_is_not_tried_where_the_first_fails_for_its_own
 ) -> None:
     broken, other = ScriptedServer(tmp_path / "broken", exit=1), ScriptedServer(tmp_path / "other")
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [transport(broken), transport(other)], tasks=tasks)
+        connection = Connection(Supervisor("x", LIMITS, [transport(broken), transport(other)], tasks=tasks))
         with pytest.raises(ConnectFailed):
             await connection.ready()
     assert other.starts == 0
@@ -209,7 +217,7 @@ async def test_a_second_transport_is_not_tried_where_the_first_fails_for_its_own
 async def test_a_call_safe_to_repeat_is_repeated_once_after_a_loss(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        connection = Connection(Supervisor("x", LIMITS, [transport(server)], tasks=tasks))
 
         async def ignore(progress: float, total: float | None, message: str | None) -> None:
             return None
@@ -222,7 +230,7 @@ async def test_a_call_safe_to_repeat_is_repeated_once_after_a_loss(tmp_path: Pat
 async def test_closing_is_remembered_by_nobody_and_the_next_call_connects(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        connection = Connection(Supervisor("x", LIMITS, [transport(server)], tasks=tasks))
         await connection.aclose()
         await call(connection, "echo")
         await connection.aclose()
@@ -238,11 +246,13 @@ async def test_a_failed_start_is_forgotten_once_a_later_one_works(tmp_path: Path
     states: list[tuple[State, str | None]] = []
     async with supervised() as tasks:
         connection = Connection(
-            "x",
-            LIMITS,
-            [transport(server)],
-            tasks=tasks,
-            on_state=lambda state, reason: states.append((state, reason)),
+            Supervisor(
+                "x",
+                LIMITS,
+                [transport(server)],
+                tasks=tasks,
+                on_state=lambda state, reason: states.append((state, reason)),
+            )
         )
         with pytest.raises(ConnectFailed):
             await connection.ready()

@@ -13,6 +13,7 @@ from fairlead.config.models import ServerLimits
 from fairlead.connection.connection import Connection
 from fairlead.connection.outcomes import ConnectionClosed
 from fairlead.connection.process.child import Command
+from fairlead.connection.supervisor import Supervisor
 from fairlead.connection.transport.dispatcher import WireDispatcher
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed, ConnectionLost, ServerError
@@ -37,7 +38,7 @@ def program(code: str) -> Callable[[], AbstractAsyncContextManager[WireDispatche
 
 async def failure_of(code: str, limits: ServerLimits = LIMITS) -> ServerError:
     async with supervised() as tasks:
-        connection = Connection("x", limits, [program(code)], tasks=tasks)
+        connection = Connection(Supervisor("x", limits, [program(code)], tasks=tasks))
         with pytest.raises(ConnectFailed) as raised:
             await connection.ready()
         assert connection.vitals.last_error is raised.value
@@ -112,7 +113,12 @@ async def test_a_start_that_takes_too_long_says_nothing_of_how_it_was_ended() ->
 async def test_the_start_timeout_bounds_the_whole_start() -> None:
     async with supervised() as tasks:
         connection = Connection(
-            "x", ServerLimits(startup_timeout_ms=2_000), [program("import time; time.sleep(90)")], tasks=tasks
+            Supervisor(
+                "x",
+                ServerLimits(startup_timeout_ms=2_000),
+                [program("import time; time.sleep(90)")],
+                tasks=tasks,
+            )
         )
         began = anyio.current_time()
         with pytest.raises(ConnectFailed, match="not ready after"):
@@ -131,7 +137,7 @@ async def test_what_a_server_writes_to_stdout_beside_the_protocol_is_said_where_
 async def test_a_crash_of_a_server_that_worked_is_told_by_its_last_failure(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", stderr="Error: an optional plugin is missing")
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        connection = Connection(Supervisor("x", LIMITS, [transport(server)], tasks=tasks))
         with pytest.raises(ConnectionLost) as raised:
             await call(connection, "crash")
         await connection.aclose()
@@ -141,7 +147,7 @@ async def test_a_crash_of_a_server_that_worked_is_told_by_its_last_failure(tmp_p
 async def test_the_last_error_is_forgotten_once_the_server_works_again(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", broken_starts=1)
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [transport(server)], tasks=tasks)
+        connection = Connection(Supervisor("x", LIMITS, [transport(server)], tasks=tasks))
         with pytest.raises(ConnectFailed):
             await connection.ready()
         assert connection.vitals.last_error is not None
@@ -158,7 +164,9 @@ async def test_the_last_error_is_forgotten_once_the_server_works_again(tmp_path:
 
 async def test_a_circuit_that_is_open_names_the_last_error_and_its_hint() -> None:
     async with supervised() as tasks:
-        connection = Connection("x", LIMITS, [program("raise SystemExit('Error: no key')")], tasks=tasks)
+        connection = Connection(
+            Supervisor("x", LIMITS, [program("raise SystemExit('Error: no key')")], tasks=tasks)
+        )
         errors: list[ServerError] = []
         while not connection.backoff.is_open:
             with pytest.raises(ConnectFailed) as raised:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead.connection.elicitation import (
-    MAX_QUESTIONS,
+    MAX_INPUT_REQUESTS,
     MAX_ROUNDS,
     ElicitationRefused,
     TooManyRounds,
@@ -53,13 +53,13 @@ class Ada(ClientPeer):
     async def list_roots(self) -> types.ListRootsResult | types.ErrorData:
         raise RuntimeError("a secret of hers")
 
-    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+    def handle_log(self, params: types.LoggingMessageNotificationParams) -> None:
         return
 
-    def updated(self, uri: str) -> None:
+    def handle_update(self, uri: str) -> None:
         return
 
-    def completed(self, elicitation_id: str) -> None:
+    def handle_completion(self, elicitation_id: str) -> None:
         return
 
 
@@ -184,7 +184,7 @@ async def test_a_peer_that_breaks_ends_the_request_with_a_clear_word() -> None:
 
 
 async def test_more_questions_than_anybody_would_answer_are_asked_of_nobody() -> None:
-    many = asking(**{f"q{number}": QUESTION for number in range(MAX_QUESTIONS + 1)})
+    many = asking(**{f"q{number}": QUESTION for number in range(MAX_INPUT_REQUESTS + 1)})
     async with talking() as session:
         with pytest.raises(ElicitationRefused, match="65 things at once"):
             await answer_rounds(msgspec.Raw(many), session, Exchange().send)

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from fairlead.connection.process.child import Command, child_environment
-from fairlead.connection.process.sandbox import SandboxRequest, SandboxView, bwrap_arguments, sandboxed
+from fairlead.connection.process.sandbox import SandboxRequest, SandboxView, bwrap_arguments, wrap_in_sandbox
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed
 from fairlead.testing.fixtures import Link, write_tree
@@ -75,7 +75,7 @@ def attempts(
 ) -> list[Any]:
     """What became of each deed that a program in such a sandbox tried."""
     argv = (sys.executable, "-I", "-S", "-c", TRY, json.dumps([list(map(plain, deed)) for deed in deeds]))
-    done = run(sandboxed("x", Command(argv=argv, cwd=cwd, env=env or {}), wanted))
+    done = run(wrap_in_sandbox("x", Command(argv=argv, cwd=cwd, env=env or {}), wanted))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -86,7 +86,7 @@ def plain(part: object) -> object:
 
 def refusal(command: Command, wanted: SandboxRequest) -> ConnectFailed:
     with pytest.raises(ConnectFailed) as caught:
-        sandboxed("x", command, wanted)
+        wrap_in_sandbox("x", command, wanted)
     return caught.value
 
 
@@ -200,7 +200,7 @@ def test_the_users_sockets_processes_and_rights_are_not_there(machine: Machine) 
             ]
         ),
     )
-    done = run(sandboxed("x", Command(argv=argv, parent=parent), SandboxRequest(home=machine.home)))
+    done = run(wrap_in_sandbox("x", Command(argv=argv, parent=parent), SandboxRequest(home=machine.home)))
     runtime, temporary, processes, capabilities, *variables = json.loads(done.stdout)
     assert (runtime, variables) == ([], [None, None])
     # The test's own home is below /tmp, and Python may be: the ways to them are there, and nothing else.
@@ -213,7 +213,7 @@ def test_the_users_sockets_processes_and_rights_are_not_there(machine: Machine) 
 @with_bubblewrap
 def test_variables_that_load_code_do_not_reach_bubblewrap_itself(machine: Machine) -> None:
     env = {"LD_LIBRARY_PATH": "/mine", "TOKEN": "secret"}
-    command = sandboxed("x", Command(argv=("true",), env=env), SandboxRequest(home=machine.home))
+    command = wrap_in_sandbox("x", Command(argv=("true",), env=env), SandboxRequest(home=machine.home))
     assert "LD_LIBRARY_PATH" not in command.env
     assert not any("secret" in word for word in command.argv), "other users can read a command line"
     done = attempts(
@@ -233,14 +233,14 @@ def test_a_program_in_the_home_brings_what_it_needs_and_no_more(machine: Machine
     write_tree(tool, {"bin": {"thing": script}, "lib": {"words": "hello\n"}, "state": {"token": "x"}})
     (tool / "bin" / "thing").chmod(0o755)
     wanted = SandboxRequest(home=machine.home)
-    done = run(sandboxed("x", Command(argv=("bin/thing",), cwd=tool / "lib" / ".."), wanted))
+    done = run(wrap_in_sandbox("x", Command(argv=("bin/thing",), cwd=tool / "lib" / ".."), wanted))
     assert done.stdout.splitlines()[:1] == ["hello"], done.stderr
     path = os.pathsep.join([str(tool / "bin"), os.environ["PATH"]])
-    done = run(sandboxed("x", Command(argv=("thing",), env={"PATH": path}), wanted))
+    done = run(wrap_in_sandbox("x", Command(argv=("thing",), env={"PATH": path}), wanted))
     assert done.stdout.splitlines() == ["hello", "tools"], done.stderr
     (machine.home / "lone").write_text("#!/bin/sh\nls -A $HOME\n")
     (machine.home / "lone").chmod(0o755)
-    done = run(sandboxed("x", Command(argv=("./lone",), cwd=machine.home), wanted))
+    done = run(wrap_in_sandbox("x", Command(argv=("./lone",), cwd=machine.home), wanted))
     assert done.stdout.splitlines() == ["lone"], done.stderr
 
 
@@ -257,7 +257,7 @@ def test_a_package_script_finds_its_packages_and_its_interpreter(machine: Machin
         argv=(str(machine.home / "code/node_modules/.bin/cli"),),
         env={"PATH": f"{runtime.parent}:{os.environ['PATH']}"},
     )
-    done = run(sandboxed("x", command, SandboxRequest(home=machine.home)))
+    done = run(wrap_in_sandbox("x", command, SandboxRequest(home=machine.home)))
     assert done.stdout == "from the package\n", done.stderr
 
 
@@ -300,7 +300,7 @@ def test_a_program_folder_or_argument_that_will_not_be_there_is_said_at_once(mac
     error = refusal(Command(argv=("true", str(script))), wanted)
     assert f"{script}, which is not in its sandbox" in str(error)
     assert "sandbox.read" in str(error.hint)
-    sandboxed("x", Command(argv=("true", str(machine.home), "/", "/tmp", "/dev/null")), wanted)
+    wrap_in_sandbox("x", Command(argv=("true", str(machine.home), "/", "/tmp", "/dev/null")), wanted)
 
 
 async def test_without_bubblewrap_the_server_is_not_started(machine: Machine, tmp_path: Path) -> None:
@@ -442,7 +442,10 @@ def test_programs_find_names_users_time_and_certificates_in_the_sandbox(
     command = Command(argv=(sys.executable, "-I", "-c", PROGRAM))
     plain, boxed = (
         subprocess.run(each.argv, capture_output=True, text=True, timeout=60, check=True).stdout
-        for each in (command, sandboxed("x", command, SandboxRequest(home=machine.home, network=network)))
+        for each in (
+            command,
+            wrap_in_sandbox("x", command, SandboxRequest(home=machine.home, network=network)),
+        )
     )
     assert json.loads(boxed) == json.loads(plain)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fairlead.connection.process.child import Command, child_environment
-from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, sandboxed
+from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, wrap_in_sandbox
 from fairlead.errors import ConnectFailed
 from fairlead.testing.fixtures import Link, write_tree
 from tests.conftest import Machine
@@ -58,7 +58,7 @@ def command_of(argv: tuple[str, ...], cwd: Path | None = None) -> Command:
 def outcome(argv: tuple[str, ...], home: Path, *, cwd: Path | None = None, **wanted: Any) -> str:
     """What a program in such a sandbox printed, or the reason why it was not started."""
     try:
-        command = sandboxed("x", command_of(argv, cwd), SandboxRequest(home=home, **wanted))
+        command = wrap_in_sandbox("x", command_of(argv, cwd), SandboxRequest(home=home, **wanted))
     except ConnectFailed as refused:
         return f"refused: {refused} ({refused.hint})"
     done = run(command)
@@ -134,7 +134,7 @@ def test_ways_through_the_process_table_are_refused(home: Path, path: str) -> No
 
 def test_a_first_line_does_not_bring_a_file_that_is_no_program(home: Path) -> None:
     code = build(home / "code", {"run": f"#!{home}/.ssh/id_rsa\n"}, "run")
-    command = sandboxed("x", Command(argv=(str(code / "run"),)), SandboxRequest(home=home))
+    command = wrap_in_sandbox("x", Command(argv=(str(code / "run"),)), SandboxRequest(home=home))
     assert ".ssh" not in " ".join(command.argv)
 
 
@@ -183,7 +183,7 @@ def test_a_folder_swapped_for_a_link_between_the_check_and_the_mount_is_noticed(
     argv = (str(home / "code" / "run"), f"{out}/id_rsa", f"{home}/.ssh/id_rsa")
     ways: list[dict[str, Any]] = [{"write": (out,)}, {"read": (out,)}]
     for named in ways:
-        command = sandboxed("x", command_of(argv), SandboxRequest(home=home, **named))
+        command = wrap_in_sandbox("x", command_of(argv), SandboxRequest(home=home, **named))
         out.rename(home / "aside")
         out.symlink_to(home / ".ssh")
         done = run(command)
@@ -223,7 +223,7 @@ def test_no_race_brings_a_key_in(home: Path) -> None:
 
 def test_variables_that_load_code_are_set_only_after_the_comparison(home: Path) -> None:
     out = build(home / "out", {"a": "b"})
-    command = sandboxed(
+    command = wrap_in_sandbox(
         "x",
         Command(argv=("env",), env={"LD_PRELOAD": "/none.so", "A": "1"}),
         SandboxRequest(home=home, write=(out,)),
@@ -236,14 +236,14 @@ def test_variables_that_load_code_are_set_only_after_the_comparison(home: Path) 
 
 def test_no_descriptor_of_ours_reaches_the_program(home: Path) -> None:
     code = build(home / "code", {"run": "#!/bin/sh\nls -l /proc/self/fd\n"}, "run")
-    command = sandboxed(
+    command = wrap_in_sandbox(
         "x", Command(argv=(str(code / "run"),), cwd=code), SandboxRequest(home=home, write=(code,))
     )
     assert str(home.parent) not in run(command).stdout
 
 
 def test_a_sandbox_has_its_own_processes_and_session_and_ends_with_us(home: Path) -> None:
-    command = sandboxed("x", Command(argv=("true",)), SandboxRequest(home=home))
+    command = wrap_in_sandbox("x", Command(argv=("true",)), SandboxRequest(home=home))
     assert {"--unshare-all", "--die-with-parent", "--new-session"} <= set(command.argv)
     assert os.path.basename(command.argv[0]) == "bwrap"
 
@@ -264,7 +264,7 @@ def beside_the_system() -> Generator[Path]:
 
 
 def mounted(argv: tuple[str, ...], home: Path, **wanted: Any) -> str:
-    return " ".join(sandboxed("x", Command(argv=argv), SandboxRequest(home=home, **wanted)).argv)
+    return " ".join(wrap_in_sandbox("x", Command(argv=argv), SandboxRequest(home=home, **wanted)).argv)
 
 
 @pytest.mark.parametrize("executable", [False, True])
@@ -398,10 +398,10 @@ def test_what_a_program_brings_can_be_told_beforehand(home: Path) -> None:
 def test_package_runners_start_in_a_sandbox(home: Path, argv: tuple[str, ...]) -> None:
     if shutil.which(argv[0]) is None:
         pytest.skip(f"{argv[0]} is not installed")
-    done = run(sandboxed("x", Command(argv=argv, parent=dict(os.environ)), SandboxRequest(home=home)))
+    done = run(wrap_in_sandbox("x", Command(argv=argv, parent=dict(os.environ)), SandboxRequest(home=home)))
     assert done.returncode == 0, done.stderr
 
 
 def test_the_python_of_a_virtual_environment_starts_in_a_sandbox(home: Path) -> None:
     command = Command(argv=(sys.executable, "-c", "import anyio, ssl; print('imported')"))
-    assert "imported" in run(sandboxed("x", command, SandboxRequest(home=home))).stdout
+    assert "imported" in run(wrap_in_sandbox("x", command, SandboxRequest(home=home))).stdout

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from fairlead.connection import tasks
-from fairlead.connection.link import Transport, open_session
+from fairlead.connection.link import open_session
 from fairlead.connection.outcomes import AnswerUnreadable, RequestExpired, RequestRejected
 from fairlead.connection.peer import ClientPeer, refusal
 from fairlead.connection.process.child import Command
@@ -33,6 +33,7 @@ from fairlead.connection.tasks import (
     task_support,
     update_task,
 )
+from fairlead.connection.transport.dispatcher import Transport
 from fairlead.connection.transport.http import HttpDispatcher
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.net.http import open_client
@@ -79,13 +80,13 @@ class Ada(ClientPeer):
     async def list_roots(self) -> types.ErrorData:
         return refusal("roots")
 
-    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+    def handle_log(self, params: types.LoggingMessageNotificationParams) -> None:
         return
 
-    def updated(self, uri: str) -> None:
+    def handle_update(self, uri: str) -> None:
         return
 
-    def completed(self, elicitation_id: str) -> None:
+    def handle_completion(self, elicitation_id: str) -> None:
         return
 
 
@@ -231,7 +232,7 @@ async def test_a_question_answered_over_another_connection_is_put_to_nobody_agai
 
     async with served(tmp_path, era) as caller:
         task = await caller.start("greet", lag=2)
-        asked = (await get_task(caller, task.id)).questions
+        asked = (await get_task(caller, task.id)).elicitations
         await update_task(caller, task.id, await name_ada(asked))
     async with served(tmp_path, era) as caller:
         result = await finish_task(caller, task, answer=never, answered=set(asked))

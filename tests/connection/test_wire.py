@@ -1,14 +1,14 @@
+"""JSON-RPC messages as bytes: read, written, and what of a broken one is still of use."""
+
 import json
 import math
-import time
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairlead.catalog.sanitize.slices import has_more_values
 from fairlead.connection.outcomes import AnswerUnreadable, NotEncodable, RequestRejected
 from fairlead.connection.transport.messages import (
     PendingRequests,
@@ -22,43 +22,18 @@ from fairlead.connection.transport.messages import (
     result_of,
     with_progress_token,
 )
-from fairlead.jsonrpc.frames import Frame, LineSplitter, UnusableLine, parse
-from fairlead.jsonrpc.limits import MAX_MESSAGE_BYTES, MAX_VALUES, LineTooLong
+from fairlead.jsonrpc.frames import Frame, UnusableLine, parse
+from tests.connection.wire_support import (
+    lines,
+    split,
+    text,
+    values,
+)
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 LONG_INTEGER = b"9" * 200_000
-
-text = st.text(st.characters(exclude_categories=["Cs"]))
 ids = st.integers() | text
-values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | text,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
-    max_leaves=10,
-)
 objects = st.dictionaries(text, values, max_size=4)
-lines = st.binary().filter(lambda data: b"\n" not in data)
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    """`data` in pieces."""
-    ends = sorted(place % (len(data) + 1) for place in places)
-    return [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)], strict=True)]
-
-
-def split(data: bytes, places: list[int] | None = None) -> list[bytes]:
-    splitter = LineSplitter()
-    found = [line for piece in cut(data, places or []) for line in splitter.feed(piece)]
-    return list(map(whole, [*found, *splitter.finish()]))
-
-
-def whole(line: bytes | bytearray | UnusableLine) -> bytes:
-    """A line that was within the limit."""
-    assert not isinstance(line, UnusableLine)
-    return bytes(line)
 
 
 def only(line: bytes) -> Frame | UnusableLine:
@@ -76,84 +51,6 @@ def only_unusable(line: bytes) -> UnusableLine:
     item = only(line)
     assert isinstance(item, UnusableLine)
     return item
-
-
-@given(st.lists(lines), st.lists(st.integers(0)))
-def test_a_stream_is_the_same_lines_however_it_is_cut(expected: list[bytes], places: list[int]) -> None:
-    data = b"".join(line + b"\n" for line in expected)
-
-    assert split(data, places) == [line for line in expected if line]
-
-
-@given(lines.filter(bool))
-def test_a_last_line_without_a_newline_is_a_line(line: bytes) -> None:
-    assert split(b"first\n" + line) == [b"first", line]
-
-
-@pytest.mark.requirement("HARD-16")
-@given(st.lists(st.integers(0)))
-def test_a_line_over_the_limit_is_reported_after_the_lines_before_it(places: list[int]) -> None:
-    splitter = LineSplitter(limit=10)
-    pieces = cut(b"one\n" + b"x" * 10 + b"\n" + b"x" * 11 + b"\ntwo\n", places)
-    found: list[bytes] = []
-
-    with pytest.raises(LineTooLong) as caught:
-        found.extend(whole(line) for piece in pieces for line in splitter.feed(piece))
-
-    assert found == [b"one", b"x" * 10]
-    assert caught.value.limit == 10
-
-
-@pytest.mark.requirement("HARD-16")
-@pytest.mark.parametrize("piece", [b"x" * 10_000, b"{" * 10_000])
-def test_a_line_without_end_is_cut_off(piece: bytes) -> None:
-    splitter = LineSplitter(limit=100_000)
-
-    with pytest.raises(LineTooLong):
-        _ = [line for _ in range(1_000) for line in splitter.feed(piece)]
-
-
-@pytest.mark.requirement("HARD-16")
-@pytest.mark.parametrize(
-    ("line", "answers", "asks"),
-    [
-        (b'{"jsonrpc":"2.0","id":7,"result":{"text":"%s"}}', 7, None),
-        (b'{"result":{"text":"%s"},"jsonrpc":"2.0","id":7}', 7, None),
-        (b'{"id":"seven","error":{"code":1,"message":"%s"},"jsonrpc":"2.0"}', "seven", None),
-        (b' {"result":{"text":"%s","id":9},"jsonrpc":"2.0","id":7}\r', 7, None),
-        (b'{"method":"sampling/createMessage","params":{"text":"%s"},"jsonrpc":"2.0","id":8}', None, 8),
-        (b'{"method":"notifications/message","params":{"text":"%s"}}', None, None),
-        (b'{"jsonrpc":"2.0","result":{"text":"%s","id":9}}', None, None),
-    ],
-)
-@given(places=st.lists(st.integers(0)))
-def test_a_message_over_the_limit_costs_itself_alone(
-    line: bytes, answers: object, asks: object, places: list[int]
-) -> None:
-    splitter = LineSplitter(limit=20_000)
-    long = line % (b"x" * 30_000)
-
-    found = [line for piece in cut(b"one\n" + long + b"\ntwo\n", places) for line in splitter.feed(piece)]
-
-    assert [found[0], *found[2:]] == [b"one", b"two"]
-    assert isinstance(found[1], UnusableLine)
-    assert (found[1].answers, found[1].asks) == (answers, asks)
-    assert "20000 bytes" in found[1].reason
-
-
-@pytest.mark.requirement("HARD-16")
-def test_a_long_line_in_many_pieces_takes_linear_time() -> None:
-    splitter = LineSplitter(limit=64 * 1024 * 1024)
-    piece = b"x" * 4096
-    began = time.process_time()
-
-    for _ in range(8 * 1024):
-        assert not list(splitter.feed(piece))
-    (line,) = splitter.feed(b"\n")
-
-    assert len(whole(line)) == 32 * 1024 * 1024
-    # To go over all that is there for every piece would be to copy 100 GB.
-    assert time.process_time() - began < 5
 
 
 @given(ids, text.filter(bool), objects)
@@ -490,180 +387,3 @@ def test_a_progress_token_leaves_the_rest_of_the_metadata() -> None:
     assert with_progress_token(params, 5) == {"name": "x", "_meta": {"a": 1, "progressToken": 5}}
     assert params == {"name": "x", "_meta": {"a": 1}}
     assert with_progress_token(None, 5) == {"_meta": {"progressToken": 5}}
-
-
-LARGE = {
-    "content": [{"type": "text", "text": "x" * 400_000}],
-    "nested": {"id": 5, "deep": {"jsonrpc": "2.0"}},
-}
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        '{"jsonrpc":"2.0","id":7,"result":%s}',
-        '{"jsonrpc": "2.0", "id": 7, "result": %s }\r',
-        '{"result":%s,"jsonrpc":"2.0","id":7}',
-        '{"id":7,"result":%s,"jsonrpc":"2.0"}  ',
-        '  {"id" : 7 , "jsonrpc" : "2.0" , "result" : %s}',
-    ],
-)
-def test_a_large_answer_is_the_same_as_a_small_one(template: str) -> None:
-    line = (template % json.dumps(LARGE)).encode()
-    [frame] = parse(line)
-    assert isinstance(frame, Frame)
-    assert frame.id == 7
-    assert object_of(result_of(frame)) == LARGE
-
-
-@pytest.mark.parametrize(
-    ("template", "what"),
-    [
-        ('{"jsonrpc":"2.0","method":"notifications/message","params":%s}', "notification"),
-        ('{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":%s}', "request"),
-        ('{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m","data":%s}}', "error"),
-        ('{"jsonrpc":"2.0","id":7,"extra":%s,"result":{}}', "answer"),
-    ],
-)
-def test_a_large_message_that_is_no_plain_answer_is_read_whole(template: str, what: str) -> None:
-    [frame] = parse((template % json.dumps(LARGE)).encode())
-    assert isinstance(frame, Frame)
-    found = {
-        "notification": frame.method is not None and frame.id is None,
-        "request": frame.method is not None and frame.id == 7,
-        "error": bool(frame.error) and frame.id == 7,
-        "answer": bytes(frame.result) == b"{}",
-    }
-    assert found[what]
-
-
-@pytest.mark.requirement("HARD-13")
-def test_a_large_answer_that_is_broken_inside_is_found_out_when_it_is_read() -> None:
-    line = b'{"jsonrpc":"2.0","id":7,"result":{"text":"' + b"x" * 400_000 + b'", oops}}'
-    [frame] = parse(line)
-    assert isinstance(frame, Frame)
-    with pytest.raises(ValueError, match="malformed"):
-        object_of(result_of(frame))
-
-
-def test_a_large_answer_that_breaks_off_still_says_whose_it_was() -> None:
-    [item] = parse(b'{"jsonrpc":"2.0","id":7,"result":{"text":"' + b"x" * 400_000)
-    assert isinstance(item, UnusableLine)
-    assert item.answers == 7
-
-
-def count_values(value: Any) -> int:
-    """Count values as `has_more_values` does: by brackets, commas and strings."""
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
-        return 1 + max(len(members) - 1, 0) + len(members) + sum(map(count_values, members.values()))
-    if isinstance(value, list):
-        items = cast("list[Any]", value)
-        return 1 + max(len(items) - 1, 0) + sum(map(count_values, items))
-    return 1 if isinstance(value, str) else 0
-
-
-@pytest.mark.requirement("HARD-66")
-@given(values)
-@example({"a": 'x"[,{', 'b\\"': ["\\", '\\"', "[[["]})
-@example(["\\" * 65_530 + '"[,', [1, 2]])
-def test_values_are_counted_outside_strings(value: Any) -> None:
-    encoded = msgspec.json.encode(value)
-    count = count_values(value)
-    assert has_more_values(encoded, count - 1)
-    assert not has_more_values(encoded, count)
-
-
-@pytest.mark.requirement("HARD-66")
-@pytest.mark.parametrize("item", [b"[],", b"{},", b"1,", b'"",', b'{"a":1},', b"[[[]]],", b"null,"])
-def test_what_has_too_many_values_is_not_decoded(item: bytes) -> None:
-    bomb = b"[" + item * (2 * MAX_VALUES) + b"1]"
-    with pytest.raises(ValueError, match="values"):
-        object_of(msgspec.Raw(b'{"a":' + bomb + b"}"))
-    # An error keeps its message; its data is not decoded either.
-    with pytest.raises(RequestRejected, match="m"):
-        result_of(Frame(id=1, error=msgspec.Raw(b'{"code":1,"message":"m","data":' + bomb + b"}")))
-    spaced = b'{"method":"x","params":{"a":' + bomb + b" " * 300_000 + b"}}"
-    (found,) = parse(spaced)
-    assert isinstance(found, UnusableLine)
-
-
-@pytest.mark.requirement("HARD-66")
-@pytest.mark.parametrize("number", [b"1e300", b"1E+308", b"-5e-324", b"0.1e300"])
-def test_numbers_that_take_long_to_read_are_not_decoded(number: bytes) -> None:
-    with pytest.raises(ValueError, match="full of numbers"):
-        object_of(msgspec.Raw(b'{"a":[' + (number + b",") * 5_000 + b"1]}"))
-    assert len(object_of(msgspec.Raw(b'{"a":[' + (number + b",") * 100 + b"1]}"))["a"]) == 101
-
-
-@pytest.mark.requirement("HARD-66")
-def test_usual_numbers_with_exponents_are_decoded_however_many() -> None:
-    assert len(object_of(msgspec.Raw(b'{"a":[' + b"1.25e-05," * 5_000 + b"1]}"))["a"]) == 5_001
-
-
-@pytest.mark.requirement("HARD-66")
-def test_a_long_text_of_commas_and_quotes_is_one_value() -> None:
-    text = {"a": 'a,"[{' * 100_000}
-    assert object_of(msgspec.Raw(msgspec.json.encode(text))) == text
-
-
-@pytest.mark.requirement("HARD-66")
-@pytest.mark.parametrize(
-    ("head", "answers", "asks"),
-    [(b'"method":"x",', None, None), (b'"id":7,"method":"x",', None, 7), (b'"id":7,"error":{},,', 7, None)],
-)
-def test_a_message_that_is_too_long_is_refused_by_its_ends(
-    head: bytes, answers: int | None, asks: int | None
-) -> None:
-    (found,) = parse(b"{" + head + b'"params":{"a":"' + b"a" * MAX_MESSAGE_BYTES + b'"}}')
-    assert isinstance(found, UnusableLine)
-    assert (found.answers, found.asks) == (answers, asks)
-
-
-@pytest.mark.requirement("HARD-66")
-def test_a_batch_of_too_many_messages_is_unusable() -> None:
-    (found,) = parse(b"[" + b'{"method":"x"},' * 2_000 + b'{"method":"x"}]')
-    assert isinstance(found, UnusableLine)
-
-
-@pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n", b"\r\n", b"x"])
-@pytest.mark.parametrize("sizes", [(20_000,), (1, 20_000, 3), (0, 0, 17_000, 0), (9_000, 9_000), (70_000, 2)])
-def test_large_reads_are_cut_at_newlines_as_small_ones_are(sizes: tuple[int, ...], ending: bytes) -> None:
-    data = b"\n".join(bytes((65 + place,)) * size for place, size in enumerate(sizes)) + ending
-    assert len(data) > 16 * 1024
-    expected = [line for line in data.split(b"\n") if line]
-    large = LineSplitter()
-    found = [*large.feed(data), *large.finish()]
-    assert found == expected
-    assert large.completed == data.count(b"\n")
-    small = LineSplitter()
-    pieces = [data[start : start + 1_000] for start in range(0, len(data), 1_000)]
-    assert [*(line for piece in pieces for line in small.feed(piece)), *small.finish()] == expected
-
-
-@pytest.mark.parametrize(
-    ("head", "tail", "answers"),
-    [
-        ('{"jsonrpc":"2.0","id":7,"result":{"text":"', '"}}', 7),
-        ('{"jsonrpc": "2.0", "id": 7, "result": {"text": "', '"}}', 7),
-        ('{"jsonrpc":"2.0","id":0,"result":{"text":"', '"}}', 0),
-        ('{"jsonrpc":"2.0","id":"7","result":{"text":"', '"}}', "7"),
-        ('{"id":7,"jsonrpc":"2.0","result":{"text":"', '"}}', 7),
-        ('{"jsonrpc":"2.0","id":7,"result":{"text":"', '"} }', 7),
-        ('{"jsonrpc":"2.0","result":{"text":"', '"},"id":7}', 7),
-        ('{"jsonrpc":"2.0","id":123456789012345,"result":{"text":"', '"}}', 123456789012345),
-        ('{"jsonrpc":"2.0","id":1234567890123456,"result":{"text":"', '"}}', 1234567890123456),
-    ],
-)
-@pytest.mark.parametrize("size", [10, 70_000, 300_000])
-def test_an_answer_of_any_size_finds_its_call(head: str, tail: str, answers: int | str, size: int) -> None:
-    (frame,) = parse(f"{head}{'x' * size}{tail}".encode())
-    assert isinstance(frame, Frame)
-    assert frame.id == answers
-    assert json.loads(bytes(result_of(frame))) == {"text": "x" * size}
-
-
-@pytest.mark.parametrize("size", [10, 70_000])
-def test_an_id_with_zeros_before_it_is_no_id_in_an_answer_of_any_size(size: int) -> None:
-    (item,) = parse(b'{"jsonrpc":"2.0","id":007,"result":{"text":"%b"}}' % (b"x" * size))
-    assert isinstance(item, UnusableLine)

@@ -187,10 +187,10 @@ async def test_a_question_of_the_stateless_protocol_is_taken_back_by_hanging_up(
     [
         (Response("too large", 413, media_type="text/plain"), "status 413"),
         (JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no"}}, 400), "no"),
-        (events({"jsonrpc": "2.0", "method": "notifications/progress"}), "hung up"),
+        (events({"jsonrpc": "2.0", "method": "notifications/progress"}), "closed the stream"),
     ],
 )
-async def test_a_question_is_always_answered(response: Response, said: str) -> None:
+async def test_a_request_is_always_answered(response: Response, said: str) -> None:
     async def handler(request: Request, message: Message | None) -> Response:
         return response
 

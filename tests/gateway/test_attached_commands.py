@@ -29,7 +29,7 @@ from fairlead.errors import (
     ValueTooLarge,
 )
 from fairlead.gateway.control.protocol import PATH, CommandFailed, decode_error, encode_error
-from fairlead.gateway.registry import announced, here
+from fairlead.gateway.registry import announce, here
 from fairlead.testing import ScriptedServer
 from tests.cli.gateway_support import gateway
 from tests.conftest import Machine, Outcome
@@ -302,7 +302,7 @@ def test_a_gateway_that_went_away_before_it_was_asked_is_done_without(
     configure(machine)
     gone = here(machine.load(), url="http://127.0.0.1:1", token_file=None, workspace=machine.project)
     monkeypatch.setattr("fairlead.gateway.registry._answers", bool)  # as if it died right after it did
-    with announced(machine.env, gone):
+    with announce(machine.env, gone):
         called = fairlead("call", "x", "echo", "--yes")
         assert (called.status, called.out) == (0, "{}\n"), called.err
         assert "is not there any more; doing it without" in called.err
@@ -329,7 +329,7 @@ def test_a_call_that_a_gateway_may_have_made_is_not_made_again(machine: Machine,
     app = Starlette(routes=[Route(PATH, answer, methods=["POST"]), Route("/healthz", healthy)])
     with serving(app) as url:
         half = here(machine.load(), url=url, token_file=None, workspace=machine.project)
-        with announced(machine.env, half):
+        with announce(machine.env, half):
             outcome = fairlead("call", "x", "echo", "--yes")
     assert outcome.status == 1
     assert "broke off before it said what came of the call" in outcome.err
@@ -345,7 +345,7 @@ def test_an_older_gateway_without_a_control_api_is_done_without(machine: Machine
 
     with serving(Starlette(routes=[Route("/healthz", healthy)])) as url:
         older = here(machine.load(), url=url, token_file=None, workspace=machine.project)
-        with announced(machine.env, older):
+        with announce(machine.env, older):
             outcome = fairlead("call", "x", "echo", "--yes")
     assert (outcome.status, outcome.out) == (0, "{}\n")
     assert "answered with status 404; doing it without" in outcome.err

@@ -119,6 +119,32 @@ async def test_what_one_session_finds_changed_is_refused_in_all_and_above(
 
 
 @pytest.mark.requirement("HARD-77")
+async def test_what_a_session_of_one_principal_finds_changed_is_refused_for_every_principal_until_a_review(
+    tmp_path: Path, server: ChangingServer
+) -> None:
+    async with serving(tmp_path, x=server.entry()) as served, aiohttp.ClientSession() as http:
+        ada, bob = clients = [Raw(http, f"{served.url}/mcp", name) for name in ("ada", "bob")]
+        for client in clients:
+            await client.begin()
+            await client.older("tools/list")
+            assert await call(client) == '{"what": "a"}'
+        server.say(CHANGED, "change_tools", "received")  # what is started from now on is another
+        await call(ada, "x_change_tools", tools=[CHANGED, "change_tools", "received"])
+
+        async def is_refused_everywhere() -> bool:
+            return all([await refused(client) for client in (ada, bob)])
+
+        await until(is_refused_everywhere)
+        assert "x_echo" not in await names(bob)
+        approve(served, server.entry(), CHANGED, folder=tmp_path)
+
+        async def is_called_everywhere() -> bool:
+            return all([await call(client) == '{"what": "a"}' for client in clients])
+
+        await until(is_called_everywhere)
+
+
+@pytest.mark.requirement("HARD-77")
 async def test_a_restart_reaches_the_connections_of_sessions(tmp_path: Path, server: ChangingServer) -> None:
     async with sessions(tmp_path, 2, x=server.entry()) as (served, clients):
         for client in clients:

@@ -74,11 +74,11 @@ def test_pages_are_not_remembered_without_end() -> None:
     pages, turn, url = UrlElicitations(), cast("RequestContext", object()), show_url("https://example.com")
     assert isinstance(url, ShownUrl)
     names = [
-        pages.given(turn, UrlRequest(server_id="a", message="", url=url, elicitation_id=f"e{number}"))
+        pages.register(turn, UrlRequest(server_id="a", message="", url=url, elicitation_id=f"e{number}"))
         for number in range(MAX_PAGES + 1)
     ]
-    assert pages.completed("a", "e0") == []
-    assert pages.completed("b", "e1") == []
-    assert pages.completed("a", "e1") == [(turn, names[1])]
-    assert pages.completed("a", "e1") == []
-    pages.given(turn, UrlRequest(server_id="a", message="", url=url))  # which nobody will hear of
+    assert pages.take_completed("a", "e0") == []
+    assert pages.take_completed("b", "e1") == []
+    assert pages.take_completed("a", "e1") == [(turn, names[1])]
+    assert pages.take_completed("a", "e1") == []
+    pages.register(turn, UrlRequest(server_id="a", message="", url=url))  # which nobody will hear of

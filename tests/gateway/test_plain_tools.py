@@ -99,8 +99,9 @@ async def test_what_a_server_may_not_be_told_makes_no_difference(tmp_path: Path)
         assert "results_asks" not in {each["name"] for each in listed}
 
 
+@pytest.mark.parametrize("rules", [[], [{"action": "deny", "principal": "ann", "tool": "nothing"}]])
 async def test_a_client_with_a_large_catalog_of_its_own_misses_nothing_in_its_first_list(
-    tmp_path: Path,
+    tmp_path: Path, rules: list[dict[str, str]]
 ) -> None:
     tools = {"always": tool(f"{{{TEXT}}}"), "asks": {**tool(f"{{{TEXT}}}"), "needs": "elicitation"}}
 
@@ -110,7 +111,7 @@ async def test_a_client_with_a_large_catalog_of_its_own_misses_nothing_in_its_fi
     async with (
         serving(
             tmp_path,
-            config={"gateway": {"mode": "direct", "startup_wait_ms": 60_000}},
+            config={"gateway": {"mode": "direct", "startup_wait_ms": 60_000}, "policy": {"rules": rules}},
             a=many("a"),
             b=many("b"),
             c=many("c"),
@@ -120,7 +121,7 @@ async def test_a_client_with_a_large_catalog_of_its_own_misses_nothing_in_its_fi
     ):
 
         async def count(capabilities: dict[str, Any]) -> Counter[str]:
-            client = Raw(http, f"{served.url}/mcp")
+            client = Raw(http, f"{served.url}/mcp", "ann")
             await client.begin(capabilities)
             listed = (await client.older("tools/list"))["result"]["tools"]
             await client.end()

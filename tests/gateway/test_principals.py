@@ -397,7 +397,7 @@ async def test_the_first_error_of_a_principal_names_its_login_link(
 async def test_a_server_that_hangs_does_not_hold_up_the_first_introduction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.gateway.endpoint.LOGIN_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("fairlead.gateway.principal_view.LOGIN_WAIT_SECONDS", 0.2)
 
     async def hang(stream: anyio.abc.SocketStream) -> None:
         async with stream:

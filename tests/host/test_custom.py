@@ -31,7 +31,7 @@ async def test_capabilities_of_the_programs_own_are_declared_and_used(
             cwd=machine.project,
             capabilities=OURS,
         ) as host:
-            assert await host.custom.declared("x", "agent/sandbox-state")
+            assert await host.custom.declares("x", "agent/sandbox-state")
             await host.custom.notify("x", "agent/sandbox-state", "agent/update", {"mode": "read-only"})
             with pytest.raises(CallRejected):  # it declares more than it knows
                 await host.custom.request("x", "agent/sandbox-state", "agent/ask", {"what": 1})

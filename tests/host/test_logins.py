@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.auth.tokens import Login
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
+from fairlead.events import BrowserOpenFailed
 from fairlead.host.host import Host
 from fairlead.host.operator import UNATTENDED, Callbacks, Operator, UrlAnswer, UrlRequest
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
@@ -25,13 +26,13 @@ class Person:
         self.clicking = Clicking(account)
         self.answer: UrlAnswer = answer
         self.questions: list[UrlRequest] = []
-        self.operator = Callbacks(on_url=self._agree, on_open_url=self._open)
+        self.operator = Callbacks(on_url=self.agree, on_open_url=self.open)
 
-    async def _agree(self, question: UrlRequest) -> UrlAnswer:
+    async def agree(self, question: UrlRequest) -> UrlAnswer:
         self.questions.append(question)
         return self.answer
 
-    async def _open(self, url: str) -> bool:
+    async def open(self, url: str) -> bool:
         back = await self.clicking.visit(url)
         async with aiohttp.ClientSession() as browser, browser.get(back) as page:
             assert page.status == 200
@@ -81,6 +82,31 @@ async def test_the_first_call_asks_a_person_to_log_in_and_then_goes_on(machine: 
         async with hosting(machine, x={"url": server.mcp_url}) as host:
             assert (await host.call("x", "whoami")).text == "ada"
     assert len(person.clicking.visited) == 1
+
+
+@pytest.mark.parametrize("fails", ["returns", "raises"])
+async def test_a_login_page_that_no_browser_was_opened_for_is_an_event_and_the_login_goes_on(
+    machine: Machine, fails: str
+) -> None:
+    person = Person()
+
+    async def open_elsewhere(url: str) -> bool:
+        await person.open(url)
+        if fails == "raises":
+            raise OSError("no display")
+        return False
+
+    operator = Callbacks(on_url=person.agree, on_open_url=open_elsewhere)
+    with authorization_server() as server:
+        async with (
+            hosting(machine, operator, x={"url": server.mcp_url}) as host,
+            host.events(calls=False) as events,
+        ):
+            assert (await host.call("x", "whoami")).text == "ada"
+            failed = await anext(event async for event in events if isinstance(event, BrowserOpenFailed))
+    assert failed.server_id == "x"
+    assert failed.url.startswith(server.url)
+    assert "?" not in failed.url
 
 
 async def test_many_calls_at_once_are_one_login(machine: Machine) -> None:

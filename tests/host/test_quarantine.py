@@ -17,7 +17,8 @@ from fairlead.events import ToolsQuarantined
 from fairlead.host.host import Host
 from fairlead.host.managed_servers import SAVE_SECONDS
 from fairlead.policy.lockfile import Lock, lock_server, lock_text
-from fairlead.policy.pins import pin_by_review, record_review
+from fairlead.policy.pins import NAMESPACE, encode_pins, pin_by_review, pins_key, read_pins, record_review
+from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.gateway.support import until
@@ -382,6 +383,40 @@ async def test_the_first_call_of_a_run_waits_to_hear_whether_the_tool_is_still_t
         with pytest.raises(CallDenied, match="has changed"):
             await host.call("x", "echo")
     assert ScriptedServer(server.record).calls("echo") == 0
+
+
+@pytest.mark.requirement("NEED-32")
+async def test_a_new_tool_is_offered_even_if_the_edit_of_its_review_arrives_before_its_pin_is_announced(
+    machine: Machine, server: ChangingServer
+) -> None:
+    server.say(ECHO)
+    first, then = (server.entry(allow_tools=names) for names in (["echo"], ["echo", "received"]))
+    reviewed = machine.load(overrides=unasked({"x": then}))
+    async with hosting(machine, x=first) as host:
+        await host.connect("x")
+    async with hosting(machine, x=first) as host:  # goes by what was saved, and connects to nothing
+        server.say(ECHO, "received")
+        async with hosting(machine, x=first) as other:
+            await other.connect("x")
+            listing = other.listing("x")
+        assert listing is not None
+        with Database.open(store_file(machine.env)) as database:  # as a review does, but it announces nothing
+            key = pins_key(reviewed.servers["x"])
+            found = database.get(NAMESPACE, key)
+            assert found is not None
+            pins = pin_by_review(
+                read_pins(found.value, "x"),
+                [entry for entry in listing.tools if entry.key.tool == "received"],
+                instructions=None,
+                patterns=["echo", "received"],
+                at=time.time(),
+            )
+            database.put(NAMESPACE, key, encode_pins(pins), expect=found.version)
+        assert offered(host) == {"echo"}
+        await host.reload(reviewed)
+        with anyio.fail_after(SECONDS):
+            while offered(host) != {"echo", "received"}:  # noqa: ASYNC110 - the store's thread makes it true
+                await anyio.sleep(0.02)
 
 
 @pytest.mark.requirement("NEED-32")

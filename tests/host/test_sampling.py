@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from fairlead.host.elicitation.peer import MAX_MEDIA_BYTES, MAX_OTHER_BYTES, make_safe
+from fairlead.host.server_peer import MAX_MEDIA_BYTES, MAX_OTHER_BYTES, make_safe
 from tests.conftest import Machine
 from tests.host.asking import HANDSHAKE, AskingServer, Everybody, ask, hosting
 

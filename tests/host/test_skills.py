@@ -45,7 +45,7 @@ async def skills_of(machine: Machine, server: AskingServer) -> AsyncGenerator[Sk
             cwd=machine.project,
             capabilities=CustomCapabilities(extensions={EXTENSION: {}}),
         ) as host:
-            yield Skills(host, "x")
+            yield host.skills("x")
 
 
 async def test_a_skill_is_listed_without_being_read_and_loaded_when_wanted(

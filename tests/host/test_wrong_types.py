@@ -73,7 +73,7 @@ def calls_of(host: Any, wrong: Any) -> dict[str, Callable[[], Any]]:
         "tasks.cancel": lambda: host.tasks.cancel("a", wrong),
         "tasks.list": lambda: host.tasks.list(wrong),
         "tasks.known": lambda: host.tasks.known(wrong),
-        "custom.declared": lambda: host.custom.declared("a", wrong),
+        "custom.declares": lambda: host.custom.declares("a", wrong),
         "custom.request": lambda: host.custom.request("a", "x", wrong),
         "custom.notify": lambda: host.custom.notify(wrong, "x", "m"),
         "artifacts.read": lambda: host.artifacts.read(wrong),

@@ -46,14 +46,14 @@ async def test_work_on_the_loop_is_noticed_and_shown() -> None:
 @pytest.mark.requirement("HARD-66")
 async def test_a_paused_watchdog_leaves_out_what_is_done_meanwhile_and_nothing_before_or_after() -> None:
     with watch_loop(0.05) as watchdog:
-        with watchdog.paused():
+        with watchdog.pause():
             use_processor(0.3)
         await anyio.sleep(0.02)
     for before, after in ((0.3, 0.0), (0.0, 0.3)):
         watchdog = LoopWatchdog(0.05)
         watchdog.start()
         use_processor(before)
-        with watchdog.paused():
+        with watchdog.pause():
             use_processor(0.1)
         use_processor(after)
         watchdog.stop()
@@ -65,7 +65,7 @@ async def test_a_paused_watchdog_leaves_out_what_is_done_meanwhile_and_nothing_b
 async def test_what_a_watchdog_itself_does_at_its_start_is_not_held_against_the_loop() -> None:
     kept: list[list[object]] = []
     with watch_loop(0.05) as outer:
-        with outer.paused():
+        with outer.pause():
             kept += [[] for _ in range(1_000_000)]  # so that a collection takes long
         for _ in range(3):
             with watch_loop(0.05):

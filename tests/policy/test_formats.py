@@ -11,7 +11,7 @@ from fairlead.catalog.definitions import FORMAT
 from fairlead.catalog.tools import Listing, read_tools
 from fairlead.errors import ConfigUnreadable, StoreError
 from fairlead.policy.lockfile import Lock, check_lock, drifts, lock_server, lock_text, read_lock
-from fairlead.policy.pins import Pins, check, extend, joined, pin_by_review, read_pins, written
+from fairlead.policy.pins import Pins, check, encode_pins, extend, merge_pins, pin_by_review, read_pins
 from fairlead.policy.review import tools_to_review
 from tests.conftest import Machine
 
@@ -50,7 +50,7 @@ def test_nothing_is_quarantined_by_an_upgrade_and_every_pin_is_extended_once() -
     assert {pin.format for pin in extended.tools.values()} == {FORMAT}
     assert check(extended, listing()).tools == {}
     assert extend(extended, listing()) is None
-    assert read_pins(written(extended), "x") == extended
+    assert read_pins(encode_pins(extended), "x") == extended
     kept = {name: (pin.by, pin.at) for name, pin in extended.tools.items()}
     assert kept == {name: (pin.by, pin.at) for name, pin in pins.tools.items()}
 
@@ -119,9 +119,9 @@ def test_a_default_that_changes_at_every_start_does_not_keep_a_pin_from_being_ex
 def test_an_extended_pin_replaces_the_old_one_in_the_store_and_no_newer_review() -> None:
     extended = extend(old_pins(), listing())
     assert extended is not None
-    assert joined(extended, old_pins()) == extended
+    assert merge_pins(extended, old_pins()) == extended
     reviewed = pin_by_review(old_pins(), listing().tools[:1], instructions=None, patterns=[], at=1.0)
-    assert joined(extended, reviewed).tools["plain"] == reviewed.tools["plain"]
+    assert merge_pins(extended, reviewed).tools["plain"] == reviewed.tools["plain"]
 
 
 @pytest.mark.requirement("HARD-83", "HARD-90")

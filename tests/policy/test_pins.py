@@ -13,9 +13,10 @@ from fairlead.policy.pins import (
     NAMESPACE,
     Pins,
     UntrustedPins,
-    beside,
+    add_first_use,
+    allow_patterns,
     check,
-    granting,
+    encode_pins,
     is_guarded,
     is_held,
     pin_by_review,
@@ -23,7 +24,6 @@ from fairlead.policy.pins import (
     pins_key,
     read_pins,
     record_review,
-    written,
 )
 from fairlead.policy.quarantine import screen
 from fairlead.store.protocol import ANY
@@ -115,9 +115,9 @@ def test_a_bundle_grants_only_where_the_entry_has_no_list(machine: Machine) -> N
     listed, unlisted = server(machine).config, server(machine, allow_tools=None).config
     assert listed is not None
     assert unlisted is not None
-    assert granting(listed, bundle_filter) == ("*",)
-    assert granting(unlisted, bundle_filter) == ("a",)
-    assert granting(unlisted, foreign) == granting(unlisted) == ()
+    assert allow_patterns(listed, bundle_filter) == ("*",)
+    assert allow_patterns(unlisted, bundle_filter) == ("a",)
+    assert allow_patterns(unlisted, foreign) == allow_patterns(unlisted) == ()
 
 
 def test_trusted_and_built_in_servers_are_not_held_to_pins(machine: Machine) -> None:
@@ -180,18 +180,18 @@ def test_what_is_withheld_of_a_listing_is_what_nobody_looked_at(machine: Machine
 
 def test_pins_survive_being_written() -> None:
     pins = pinned("*", instructions="kind")
-    assert read_pins(written(pins), "x") == pins
+    assert read_pins(encode_pins(pins), "x") == pins
 
 
 def test_a_first_use_is_kept_beside_what_a_review_pinned_meanwhile() -> None:
     reviewed = pin_by_review(None, [entry(SEARCH)], instructions="kind", patterns=["search"], at=2.0)
-    merged = read_pins(beside(pinned("*"), "x")(written(reviewed)), "x")
+    merged = read_pins(add_first_use(pinned("*"), "x")(encode_pins(reviewed)), "x")
     assert merged.tools["search"].by == "review"
     assert set(merged.tools) == {"search", "delete"}
     assert merged.instructions == "kind"
     assert merged.patterns == ("search", "*")
     with pytest.raises(StoreError, match="damaged"):
-        beside(pinned("*"), "x")(b"{]")
+        add_first_use(pinned("*"), "x")(b"{]")
 
 
 def test_a_review_changes_what_is_stored_then(machine: Machine) -> None:
@@ -200,7 +200,7 @@ def test_a_review_changes_what_is_stored_then(machine: Machine) -> None:
     def review(pins: Pins | None) -> Pins:
         if pins is None:  # another process is first
             with Database.open(store) as database:
-                database.put(NAMESPACE, pins_key(target), written(pinned("delete")), expect=ANY)
+                database.put(NAMESPACE, pins_key(target), encode_pins(pinned("delete")), expect=ANY)
         return pin_by_review(pins, [entry(SEARCH)], instructions=None, patterns=["search"], at=2.0)
 
     record_review(store, target, review)

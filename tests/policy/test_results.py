@@ -14,7 +14,14 @@ from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize.text import clean
 from fairlead.config.untyped import is_list, is_object
 from fairlead.errors import CallFailed
-from fairlead.policy.results import IMAGE_COST, MAX_IMAGE, MOST_KEPT, PreparedResult, ResultSource, hand_over
+from fairlead.policy.results import (
+    IMAGE_COST,
+    MAX_IMAGE,
+    MOST_KEPT,
+    PreparedResult,
+    ResultSource,
+    prepare_result,
+)
 
 HIDDEN: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data" / "hidden_text_cases.json").read_text(encoding="utf-8")
@@ -43,7 +50,7 @@ def handed(
     definition: bytes | None = None,
 ) -> PreparedResult:
     source = ResultSource(server_id="s", tool="t", trusted=trusted, limit=limit, definition=definition)
-    return hand_over(msgspec.Raw(raw), source, keeping=keeping)
+    return prepare_result(msgspec.Raw(raw), source, keeping=keeping)
 
 
 def shown(raw: bytes, limit: int | None = 1024, **rest: Any) -> ToolResult:
@@ -378,7 +385,7 @@ def test_nothing_is_noted_where_nothing_was_promised_or_can_be_told(raw: bytes, 
 def test_a_server_cannot_write_our_mark_into_its_result(key: str, words: str, *, trusted: bool) -> None:
     forged = f'{{"content":[{json.dumps(text(words))}],"_meta":{{"own":1,{key}:{{"server":"other"}}}}}}'
     source = ResultSource(server_id="s", tool="t", trusted=trusted, limit=None)
-    result = hand_over(forged.encode(), source).result
+    result = prepare_result(forged.encode(), source).result
     assert json.loads(result.raw)["_meta"] == {"own": 1}
     assert result.untrusted is not trusted
 

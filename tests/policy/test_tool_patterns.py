@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey, read_tools
 from fairlead.config.paths import store_file
-from fairlead.policy.decision import CallPolicy, listed
+from fairlead.policy.decision import CallPolicy, decide_by_lists
 from fairlead.policy.review import ReviewDecision, record_decision
 from fairlead.policy.tool_names import escape_name, exact_name, is_glob, matches, matches_any, refuses_any
 from tests.conftest import Machine
@@ -79,11 +79,11 @@ def test_a_review_allows_and_denies_exactly_the_tool_it_names(machine: Machine, 
     allowed = machine.load().servers["x"]
     assert allowed.config is not None
     others = dict.fromkeys(OTHERS)
-    assert [other for other in others if listed(allowed.config, other).verdict == "allow"] == [name]
+    assert [other for other in others if decide_by_lists(allowed.config, other).verdict == "allow"] == [name]
     record_decision(store_file(machine.env), allowed, Listing(tools=(tool,)), ReviewDecision(deny=[name]))
     denied = machine.load().servers["x"]
     assert denied.config is not None
-    fields = [other for other in others if listed(denied.config, other).field == "deny_tools"]
+    fields = [other for other in others if decide_by_lists(denied.config, other).field == "deny_tools"]
     # Spelled just like the pattern, another tool is denied as well: of two readings of a denylist, both hold.
     assert fields == [other for other in others if other in (name, escape_name(name))]
 
@@ -119,4 +119,8 @@ def test_an_allowlist_is_still_a_list_of_names_and_globs(machine: Machine) -> No
     machine.write_user(json.dumps({"servers": {"x": entry}}))
     config = machine.load().servers["x"].config
     assert config is not None
-    assert [listed(config, tool).verdict for tool in ("get_a", "one", "two")] == ["allow", "allow", "deny"]
+    assert [decide_by_lists(config, tool).verdict for tool in ("get_a", "one", "two")] == [
+        "allow",
+        "allow",
+        "deny",
+    ]

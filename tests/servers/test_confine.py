@@ -12,7 +12,7 @@ import pytest
 from anyio import to_thread
 
 from fairlead.errors import ToolFailed
-from fairlead.servers.repo.folders import CAN_BE_STRICT, Confinement, escaped, is_private, similar
+from fairlead.servers.repo.folders import CAN_BE_STRICT, Confinement, escape_name, is_private, similar
 
 CASES: list[dict[str, str]] = json.loads(Path(__file__, "../../data/path_cases.json").resolve().read_text())
 TESTED_ELSEWHERE = {"swap race dir<->symlink 5 s", "hardlink", "maxBytes=-1 / 1e12"}
@@ -362,7 +362,7 @@ async def test_nothing_is_read_once_it_is_closed(confinement: Confinement) -> No
     ids=ascii,
 )
 def test_a_name_is_shown_so_that_nothing_in_it_is_hidden(name: str, shown: str) -> None:
-    assert escaped(name) == shown
+    assert escape_name(name) == shown
     shown.encode()
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fairlead.servers.repo.ignores import GlobInvalid, IgnoreFiles, IgnoreRules, narrowing
+from fairlead.servers.repo.ignores import GlobInvalid, IgnoreFiles, IgnoreRules, glob_filter
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_nearer_file_decides_and_a_stronger_kind_outdoes_it() -> None:
 
 
 def narrowed(*globs: str) -> IgnoreRules:
-    return IgnoreRules(narrowing(globs).lines)
+    return IgnoreRules(glob_filter(globs).lines)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_globs_narrow_a_search(globs: list[str], taken: list[str], left_out: lis
     ],
 )
 def test_a_glob_that_names_something_hidden_asks_for_it(glob: str, names_hidden: bool) -> None:
-    assert narrowing([glob]).names_hidden is names_hidden
+    assert glob_filter([glob]).names_hidden is names_hidden
 
 
 @pytest.mark.parametrize(
@@ -159,13 +159,13 @@ def test_a_glob_that_names_something_hidden_asks_for_it(glob: str, names_hidden:
 )
 def test_what_is_no_glob_is_refused_with_the_reason(glob: str, reason: str) -> None:
     with pytest.raises(GlobInvalid, match=r".") as caught:
-        narrowing([glob])
+        glob_filter([glob])
     assert reason in str(caught.value)
 
 
 def test_too_many_globs_are_refused() -> None:
     with pytest.raises(GlobInvalid, match="too many"):
-        narrowing(["{a,b,c,d,e,f,g,h}"] * 10)
+        glob_filter(["{a,b,c,d,e,f,g,h}"] * 10)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.servers.repo import scan
 from fairlead.servers.repo.folders import Confinement, OpenFolder
-from fairlead.servers.repo.ignores import narrowing
+from fairlead.servers.repo.ignores import glob_filter
 from fairlead.servers.repo.patterns import PatternInvalid
 from fairlead.servers.repo.scan import ScanQuery, command, find_lines
 from fairlead.testing import Link, write_tree
@@ -125,7 +125,7 @@ def test_what_globs_leave_out_no_file_brings_back(tmp_path: Path, found: Found) 
     write_tree(
         tmp_path, {".gitignore": "!a.log\n*.py", "a.log": "needle", "b.py": "needle", "c.txt": "needle"}
     )
-    assert found(narrowing=narrowing(["*.py", "*.txt"]).lines) == ["c.txt:1:needle"]
+    assert found(narrowing=glob_filter(["*.py", "*.txt"]).lines) == ["c.txt:1:needle"]
 
 
 def test_folders_are_followed_down_to_a_depth(tmp_path: Path, found: Found) -> None:

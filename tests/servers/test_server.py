@@ -135,6 +135,20 @@ def test_a_name_is_taken_once() -> None:
         parrot().register(SAY)
 
 
+async def test_a_tool_that_is_registered_after_the_list_was_read_is_in_the_next_one() -> None:
+    server = parrot()
+    with anyio.fail_after(SECONDS):
+        async with server.serve(token="s3cret") as endpoint:
+            async with sdk_client(endpoint.url, "s3cret", "auto") as client:
+                before = await client.list_tools()
+            server.register(replace(SAY, name="parrot.repeat"))
+            async with sdk_client(endpoint.url, "s3cret", "auto") as client:
+                after = await client.list_tools()
+
+    assert [tool.name for tool in before.tools] == ["parrot.say"]
+    assert [tool.name for tool in after.tools] == ["parrot.say", "parrot.repeat"]
+
+
 @asynccontextmanager
 async def sdk_client(url: str, token: str, mode: Literal["auto", "legacy"]) -> AsyncGenerator[Client]:
     """The SDK's own client, as anybody else's would be."""

@@ -73,6 +73,9 @@ def report(modules: list[Module]) -> Iterator[tuple[str, object]]:
     yield "median lines of a module", statistics.median(sizes)
     yield f"modules over {MAX_LINES} lines", _names(m.name for m in modules if m.lines > MAX_LINES)
     yield "modules with at most one importer", sum(len(importers[m.name]) <= 1 for m in modules)
+    knots = import_knots(modules)
+    yield "modules in import knots, type-only included", sum(map(len, knots))
+    yield "largest import knot, type-only included", _names(iter(knots[0] if knots else ()))
     yield "file names in several packages", sum(count > 1 for count in files.values())
     yield "class names that occur twice or more", sum(count > 1 for count in classes.values())
     yield "functions", len(functions)
@@ -88,6 +91,39 @@ def report(modules: list[Module]) -> Iterator[tuple[str, object]]:
     yield "lines with a comment", _share(sum(module.comment_lines() for module in modules), total)
     yield "lines with nobody, somebody, whoever …", sum(_lines_with(RIDDLES, m.text) for m in modules)
     yield "lines with private words", sum(_lines_with(PRIVATE_WORDS, m.text) for m in modules)
+
+
+def import_knots(modules: list[Module]) -> list[list[str]]:
+    """The modules that import each other in a circle, largest circle first. Every import counts.
+
+    These are the strongly connected components (Tarjan) of more than one module; imports for type checkers
+    and imports inside of functions are edges like all others.
+    """
+    names = {module.name for module in modules}
+    edges = {module.name: sorted({*module.imports()} & names - {module.name}) for module in modules}
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    knots: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        order[name] = lowest[name] = len(order)
+        path.append(name)
+        for imported in edges[name]:
+            if imported not in order:
+                visit(imported)
+            if imported in path:
+                lowest[name] = min(lowest[name], lowest[imported])
+        if lowest[name] == order[name]:
+            at = path.index(name)
+            knot, path[at:] = sorted(path[at:]), []
+            if len(knot) > 1:
+                knots.append(knot)
+
+    for name in edges:
+        if name not in order:
+            visit(name)
+    return sorted(knots, key=len, reverse=True)
 
 
 def _names(found: Iterator[str]) -> str:

@@ -19,7 +19,7 @@ from fairlead.config.principal import (
     oauth_principal,
 )
 from fairlead.errors import UnknownBundle
-from fairlead.host.model.explain import Explainer, ToolExplanation, names_of, tools_called
+from fairlead.host.model.explain import Explainer, ToolExplanation, find_tool_keys, names_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +110,7 @@ def explain_server_tools(loaded: LoadedConfig, server_id: str, view: CallerView)
 
 def find_tools(found: KnownCatalog, name: str) -> list[ToolKey]:
     """The known tools that a name may mean: a public name, or a tool's own, alone or after its server's."""
-    return tools_called(name, names_of(found.loaded, found.listings))
+    return find_tool_keys(name, names_of(found.loaded, found.listings))
 
 
 def explain_tools(found: KnownCatalog, keys: Iterable[ToolKey], view: CallerView) -> list[ToolExplanation]:

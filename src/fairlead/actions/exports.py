@@ -8,7 +8,7 @@ from fairlead.adapters.export import Loss, export_servers, export_to_codex
 from fairlead.config.dialects import registry, syntax
 from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
 from fairlead.config.document.edit import edit_file
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError
 from fairlead.gateway.install import NAME, GatewayRoute
@@ -62,5 +62,5 @@ def write_export(dialect: ConfigDialect, exported: ExportedDocument, output: Pat
     if dialect.syntax in ("json", "jsonc"):
         edit_file(output, change, create="{}\n")
     else:
-        with locked(output):
+        with hold_lock(output):
             write_atomic(output, change(read_text(output, keep_mark=True) if output.exists() else ""))

@@ -11,8 +11,8 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
 from fairlead.errors import NEEDS_USER, FairleadError, UnknownServer
-from fairlead.host.catalogs import catalog_of
 from fairlead.host.model.bundles import Selection, select
+from fairlead.host.model.catalogs import catalog_of
 from fairlead.policy.quarantine import ScreenedListing
 
 

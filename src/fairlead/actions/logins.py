@@ -108,7 +108,7 @@ def own_way_in(config: RemoteServer) -> str | None:
 
 def resource_of(server: LoadedServer) -> str:
     """The name that logins to a server are kept under."""
-    identified = server.identified(remote_config(server), os.environ)
+    identified = server.resolve_target(remote_config(server), os.environ)
     assert isinstance(identified, RemoteServer)
     return canonical(identified.url)
 

@@ -14,7 +14,7 @@ from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.validate import suggestion
 from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownTool
-from fairlead.policy.decision import Decision, approval_mode_of, listed, stricter_than_review
+from fairlead.policy.decision import Decision, approval_mode_of, decide_by_lists, stricter_than_review
 from fairlead.policy.pins import Pins, UntrustedPins, is_guarded
 from fairlead.policy.review import (
     Answer,
@@ -370,7 +370,7 @@ def _overridden(edit: EditOutcome, server_id: str, decision: ReviewDecision) -> 
     allowed = {tool.key for tool in decision.allow}
     for tool in decision.usable:
         name, definition = tool.key.tool, server.definition
-        by_list = listed(server.config, name)
+        by_list = decide_by_lists(server.config, name)
         if by_list.verdict == "deny":
             return precedence(definition.origin((by_list.field or "allow_tools",)))
         mode = approval_mode_of(server.config, name)

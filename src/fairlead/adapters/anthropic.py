@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from fairlead.adapters.content import Part, parts_of, unseen
+from fairlead.adapters.content import Part, describe_media, parts_of
 from fairlead.adapters.definition import AdaptedTool, DefinitionChanges, adapt, description_of
 from fairlead.adapters.json_schema import with_legal_names, with_sound_patterns, without_root_choices
 from fairlead.catalog.results import ToolResult
@@ -20,6 +20,13 @@ def to_anthropic(entry: ToolEntry, name: str) -> AdaptedTool:
 
     The API refuses a whole request for one schema that is invalid by draft 2020-12, is composed at its top,
     or has property names outside of `[a-zA-Z0-9_.-]{1,64}`.
+
+    Args:
+        entry: The tool, as its server describes it.
+        name: The public name that the model calls it by.
+
+    Returns:
+        The definition with the changes that were made, or the reason why the tool cannot be used.
     """
 
     def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:
@@ -31,7 +38,15 @@ def to_anthropic(entry: ToolEntry, name: str) -> AdaptedTool:
 
 
 def anthropic_result(result: ToolResult, tool_use_id: str) -> dict[str, Any]:
-    """Convert a result to a `tool_result` block, for the next user message."""
+    """Convert a result to a `tool_result` block, for the next user message.
+
+    Args:
+        result: What the tool returned.
+        tool_use_id: The id of the model's `tool_use` block.
+
+    Returns:
+        The block, with `is_error` where the tool failed.
+    """
     content = [_block(part) for part in parts_of(result)]
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
     return block | {"is_error": True} if result.is_error else block
@@ -44,4 +59,4 @@ def _block(part: Part) -> dict[str, Any]:
         kind = "image" if part.mime_type in IMAGES else "document"
         source = {"type": "base64", "media_type": part.mime_type, "data": part.data}
         return {"type": kind, "source": source}
-    return {"type": "text", "text": unseen(part)}
+    return {"type": "text", "text": describe_media(part)}

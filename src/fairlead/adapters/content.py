@@ -60,10 +60,10 @@ def parts_of(result: ToolResult) -> list[Part]:
 
 def text_of(result: ToolResult) -> str:
     """Like `parts_of`, as text alone."""
-    return "\n".join(part if isinstance(part, str) else unseen(part) for part in parts_of(result))
+    return "\n".join(part if isinstance(part, str) else describe_media(part) for part in parts_of(result))
 
 
-def unseen(media: Media) -> str:
+def describe_media(media: Media) -> str:
     """Text in place of media that a provider does not accept."""
     kept = f"; stored as {media.handle}" if media.handle else ""
     return f"({media.mime_type}, {media.size} bytes: cannot be shown here{kept})"

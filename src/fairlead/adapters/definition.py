@@ -19,7 +19,7 @@ Caller = Callable[[ToolKey, dict[str, Any]], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdaptedTool:
-    """One tool for one provider. `definition` is None where it was `refused`; other tools work."""
+    """One tool for one provider. `definition` is None where the tool cannot be used; `refused` says why."""
 
     key: ToolKey
     name: str
@@ -30,7 +30,14 @@ class AdaptedTool:
     """Renamed arguments: the provider's name for each, and the server's."""
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments of a model's call under the server's names."""
+        """Translate the arguments of a model's call.
+
+        Args:
+            given: The arguments under the provider's names.
+
+        Returns:
+            The arguments under the server's names.
+        """
         if not self.renamed:
             return {**given}
         return {self.renamed.get(name, name): self._restore_names(value) for name, value in given.items()}

@@ -131,8 +131,8 @@ def _portable(
         entry["approval"] = "ask"
     lost |= _find_losses(dialect, server.server_id, entry)
     # An empty list means all tools to some formats, and a name with a star is a pattern to others.
-    unsaid = lists is not None and (lists.allowed == () or any(map(is_pattern, lists.denied)))
-    if unsaid and not (dialect.name == "codex" and lists is not None and not lists.denied):
+    is_unsupported = lists is not None and (lists.allowed == () or any(map(is_pattern, lists.denied)))
+    if is_unsupported and not (dialect.name == "codex" and lists is not None and not lists.denied):
         lost.add("tools")
     missing: list[Loss] = [loss for loss in LOSSES if loss in lost and loss not in lose]
     for loss in missing:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from fairlead.adapters.content import Media, Part, parts_of, unseen
+from fairlead.adapters.content import Media, Part, describe_media, parts_of
 from fairlead.adapters.definition import AdaptedTool, DefinitionChanges, adapt, description_of
 from fairlead.adapters.json_schema import (
     FURTHER_RULES,
-    described,
-    types_named,
+    add_description,
+    name_types,
     with_legal_names,
     without_root_choices,
 )
@@ -111,7 +111,7 @@ class _GeminiSubset:
             return None
         if any(keyword in schema for keyword in ("properties", "items", "enum", "const")):
             self._changes.note(
-                where, "has alternatives beside other rules; they are left for the server to check"
+                where, "has alternatives together with other keywords; they are left for the server to check"
             )
             return None
         branches = [one for one in choices if self._types(one) != _ONLY_NULL] or [True]
@@ -119,7 +119,7 @@ class _GeminiSubset:
         return _alternatives(adapted, schema, nullable=len(branches) < len(choices))
 
     def _adapt_by_type(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
-        types = types_named(schema, self._types(schema))
+        types = name_types(schema, self._types(schema))
         names = [name for name in types if name != "null"]
         if not names:
             self._changes.note(where, "accepts anything; requested as a string, number or boolean")
@@ -168,7 +168,7 @@ class _GeminiSubset:
 
 
 def _alternatives(adapted: list[dict[str, Any]], schema: dict[str, Any], *, nullable: bool) -> dict[str, Any]:
-    """One schema for several. No keyword may stand beside `anyOf`, so the first of them has the rest."""
+    """One schema for several. No keyword may stand next to `anyOf`, so the first of them has the rest."""
     first, *others = adapted
     if not first.get("anyOf"):
         first = _add_description(first, schema) | ({"nullable": True} if nullable else {})
@@ -177,7 +177,7 @@ def _alternatives(adapted: list[dict[str, Any]], schema: dict[str, Any], *, null
 
 def _add_description(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """Add the description, and keep an existing remark."""
-    whole = described({}, schema).get("description", "")
+    whole = add_description({}, schema).get("description", "")
     remark = new.get("description", "")
     said = f"{whole} {remark}".strip() if remark not in whole else whole
     return new | {"description": said} if said else new
@@ -219,6 +219,13 @@ def to_gemini(entry: ToolEntry, name: str) -> AdaptedTool:
 
     What the subset of OpenAPI does not support (an object whose properties are not named, an enum of numbers)
     is requested as text: `coerce` converts it to what the server's own schema requires.
+
+    Args:
+        entry: The tool, as its server describes it.
+        name: The public name that the model calls it by.
+
+    Returns:
+        The definition with the changes that were made, or the reason why the tool cannot be used.
     """
 
     def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:
@@ -239,7 +246,17 @@ def to_gemini(entry: ToolEntry, name: str) -> AdaptedTool:
 def gemini_result(
     result: ToolResult, name: str, call_id: str | None = None, *, media: bool = True
 ) -> dict[str, Any]:
-    """Convert a result to a `functionResponse` part. Models before Gemini 3 accept no `media` in it."""
+    """Convert a result to a `functionResponse` part.
+
+    Args:
+        result: What the tool returned.
+        name: The name of the function that the model called.
+        call_id: The id of the model's call, if the API gave it one.
+        media: Include images and other media. Models before Gemini 3 accept none.
+
+    Returns:
+        The part, for the next content of the conversation.
+    """
     parts = parts_of(result)
     taken = [part for part in parts if isinstance(part, Media) and media and part.mime_type.startswith(MEDIA)]
     said = "\n".join(_render_part(part) for part in parts if part not in taken)
@@ -256,7 +273,7 @@ def gemini_result(
 def _response(result: ToolResult, said: str) -> dict[str, Any]:
     if result.is_error:
         return {"error": said}
-    if result.structured is None or result.remarks.ours:  # omissions are described in text only
+    if result.structured is None or result.remarks.ours:  # omissions are add_description in text only
         return {"output": said}
     if result.untrusted:  # without `output` in it, all of a response is the function's output
         begin, end = gate.fence(result.server_id)
@@ -265,4 +282,4 @@ def _response(result: ToolResult, said: str) -> dict[str, Any]:
 
 
 def _render_part(part: Part) -> str:
-    return part if isinstance(part, str) else unseen(part)
+    return part if isinstance(part, str) else describe_media(part)

@@ -16,7 +16,7 @@ from fairlead.catalog.schema.keywords import (
     Schema,
     all_schemas,
     below,
-    mapped,
+    map_schemas,
     resolve_reference,
 )
 from fairlead.catalog.schema.validate import is_pattern
@@ -137,7 +137,7 @@ def with_legal_names(
 
     for name, new in new_names.items():
         changes.note(below("properties", name), f"is called `{new}` there, and `{name}` again in the call")
-    return _object(mapped(schema, "", rename)), {new: name for name, new in new_names.items()}
+    return _object(map_schemas(schema, "", rename)), {new: name for name, new in new_names.items()}
 
 
 def _legal_name(name: str, legal: re.Pattern[str]) -> str:
@@ -151,7 +151,7 @@ def _step(step: str, new_names: Mapping[str, str]) -> str:
     return new_names.get(step.replace("~1", "/").replace("~0", "~"), step)
 
 
-def described(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def add_description(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """Add the description, with the default in it: providers accept that nowhere else."""
     said = schema.get("description", "")
     if "default" in schema and schema["default"] is not None:
@@ -161,7 +161,7 @@ def described(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     return new | {"description": said} if said else new
 
 
-def types_named(schema: dict[str, Any], accepted: Types) -> list[str]:
+def name_types(schema: dict[str, Any], accepted: Types) -> list[str]:
     """Types to name for a schema, which may name none; empty where it accepts anything."""
     if accepted >= set(TYPES):
         return ["object"] if "properties" in schema else ["array"] if "items" in schema else []
@@ -177,7 +177,7 @@ def with_sound_patterns(schema: dict[str, Any], changes: DefinitionChanges) -> d
             del inner["pattern"]
         return inner
 
-    return _object(mapped(schema, "", drop))
+    return _object(map_schemas(schema, "", drop))
 
 
 def with_objects_for_booleans(schema: dict[str, Any]) -> dict[str, Any]:
@@ -193,10 +193,10 @@ def with_objects_for_booleans(schema: dict[str, Any]) -> dict[str, Any]:
                 inner[keyword] = _expand_boolean_schema(value)
         return inner
 
-    return _object(mapped(schema, "", spell_out))
+    return _object(map_schemas(schema, "", spell_out))
 
 
-def completed(schema: dict[str, Any]) -> dict[str, Any]:
+def complete_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Add `items` to every list and `properties` to every object, as OpenAI requires."""
 
     def complete(inner: dict[str, Any], _: str) -> Schema:
@@ -207,7 +207,7 @@ def completed(schema: dict[str, Any]) -> dict[str, Any]:
             inner.setdefault("properties", {})
         return inner
 
-    return _object(mapped(schema, "", complete))
+    return _object(map_schemas(schema, "", complete))
 
 
 def _expand_boolean_schema(schema: Schema) -> dict[str, Any]:

@@ -34,7 +34,16 @@ class FairleadTool(BaseTool):
 
 
 def to_langchain(entry: ToolEntry, name: str, call: Caller) -> FairleadTool | None:
-    """Convert a tool to one that calls through `call`; None where it was refused (`to_common` says why)."""
+    """Convert a tool to a LangChain tool.
+
+    Args:
+        entry: The tool, as its server describes it.
+        name: The public name that the model calls it by.
+        call: Makes the call, such as `lambda key, arguments: host.call(key.server_id, key.tool, arguments)`.
+
+    Returns:
+        The tool; None where its schema cannot be used.
+    """
     adapted = to_common(entry, name)
     if adapted.definition is None:
         return None

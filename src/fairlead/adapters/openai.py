@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from fairlead.adapters.content import FAILED, UNEXPLAINED, Media, Part, parts_of, unseen
+from fairlead.adapters.content import FAILED, UNEXPLAINED, Media, Part, describe_media, parts_of
 from fairlead.adapters.definition import AdaptedTool, DefinitionChanges, adapt, description_of
 from fairlead.adapters.json_schema import (
     FURTHER_RULES,
-    completed,
-    described,
-    types_named,
+    add_description,
+    complete_schema,
+    name_types,
     with_objects_for_booleans,
     with_sound_patterns,
     without_root_choices,
@@ -82,8 +82,8 @@ class _StrictSubset:
             return self._reference(schema["$ref"], where)
         if "anyOf" in schema:
             new = {"anyOf": [self._schema(one, f"{where}.anyOf", depth) for one in schema["anyOf"]]}
-            return described(new, schema)
-        types = types_named(schema, self._types(schema))
+            return add_description(new, schema)
+        types = name_types(schema, self._types(schema))
         if not types:
             raise NotStrict(where, "accepts anything")
         new: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
@@ -95,7 +95,7 @@ class _StrictSubset:
             new["items"] = self._schema(schema.get("items", True), below(where, "items"), depth + 1)
         if self._properties > MAX_PROPERTIES or self._enum_values > MAX_ENUM_VALUES:
             raise NotStrict(where, "is one property or value too many")
-        return described(new | self._text_rules(schema, where), schema)
+        return add_description(new | self._text_rules(schema, where), schema)
 
     def _simplify(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
         """Schema without redundant forms."""
@@ -187,9 +187,16 @@ def to_openai(
 ) -> AdaptedTool:
     """Convert a tool to an item of `tools` in one of the two APIs.
 
-    With `strict` the model is held to the schema, where the strict subset supports it; otherwise the tool is
-    sent without, and the change is noted. `max_description` is for services with this API and a limit on
-    descriptions.
+    Args:
+        entry: The tool, as its server describes it.
+        name: The public name that the model calls it by.
+        api: Responses or Chat Completions, which nest a definition differently.
+        strict: Hold the model to the schema, where the strict subset supports it. A tool that it does not
+            support is sent without, and the change is noted.
+        max_description: The limit of a service with this API that cuts descriptions.
+
+    Returns:
+        The definition with the changes that were made, or the reason why the tool cannot be used.
     """
 
     def rewrite(schema: dict[str, Any], changes: DefinitionChanges) -> tuple[dict[str, Any], dict[str, str]]:
@@ -207,7 +214,17 @@ def to_openai(
 
 
 def openai_arguments(text: str) -> dict[str, Any]:
-    """Parse the arguments of a function call, which are JSON text. Raises `ValueError` if not an object."""
+    """Parse the arguments of a function call.
+
+    Args:
+        text: The arguments as the API has them: JSON text, or empty.
+
+    Returns:
+        The arguments by name.
+
+    Raises:
+        ValueError: It is not a JSON object.
+    """
     try:
         return msgspec.json.decode(text.strip() or "{}", type=dict[str, Any])
     except RecursionError as exc:
@@ -215,7 +232,15 @@ def openai_arguments(text: str) -> dict[str, Any]:
 
 
 def openai_result(result: ToolResult, call_id: str) -> dict[str, Any]:
-    """Convert a result to a `function_call_output` item of the Responses API."""
+    """Convert a result to a `function_call_output` item of the Responses API.
+
+    Args:
+        result: What the tool returned.
+        call_id: The `call_id` of the model's function call.
+
+    Returns:
+        The item, for the next request's `input`.
+    """
     parts = _parts(result)
     output: str | list[dict[str, Any]] = _text(parts)
     if any(isinstance(part, Media) for part in parts):
@@ -228,6 +253,13 @@ def openai_messages(result: ToolResult, call_id: str) -> list[dict[str, Any]]:
 
     A tool's message accepts no images there. They follow in a user message, which must come after the
     messages of all tools that were called together.
+
+    Args:
+        result: What the tool returned.
+        call_id: The id of the model's tool call.
+
+    Returns:
+        The tool's message, and the user message with images where there are some.
     """
     parts = _parts(result)
     messages: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": call_id, "content": _text(parts)}]
@@ -247,19 +279,19 @@ def _parameters(root: dict[str, Any], changes: DefinitionChanges, *, strict: boo
         except NotStrict as exc:
             del changes.made[kept:]
             changes.note(exc.where, f"{exc}; the tool is sent without `strict`")
-    root = completed(with_objects_for_booleans(with_sound_patterns(root, changes)))
+    root = complete_schema(with_objects_for_booleans(with_sound_patterns(root, changes)))
     # The Responses API takes a definition without `strict` as strict.
     return {"parameters": root, "strict": False}
 
 
 def _parts(result: ToolResult) -> list[Part]:
-    """Parts of a result. A failure can only be described in text here."""
+    """Parts of a result. A failure can only be add_description in text here."""
     parts = parts_of(result)
     return [FAILED, *parts] if result.is_error and parts != [UNEXPLAINED] else parts
 
 
 def _text(parts: list[Part]) -> str:
-    return "\n".join(part if isinstance(part, str) else unseen(part) for part in parts)
+    return "\n".join(part if isinstance(part, str) else describe_media(part) for part in parts)
 
 
 def _item(part: Part) -> dict[str, Any]:
@@ -269,7 +301,7 @@ def _item(part: Part) -> dict[str, Any]:
         return {"type": "input_image", "image_url": _data_url(part)}
     if part.mime_type in FILES:
         return {"type": "input_file", "filename": "result.pdf", "file_data": _data_url(part)}
-    return {"type": "input_text", "text": unseen(part)}
+    return {"type": "input_text", "text": describe_media(part)}
 
 
 def _data_url(media: Media) -> str:

@@ -13,9 +13,15 @@ from fairlead.catalog.tools import ToolEntry
 
 
 def to_pydantic_ai(entry: ToolEntry, name: str, call: Caller) -> Tool[Any] | None:
-    """Convert a tool to one that calls through `call`; None where it was refused (`to_common` says why).
+    """Convert a tool to a Pydantic AI tool. A failure is a `ModelRetry`, within the agent's retries.
 
-    A failing tool tells the model so and lets it try again, within the agent's retries.
+    Args:
+        entry: The tool, as its server describes it.
+        name: The public name that the model calls it by.
+        call: Makes the call, such as `lambda key, arguments: host.call(key.server_id, key.tool, arguments)`.
+
+    Returns:
+        The tool; None where its schema cannot be used.
     """
     adapted = to_common(entry, name)
     if adapted.definition is None:

@@ -13,9 +13,9 @@ import msgspec
 
 from fairlead.auth.discovery import NO_LOGIN_HINT, Issuer
 from fairlead.auth.http import HttpAnswer, OAuthHttp
-from fairlead.auth.proofs import algorithm_of, read_key, signed
+from fairlead.auth.proofs import algorithm_of, read_key, sign_claims
 from fairlead.auth.tokens import ClientAuth, Login, LoginTarget, OAuthClient
-from fairlead.auth.url_guard import named, read_url, shown
+from fairlead.auth.url_guard import read_url, shown, without_query
 from fairlead.config.command_lines import command_line
 from fairlead.errors import IssuerUnavailable, LoginFailed
 
@@ -115,7 +115,7 @@ def _assertion(target: LoginTarget, client_id: str, audience: str) -> dict[str, 
     return {
         "client_id": client_id,
         "client_assertion_type": _ASSERTION,
-        "client_assertion": signed(claims, key, algorithm),
+        "client_assertion": sign_claims(claims, key, algorithm),
     }
 
 
@@ -135,7 +135,7 @@ class RegistrationDocument(msgspec.Struct, frozen=True):
 
 
 async def client_for(
-    errand: OAuthHttp,
+    http: OAuthHttp,
     target: LoginTarget,
     issuer: Issuer,
     redirect_uri: str,
@@ -151,7 +151,7 @@ async def client_for(
         return previous.client
     if issuer.registration_endpoint is None:
         raise _no_client(target, issuer, redirect_uri, "does not let clients register themselves")
-    return await _register(errand, target, issuer, redirect_uri, scope)
+    return await _register(http, target, issuer, redirect_uri, scope)
 
 
 def find_existing_client(target: LoginTarget, issuer: Issuer, previous: Login | None) -> OAuthClient | None:
@@ -195,7 +195,7 @@ def _still_fits(previous: Login, issuer: Issuer, redirect_uri: str) -> bool:
 
 
 async def _register(
-    errand: OAuthHttp, target: LoginTarget, issuer: Issuer, redirect_uri: str, scope: str | None
+    http: OAuthHttp, target: LoginTarget, issuer: Issuer, redirect_uri: str, scope: str | None
 ) -> OAuthClient:
     assert issuer.registration_endpoint is not None
     choices = _SECRET_FIRST if issuer.auth_methods is None else _PUBLIC_FIRST
@@ -209,7 +209,7 @@ async def _register(
         "token_endpoint_auth_method": wanted,
         **({"scope": scope} if scope else {}),
     }
-    answer = await errand.post(issuer.registration_endpoint, json=request)
+    answer = await http.post(issuer.registration_endpoint, json=request)
     document = _read_registration(target, issuer, redirect_uri, answer)
     expires = document.client_secret_expires_at or 0
     return OAuthClient(
@@ -229,11 +229,13 @@ def _read_registration(
     if answer.status in (200, 201) and document is not None and document.client_id:
         return document
     if answer.status >= 500 or answer.status == 429:
-        raise IssuerUnavailable(target.server_id, f"{named(answer.url)} answers with status {answer.status}")
+        raise IssuerUnavailable(
+            target.server_id, f"{without_query(answer.url)} answers with status {answer.status}"
+        )
     if not issuer.is_described:
         raise LoginFailed(
             target.server_id,
-            f"no way to log in can be found ({named(answer.url)} answers with status {answer.status})",
+            f"found no way to log in ({without_query(answer.url)} answers with status {answer.status})",
             hint=NO_LOGIN_HINT,
         )
     reason = f"did not register this client (status {answer.status}"

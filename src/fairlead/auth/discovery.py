@@ -195,13 +195,13 @@ MAX_ISSUERS = 5
 
 
 async def find_resource(
-    errand: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None
+    http: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None
 ) -> ProtectedResource:
     """Return what the server says about itself, or the little its URL says where it says nothing."""
     trouble: IssuerUnavailable | None = None
-    for url in _resource_documents(errand, target, challenge):
+    for url in _resource_documents(http, target, challenge):
         try:
-            answer = await errand.get(url)
+            answer = await http.get(url)
         except IssuerUnavailable as exc:
             trouble = exc
             continue
@@ -214,14 +214,14 @@ async def find_resource(
 
 
 def _resource_documents(
-    errand: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None
+    http: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None
 ) -> Iterator[URL]:
     if challenge is not None and challenge.resource_metadata:
-        yield errand.check_metadata_url(challenge.resource_metadata, "the server's `resource_metadata`")
-    path = errand.own.raw_path.rstrip("/")
+        yield http.check_metadata_url(challenge.resource_metadata, "the server's `resource_metadata`")
+    path = http.own.raw_path.rstrip("/")
     if path:
-        yield _at(errand.own, _RESOURCE + path)
-    yield _at(errand.own, _RESOURCE)
+        yield _at(http.own, _RESOURCE + path)
+    yield _at(http.own, _RESOURCE)
 
 
 def _resource_from_metadata(
@@ -254,20 +254,20 @@ def covers(resource: str, server_url: str) -> bool:
 
 
 async def find_issuer(
-    errand: OAuthHttp, target: LoginTarget, resource: ProtectedResource, known: str | None
+    http: OAuthHttp, target: LoginTarget, resource: ProtectedResource, known: str | None
 ) -> Issuer:
     """Return who issues tokens for the server; of several, the one that is `known` from the last login."""
     oauth = target.oauth
     if oauth.token_url and (oauth.authorization_url or oauth.grant != "authorization_code"):
-        return _issuer_from_config(errand, target, oauth.token_url)
+        return _issuer_from_config(http, target, oauth.token_url)
     for name in sorted(resource.servers, key=lambda name: name != known)[:MAX_ISSUERS]:
-        issuer = await issuer_called(errand, target, name)
+        issuer = await fetch_issuer(http, target, name)
         if issuer is not None:
             return issuer
     if not resource.servers:
         # Before 2025-06 the MCP server's origin was the issuer, with or without metadata.
-        origin = str(errand.own.origin())
-        return await issuer_called(errand, target, origin) or _conventional(errand, target, origin)
+        origin = str(http.own.origin())
+        return await fetch_issuer(http, target, origin) or _conventional(http, target, origin)
     raise LoginFailed(
         target.server_id,
         f"no metadata of its authorization server {shown(resource.servers[0])} was found",
@@ -275,16 +275,16 @@ async def find_issuer(
     )
 
 
-async def issuer_called(errand: OAuthHttp, target: LoginTarget, name: str) -> Issuer | None:
+async def fetch_issuer(http: OAuthHttp, target: LoginTarget, name: str) -> Issuer | None:
     """Return the issuer of that name, if metadata is found and is about it."""
     stranger: str | None = None
-    for url in _issuer_documents(errand, errand.check_metadata_url(name, "the authorization server")):
-        answer = await errand.get(url)
+    for url in _issuer_documents(http, http.check_metadata_url(name, "the authorization server")):
+        answer = await http.get(url)
         document = answer.read(IssuerDocument) if answer.status == 200 else None
         if document is None:
             continue
         if _same_issuer(document.issuer, name):
-            return _issuer_from_metadata(errand, target, document)
+            return _issuer_from_metadata(http, target, document)
         stranger = document.issuer
     if stranger is not None:
         raise LoginFailed(
@@ -293,7 +293,7 @@ async def issuer_called(errand: OAuthHttp, target: LoginTarget, name: str) -> Is
     return None
 
 
-def _issuer_documents(errand: OAuthHttp, issuer: URL) -> Iterator[URL]:
+def _issuer_documents(http: OAuthHttp, issuer: URL) -> Iterator[URL]:
     path = issuer.raw_path.rstrip("/")
     yield _at(issuer, _OAUTH + path)
     yield _at(issuer, _OPENID + path)
@@ -312,7 +312,7 @@ def _same_issuer(one: str, other: str) -> bool:
     return bare == other.removesuffix("/") and bare.count("/") == 2
 
 
-def _issuer_from_metadata(errand: OAuthHttp, target: LoginTarget, document: IssuerDocument) -> Issuer:
+def _issuer_from_metadata(http: OAuthHttp, target: LoginTarget, document: IssuerDocument) -> Issuer:
     oauth = target.oauth
     token = oauth.token_url or document.token_endpoint
     if not token:
@@ -320,12 +320,12 @@ def _issuer_from_metadata(errand: OAuthHttp, target: LoginTarget, document: Issu
     methods = document.code_challenge_methods_supported or ()
     return Issuer(
         name=document.issuer,
-        token_endpoint=errand.checked(token, "the token endpoint"),
+        token_endpoint=http.require_url(token, "the token endpoint"),
         authorization_endpoint=_endpoint(
-            errand, oauth.authorization_url or document.authorization_endpoint, "the authorization endpoint"
+            http, oauth.authorization_url or document.authorization_endpoint, "the authorization endpoint"
         ),
         registration_endpoint=_endpoint(
-            errand, oauth.registration_url or document.registration_endpoint, "the registration endpoint"
+            http, oauth.registration_url or document.registration_endpoint, "the registration endpoint"
         ),
         revocation_endpoint=document.revocation_endpoint,
         has_pkce="S256" in methods,
@@ -338,36 +338,36 @@ def _issuer_from_metadata(errand: OAuthHttp, target: LoginTarget, document: Issu
     )
 
 
-def _issuer_from_config(errand: OAuthHttp, target: LoginTarget, token_url: str) -> Issuer:
+def _issuer_from_config(http: OAuthHttp, target: LoginTarget, token_url: str) -> Issuer:
     """Take the endpoints as the user wrote them; the token endpoint then stands for the issuer."""
     oauth = target.oauth
     return Issuer(
         name=token_url,
-        token_endpoint=errand.checked(token_url, "`oauth.token_url`"),
-        authorization_endpoint=_endpoint(errand, oauth.authorization_url, "`oauth.authorization_url`"),
-        registration_endpoint=_endpoint(errand, oauth.registration_url, "`oauth.registration_url`"),
+        token_endpoint=http.require_url(token_url, "`oauth.token_url`"),
+        authorization_endpoint=_endpoint(http, oauth.authorization_url, "`oauth.authorization_url`"),
+        registration_endpoint=_endpoint(http, oauth.registration_url, "`oauth.registration_url`"),
         is_named=False,
     )
 
 
-def _conventional(errand: OAuthHttp, target: LoginTarget, origin: str) -> Issuer:
+def _conventional(http: OAuthHttp, target: LoginTarget, origin: str) -> Issuer:
     """Take the endpoints that servers of 2025-03-26 without metadata have."""
     oauth = target.oauth
     return Issuer(
         name=origin,
         is_described=False,
-        token_endpoint=errand.checked(oauth.token_url or f"{origin}/token", "the token endpoint"),
-        authorization_endpoint=errand.checked(
+        token_endpoint=http.require_url(oauth.token_url or f"{origin}/token", "the token endpoint"),
+        authorization_endpoint=http.require_url(
             oauth.authorization_url or f"{origin}/authorize", "the authorization endpoint"
         ),
-        registration_endpoint=errand.checked(
+        registration_endpoint=http.require_url(
             oauth.registration_url or f"{origin}/register", "the registration endpoint"
         ),
     )
 
 
-def _endpoint(errand: OAuthHttp, text: str | None, what: str) -> URL | None:
-    return errand.checked(text, what) if text else None
+def _endpoint(http: OAuthHttp, text: str | None, what: str) -> URL | None:
+    return http.require_url(text, what) if text else None
 
 
 def _at(url: URL, path: str) -> URL:

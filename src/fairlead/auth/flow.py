@@ -193,12 +193,12 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
     `announce` is called with the issuer before the user is asked to open a page.
     No browser opens before the issuer has been found to be one that codes are safe with.
     """
-    errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
-    resource, issuer = await _find(errand, target, challenge, previous)
+    http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
+    resource, issuer = await _find(http, target, challenge, previous)
     _check_codes_are_safe(target, issuer)
     asked = scope_to_ask(target, resource, challenge, previous_scope(previous, issuer), scopes)
     asked = with_offline_access(asked, issuer)
-    client = await client_for(errand, target, issuer, redirect.redirect_uri, scope=asked, previous=previous)
+    client = await client_for(http, target, issuer, redirect.redirect_uri, scope=asked, previous=previous)
     request = AuthorizationRequest(
         server_id=target.server_id,
         issuer=issuer,
@@ -210,7 +210,7 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
     before = previous.token_endpoint if previous is not None and previous.issuer == issuer.name else None
     announce(LoginTerms(issuer=issuer.name, token_endpoint=issuer.token_endpoint, previous=before))
     code = request.code_in(await redirect.visit(request.url))
-    endpoint = _endpoint(errand, target, issuer, client, resource)
+    endpoint = _endpoint(http, target, issuer, client, resource)
     token = await endpoint.exchange(code, request.pkce, request.redirect_uri)
     return _login(endpoint, token, asked)
 
@@ -223,8 +223,8 @@ async def machine_login(
     previous: Login | None = None,
 ) -> Login:
     """Log in without the user, with the grant of `oauth.grant`."""
-    errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
-    resource, issuer = await _find(errand, target, challenge, previous)
+    http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
+    resource, issuer = await _find(http, target, challenge, previous)
     client = find_existing_client(target, issuer, previous)
     if client is None:
         raise LoginFailed(
@@ -233,7 +233,7 @@ async def machine_login(
             hint="set `oauth.client_id`, and `oauth.client_secret` or `oauth.private_key`",
         )
     asked = scope_to_ask(target, resource, challenge, previous_scope(previous, issuer), None)
-    endpoint = _endpoint(errand, target, issuer, client, resource)
+    endpoint = _endpoint(http, target, issuer, client, resource)
     return _login(endpoint, await machine.obtain(endpoint, asked), asked)
 
 
@@ -244,11 +244,11 @@ async def renew(target: LoginTarget, login: Login, web: HttpContext) -> Token:
 
     `TokenRefused` says that only a new login helps; after `IssuerUnavailable` the old tokens are still good.
     """
-    errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
+    http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
     endpoint = TokenEndpoint(
-        errand=errand,
+        http=http,
         target=target,
-        url=errand.checked(login.token_endpoint, "the token endpoint"),
+        url=http.require_url(login.token_endpoint, "the token endpoint"),
         issuer=login.issuer,
         client=login.client,
         audience=login.audience or login.resource,
@@ -266,11 +266,11 @@ async def renew(target: LoginTarget, login: Login, web: HttpContext) -> Token:
 
 
 async def _find(
-    errand: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None, previous: Login | None
+    http: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None, previous: Login | None
 ) -> tuple[ProtectedResource, Issuer]:
-    resource = await find_resource(errand, target, challenge)
+    resource = await find_resource(http, target, challenge)
     known = previous.issuer if previous is not None else None
-    return resource, await find_issuer(errand, target, resource, known)
+    return resource, await find_issuer(http, target, resource, known)
 
 
 def _check_codes_are_safe(target: LoginTarget, issuer: Issuer) -> None:
@@ -287,11 +287,11 @@ def _check_codes_are_safe(target: LoginTarget, issuer: Issuer) -> None:
 
 
 def _endpoint(
-    errand: OAuthHttp, target: LoginTarget, issuer: Issuer, client: OAuthClient, resource: ProtectedResource
+    http: OAuthHttp, target: LoginTarget, issuer: Issuer, client: OAuthClient, resource: ProtectedResource
 ) -> TokenEndpoint:
     is_bound = resource.needs_dpop and ALGORITHM in issuer.dpop_algorithms
     return TokenEndpoint(
-        errand=errand,
+        http=http,
         target=target,
         url=issuer.token_endpoint,
         issuer=issuer.name,

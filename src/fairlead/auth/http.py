@@ -14,7 +14,7 @@ from aiohttp.abc import AbstractResolver
 from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
-from fairlead.auth.url_guard import literal_fault, named, read_url, shown, url_fault, vet_for
+from fairlead.auth.url_guard import literal_fault, read_url, shown, url_fault, vet_for, without_query
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.errors import IssuerUnavailable, LoginFailed
 from fairlead.net.http import AddressRefused, open_client, open_vetted_client, proxy_for, tls_context
@@ -70,13 +70,13 @@ class HttpContext:
     tls: Callable[[], ssl.SSLContext] = tls_context
     seconds: float = SECONDS
 
-    async def errand(self, server_id: str, url: str, chosen: Collection[str] = ()) -> "OAuthHttp":
+    async def client_for(self, server_id: str, url: str, chosen: Collection[str] = ()) -> "OAuthHttp":
         """Return the way to whom one MCP server may lead. `chosen` are hosts that the user wrote down."""
         own = read_url(url)
         if own is None or own.host is None:
             raise LoginFailed(server_id, "its `url` cannot be used for a login")
         vet = vet_for(own.host, await self._addresses(own), chosen)
-        return OAuthHttp(server_id=server_id, own=own, web=self, vet=vet)
+        return OAuthHttp(server_id=server_id, own=own, context=self, vet=vet)
 
     async def _addresses(self, url: URL) -> list[Address]:
         """Look up where the MCP server itself is. Nothing is known where a proxy does the looking up."""
@@ -104,14 +104,14 @@ class OAuthHttp:
 
     server_id: str
     own: URL
-    web: HttpContext
+    context: HttpContext
     vet: Vet
 
     def check_metadata_url(self, text: str, what: str) -> URL:
         """Return a URL of metadata; the MCP server's own origin is as good as the user's word for it."""
-        return self.checked(text, what, own=self.own.origin())
+        return self.require_url(text, what, own=self.own.origin())
 
-    def checked(self, text: str, what: str, *, own: URL | None = None) -> URL:
+    def require_url(self, text: str, what: str, *, own: URL | None = None) -> URL:
         """Return a URL that a server named, if it may be used. `what` says what it is for."""
         url = read_url(text)
         fault = url_fault(text, own) or (literal_fault(self.vet, url) if url is not None else None)
@@ -121,16 +121,18 @@ class OAuthHttp:
 
     async def get(self, url: URL) -> HttpAnswer:
         """Ask for a document. Redirects are followed within its origin, and not beyond."""
-        with self._trying(url):
+        with self._convert_errors(url):
             for _ in range(MAX_REDIRECTS + 1):
                 answer = await self._request("GET", url)
                 if not is_redirect(answer.status):
                     return answer
                 target = redirect_target(url, "GET", answer.status, answer.headers.get("Location", ""))
                 if target is None:
-                    raise LoginFailed(self.server_id, f"{named(url)} redirects to another site; not followed")
+                    raise LoginFailed(
+                        self.server_id, f"{without_query(url)} redirects to another site; not followed"
+                    )
                 url = target
-        raise LoginFailed(self.server_id, f"{named(url)} redirects too often")
+        raise LoginFailed(self.server_id, f"{without_query(url)} redirects too often")
 
     async def post(
         self,
@@ -143,19 +145,19 @@ class OAuthHttp:
         """Send a form, or JSON. No redirect is followed: what is sent is meant for this endpoint alone."""
         kind = "application/json" if form is None else "application/x-www-form-urlencoded"
         body = msgspec.json.encode(json) if form is None else urlencode(form).encode()
-        with self._trying(url):
+        with self._convert_errors(url):
             return await self._request("POST", url, body, {"Content-Type": kind, **(headers or {})})
 
     async def _request(
         self, method: str, url: URL, body: bytes | None = None, headers: Mapping[str, str] = _HEADERS
     ) -> HttpAnswer:
-        proxy = proxy_for(url, self.web.environment)
+        proxy = proxy_for(url, self.context.environment)
         if proxy is not None and (fault := literal_fault(self.vet, url)):
             raise AddressRefused(fault)
         # Each request has a connection of its own: a code can be sent once, and does not go over one that
         # the other side may be about to close.
-        client = open_client() if proxy else open_vetted_client(self.vet, resolver=self.web.resolver())
-        with anyio.fail_after(self.web.seconds):
+        client = open_client() if proxy else open_vetted_client(self.vet, resolver=self.context.resolver())
+        with anyio.fail_after(self.context.seconds):
             async with (
                 client,
                 client.request(
@@ -165,7 +167,7 @@ class OAuthHttp:
                     headers={**_HEADERS, **headers},
                     allow_redirects=False,
                     proxy=proxy,
-                    ssl=self.web.tls() if url.scheme == "https" else True,
+                    ssl=self.context.tls() if url.scheme == "https" else True,
                 ) as response,
             ):
                 content = await self._body(response)
@@ -177,27 +179,33 @@ class OAuthHttp:
         while part := await response.content.readany():
             size += len(part)
             if size > MAX_BYTES:
-                raise LoginFailed(self.server_id, f"{named(response.url)} sends more than {MAX_BYTES} bytes")
+                raise LoginFailed(
+                    self.server_id, f"{without_query(response.url)} sends more than {MAX_BYTES} bytes"
+                )
             parts.append(part)
         return b"".join(parts)
 
     @contextmanager
-    def _trying(self, url: URL) -> Generator[None]:
+    def _convert_errors(self, url: URL) -> Generator[None]:
         """Convert exceptions of a request to `LoginFailed` or `IssuerUnavailable`."""
         try:
             yield
         except AddressRefused as exc:
-            raise LoginFailed(self.server_id, f"{named(url)} is refused: {exc}") from exc
+            raise LoginFailed(self.server_id, f"{without_query(url)} is refused: {exc}") from exc
         except TimeoutError as exc:
-            raise IssuerUnavailable(self.server_id, f"{named(url)} does not answer in time") from exc
+            raise IssuerUnavailable(self.server_id, f"{without_query(url)} does not answer in time") from exc
         except aiohttp.ClientConnectorCertificateError as exc:
-            raise IssuerUnavailable(self.server_id, f"{named(url)} has an untrusted certificate") from exc
+            raise IssuerUnavailable(
+                self.server_id, f"{without_query(url)} has an untrusted certificate"
+            ) from exc
         except aiohttp.ClientConnectorError as exc:
             if isinstance(exc.os_error, AddressRefused):
-                raise LoginFailed(self.server_id, f"{named(url)} is refused: {exc.os_error}") from exc
+                raise LoginFailed(self.server_id, f"{without_query(url)} is refused: {exc.os_error}") from exc
             reason = exc.os_error.strerror or "no connection"
             raise IssuerUnavailable(
-                self.server_id, f"{named(url)} cannot be reached: {shown(reason)}"
+                self.server_id, f"{without_query(url)} cannot be reached: {shown(reason)}"
             ) from exc
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            raise IssuerUnavailable(self.server_id, f"{named(url)} does not answer as it should") from exc
+            raise IssuerUnavailable(
+                self.server_id, f"{without_query(url)} does not answer as it should"
+            ) from exc

@@ -77,7 +77,7 @@ def algorithm_of(key: PrivateKey) -> str:
     return "RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256"
 
 
-def signed(
+def sign_claims(
     claims: dict[str, Any], key: PrivateKey, algorithm: str, headers: dict[str, Any] | None = None
 ) -> str:
     """Sign claims, with what makes them unique and dates them."""
@@ -105,7 +105,7 @@ def proof(
         claims["ath"] = base64url(hashlib.sha256(access_token.encode()).digest())
     if nonce is not None:
         claims["nonce"] = nonce
-    return signed(claims, key, ALGORITHM, {"typ": "dpop+jwt", "jwk": public})
+    return sign_claims(claims, key, ALGORITHM, {"typ": "dpop+jwt", "jwk": public})
 
 
 def request_headers(login: Login, method: str, url: URL | str, nonce: str | None = None) -> dict[str, str]:

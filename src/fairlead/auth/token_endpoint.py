@@ -10,11 +10,11 @@ import msgspec
 from yarl import URL
 
 from fairlead.auth.clients import credentials
-from fairlead.auth.discovery import issuer_called
+from fairlead.auth.discovery import fetch_issuer
 from fairlead.auth.http import HttpAnswer, HttpContext, OAuthHttp
 from fairlead.auth.proofs import Pkce, proof
 from fairlead.auth.tokens import Login, LoginTarget, OAuthClient, Token
-from fairlead.auth.url_guard import named, read_url, shown
+from fairlead.auth.url_guard import read_url, shown, without_query
 from fairlead.config.command_lines import command_line
 from fairlead.config.models import IdentityProvider
 from fairlead.errors import FairleadError, IssuerUnavailable, LoginFailed, TokenRefused
@@ -47,7 +47,7 @@ class TokenEndpoint:
     `IssuerUnavailable` where the answer says nothing about the grant: then what is known is kept.
     """
 
-    errand: OAuthHttp
+    http: OAuthHttp
     target: LoginTarget
     url: URL
     issuer: str
@@ -86,7 +86,7 @@ class TokenEndpoint:
         headers = dict(known.headers)
         if self.dpop_key is not None:
             headers["DPoP"] = proof(self.dpop_key, "POST", self.url, nonce=nonce)
-        return await self.errand.post(self.url, form={**form, **known.form}, headers=headers)
+        return await self.http.post(self.url, form={**form, **known.form}, headers=headers)
 
     def _token(self, answer: HttpAnswer) -> Token:
         document = read_answer(self.target.server_id, answer)
@@ -105,7 +105,7 @@ class TokenEndpoint:
 
 def read_answer(server_id: str, answer: HttpAnswer) -> TokenDocument:
     """Return an answer that holds a token; any other is raised as what it means."""
-    where = named(answer.url)
+    where = without_query(answer.url)
     document = answer.read(TokenDocument)
     if answer.status >= 500 or answer.status in _TRY_LATER:
         raise IssuerUnavailable(server_id, f"{where} answers with status {answer.status}")
@@ -204,8 +204,8 @@ async def _exchange_identity_token(
         form["client_id"] = identity.client_id
     if scope:
         form["scope"] = scope
-    url = endpoint.errand.checked(identity.token_url, "`oauth.identity.token_url`")
-    answer = await endpoint.errand.post(url, form=form)
+    url = endpoint.http.require_url(identity.token_url, "`oauth.identity.token_url`")
+    answer = await endpoint.http.post(url, form=form)
     document = read_answer(endpoint.target.server_id, answer)
     assert document.access_token is not None
     return document.access_token
@@ -228,16 +228,16 @@ async def revoke(target: LoginTarget, login: Login, web: HttpContext) -> Revocat
     if login.is_over:
         return Revocation(outcome="nothing_to_revoke")
     try:
-        errand = await web.errand(target.server_id, target.url, target.chosen_hosts)
-        issuer = await issuer_called(errand, target, login.issuer)
+        http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
+        issuer = await fetch_issuer(http, target, login.issuer)
         if issuer is None or not issuer.revocation_endpoint:
             return Revocation(outcome="not_offered")
-        url = errand.checked(issuer.revocation_endpoint, "the revocation endpoint")
+        url = http.require_url(issuer.revocation_endpoint, "the revocation endpoint")
         _require_bound(target, login, url)
         # The refresh token first: most issuers end with it all that came of it.
         if login.token.refresh_token is not None:
-            await _revoke(errand, target, login, url, "refresh_token")
-        await _revoke(errand, target, login, url, "access_token")
+            await _revoke(http, target, login, url, "refresh_token")
+        await _revoke(http, target, login, url, "access_token")
     except FairleadError as exc:
         return Revocation(outcome="failed", reason=str(exc))
     return Revocation(outcome="revoked")
@@ -248,12 +248,13 @@ def _require_bound(target: LoginTarget, login: Login, url: URL) -> None:
     bound = {read.origin() for text in (login.issuer, login.token_endpoint) if (read := read_url(text))}
     if url.origin() not in bound:
         raise LoginFailed(
-            target.server_id, f"{named(url)} is not an endpoint of the login's issuer, and is sent no token"
+            target.server_id,
+            f"{without_query(url)} is not an endpoint of the login's issuer, and is sent no token",
         )
 
 
 async def _revoke(
-    errand: OAuthHttp,
+    http: OAuthHttp,
     target: LoginTarget,
     login: Login,
     url: URL,
@@ -262,11 +263,11 @@ async def _revoke(
     known = credentials(target, login.client, login.issuer)
     token = login.token.refresh_token if kind == "refresh_token" else login.token.access_token
     form = {"token": token or "", "token_type_hint": kind, **known.form}
-    answer = await errand.post(url, form=form, headers=known.headers)
+    answer = await http.post(url, form=form, headers=known.headers)
     document = answer.read(TokenDocument)
     error = document.error if document is not None else None
     ended_with_the_other = kind == "access_token" and login.token.refresh_token is not None
     if answer.status == 200 or (error == _UNKNOWN_KIND and ended_with_the_other):
         return
     said = f"`{shown(error, 60)}`" if error else f"status {answer.status}"
-    raise LoginFailed(target.server_id, f"{named(url)} answers with {said}")
+    raise LoginFailed(target.server_id, f"{without_query(url)} answers with {said}")

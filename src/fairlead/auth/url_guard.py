@@ -36,7 +36,7 @@ def shown(text: object, limit: int = 200) -> str:
     return gate.content(visible, limit + len("…".encode()))  # masked, and then cut
 
 
-def named(url: URL) -> str:
+def without_query(url: URL) -> str:
     """Return a URL as far as it says where something is: a query may hold secrets."""
     return shown(url.with_query(None))
 

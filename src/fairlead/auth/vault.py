@@ -24,7 +24,7 @@ import msgspec
 from anyio import to_thread
 
 from fairlead.auth.tokens import Login, LoginKey, OAuthClient, Token
-from fairlead.config.document.files import READ_LIMIT, locked, write_atomic
+from fairlead.config.document.files import READ_LIMIT, hold_lock, write_atomic
 from fairlead.config.paths import state_folder
 from fairlead.config.secrets import keyring
 from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable, FairleadError, SecretUnavailable
@@ -68,7 +68,7 @@ class VaultFile:
         with suppress(OSError):  # taking the lock meets the same trouble, and explains it
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._look()
-        with locked(self.path):
+        with hold_lock(self.path):
             document = self._read_locked_document()
             before = _entries_of(document)
             after = change(before)
@@ -105,7 +105,7 @@ class VaultFile:
         document = _parse_document(self._bytes())
         if document is not None:
             return document
-        with locked(self.path):
+        with hold_lock(self.path):
             return self._read_locked_document()
 
     def _read_locked_document(self) -> dict[str, Any]:
@@ -326,7 +326,7 @@ class Vault:
                 self._warn(ConfigUnwritable(message, hint=exc.hint))
             else:
                 self._unsaved.pop(name, None)
-                self._save_the_unsaved()
+                self._save_pending()
 
     def _delete(self, name: str) -> None:
         with self._turn:
@@ -384,7 +384,7 @@ class Vault:
         # Only now: until the file named the new secrets, the old ones were the login.
         self._clear_keyring(old)
 
-    def _save_the_unsaved(self) -> None:
+    def _save_pending(self) -> None:
         for name, unsaved in list(self._unsaved.items()):
             if self._file.read().get(name) == unsaved.instead_of:
                 try:

@@ -99,7 +99,7 @@ def name_tools(
     wanted = {key: _digits_needed(key, style) for key in dict.fromkeys(keys)}
     taken = {name.casefold() for name in reserved}
     names = {key: _render(key, style, digits) for key, digits in wanted.items()}
-    while clashing := _clashing(names, taken, first_party):
+    while clashing := _colliding_tools(names, taken, first_party):
         for key in clashing:
             wanted[key] = next(digits for digits in _HASH_DIGITS if digits > wanted[key])
             names[key] = _render(key, style, wanted[key])
@@ -128,7 +128,7 @@ def _digits_needed(key: ToolKey, style: _NameStyle) -> int:
     return 8 if lossy or len(plain) > style.longest or plain.casefold().startswith(RESERVED_PREFIX) else 0
 
 
-def _clashing(
+def _colliding_tools(
     names: Mapping[ToolKey, str], taken: Collection[str], first_party: Collection[ToolKey]
 ) -> list[ToolKey]:
     """Tools that need another name. Names that differ only in case collide."""

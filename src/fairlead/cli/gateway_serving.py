@@ -28,7 +28,7 @@ from fairlead.gateway.access.tokens import decide_token, local_token
 from fairlead.gateway.control.server import approval_routes, control_routes
 from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, plainly
 from fairlead.gateway.registry import (
-    announced,
+    announce,
     dashboard_name,
     decide_token_file,
     here,
@@ -165,7 +165,7 @@ async def _up(
             workspace=_workspace(),
             decide_token_file=decide_token_file(env),
         )
-        with announced(env, running) as describe:
+        with announce(env, running) as describe:
             # A project's file that came, or went, is part of what commands find it by.
             configuration.on_reload = lambda now: describe(
                 msgspec.structs.replace(running, sources=sources_of(now))

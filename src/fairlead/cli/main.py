@@ -68,6 +68,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "export": "Write servers in another agent's format.",
     },
     "Help": {
+        "doctor": "Look for what is wrong with this machine, and say what mends it.",
         "explain": "Say where a value came from, or why a tool is there or not.",
         "schema": "Print the JSON Schema of fairlead.json.",
         "completion": "Print the completion script for your shell.",

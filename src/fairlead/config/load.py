@@ -159,14 +159,33 @@ class LoadedServer:
         return consent_to(self.definition, with_bound_values(self.definition, self.env), self.env).key
 
     def consent_to(self, resolved: Server, env: Mapping[str, str]) -> Consent | None:
-        """Consent for a start with these resolved values, and what is then started."""
+        """Describe what the user has to consent to before the server starts.
+
+        Args:
+            resolved: Its configuration, as `resolve` returns it.
+            env: Environment variables that it is started with.
+
+        Returns:
+            The consent for exactly these values, or None where it is the user's own server.
+        """
         if not self.needs_consent:
             return None
         entry = resolved.model_dump(mode="json", exclude_unset=True)
         return consent_to(self.definition, entry, env)
 
     def resolve(self, env: Mapping[str, str]) -> Server:
-        """Its configuration with every reference replaced by its secret. Never print it."""
+        """Resolve its configuration: every reference is replaced by its secret. Never print the result.
+
+        Args:
+            env: Environment variables that references may name.
+
+        Returns:
+            The configuration with the values in place.
+
+        Raises:
+            ConfigInvalid: The entry is not valid, or the administrator's policy refuses it.
+            SecretUnavailable: A variable, file or keyring entry is not there.
+        """
         if self.config is None:
             raise ConfigInvalid(*self.problems)
         resolved = self._resolve_config(self.config, env) if self.has_references else self.config
@@ -193,8 +212,16 @@ class LoadedServer:
         except SecretUnavailable as exc:
             raise SecretUnavailable(f"server `{self.server_id}`: {exc}", hint=exc.hint) from exc
 
-    def identified(self, config: Server, env: Mapping[str, str]) -> Server:
-        """Its configuration with only the references of its target resolved."""
+    def resolve_target(self, config: Server, env: Mapping[str, str]) -> Server:
+        """Resolve only the references that say which program or URL it is.
+
+        Args:
+            config: Its configuration.
+            env: Environment variables that references may name.
+
+        Returns:
+            A copy with those values in place.
+        """
         fields = {
             name: self._resolve_field(name, getattr(config, name), env)
             for name in IDENTITY
@@ -213,7 +240,14 @@ class LoadedServer:
         return tuple((base / Path(root).expanduser()).absolute() for root in roots)
 
     def working_folder(self, resolved: Server) -> Path | None:
-        """Working directory of its process: `cwd`, else the project's folder, else ours (None)."""
+        """Tell the working directory of its process.
+
+        Args:
+            resolved: Its configuration, as `resolve` returns it.
+
+        Returns:
+            `cwd`, else the folder of its project, else None: the current one.
+        """
         return working_folder(self.definition, getattr(resolved, "cwd", None))
 
 
@@ -242,7 +276,14 @@ class LoadedConfig:
         return any(name.startswith(GROUP) for name in names)
 
     def origin(self, *path: str | int) -> ValueOrigin | None:
-        """Origin of the value at `path`, such as `("servers", "github", "url")`."""
+        """Tell which file and line set a value.
+
+        Args:
+            path: Keys that lead to the value, such as `"servers", "github", "url"`.
+
+        Returns:
+            The origin, or None where no file sets it.
+        """
         return self.merged.origin(path)
 
     def require_section(self, section: str) -> None:
@@ -252,7 +293,13 @@ class LoadedConfig:
 
     @check_types
     def server(self, server_id: str) -> LoadedServer:
-        """Server with that id.
+        """Look up a server.
+
+        Args:
+            server_id: Its id in the configuration.
+
+        Returns:
+            The server, which may be disabled or have problems.
 
         Raises:
             UnknownServer: There is none; the hint suggests the one meant.
@@ -292,6 +339,16 @@ def load_config(
     """Load the effective configuration, or only one scope's file.
 
     A bad server, bundle or section, or a bad field of most sections, is left out and reported in `problems`.
+
+    Args:
+        path: A file to read in place of the project's file.
+        overrides: Values that count more than those of any file, in the same shape.
+        env: Environment variables; those of this process by default.
+        cwd: The folder in which the search for a project begins; the current one by default.
+        scope: `effective` merges all files; `user` or `project` reads the file of that scope alone.
+
+    Returns:
+        The configuration, the origin of each value, and the problems of what was left out.
 
     Raises:
         ConfigUnreadable: A file cannot be read.
@@ -364,7 +421,9 @@ def _apply_admin_policy(
         return server
     config = server.config
     try:
-        identified = server.identified(config, env) if config and administration.goes_by_target else config
+        identified = (
+            server.resolve_target(config, env) if config and administration.goes_by_target else config
+        )
         ruling = _ruling(administration, server, identified, env)
     except SecretUnavailable as exc:
         ruling = administration.refuse_unidentified(server.server_id, str(exc))

@@ -169,7 +169,7 @@ def _filter_project_layer(
     problems += layer.warnings
     if layer.name != "project":
         return _without_bad_sections(layer, problems)
-    kept = _well_formed(layer, below, problems)
+    kept = _drop_malformed(layer, below, problems)
     for key in layer.data:
         if key in USERS_KEYS and key in kept:
             del kept[key]
@@ -211,7 +211,7 @@ def _without_bad_sections(layer: Layer, problems: list[Problem]) -> Layer:
     return replace(layer, data=kept)
 
 
-def _well_formed(layer: Layer, below: list[Layer], problems: list[Problem]) -> dict[str, Any]:
+def _drop_malformed(layer: Layer, below: list[Layer], problems: list[Problem]) -> dict[str, Any]:
     """A project's sections without values of a wrong type, which would replace the user's value."""
     refused: list[FieldPath] = []
     kept = dict(layer.data)
@@ -235,7 +235,7 @@ def _well_formed(layer: Layer, below: list[Layer], problems: list[Problem]) -> d
                 refused.append(path)
             elif not has_target(entry):
                 overlaid = as_object(defined[server_id].entry)
-                kept["servers"][server_id] = _fitting(overlaid, entry, path, refused)
+                kept["servers"][server_id] = _matching_types(overlaid, entry, path, refused)
     for path in refused:
         message = "has the wrong type; it is ignored, and your own file counts"
         origin = ValueOrigin(layer=layer, path=path)
@@ -243,7 +243,7 @@ def _well_formed(layer: Layer, below: list[Layer], problems: list[Problem]) -> d
     return kept
 
 
-def _fitting(
+def _matching_types(
     below: dict[str, Any], above: dict[str, Any], path: FieldPath, refused: list[FieldPath]
 ) -> dict[str, Any]:
     """An overlay without nulls and values of another type than the one they would replace."""
@@ -256,7 +256,7 @@ def _fitting(
         elif value is None or not isinstance(value, type(example)):
             refused.append((*path, name))
         elif is_object(value):
-            kept[name] = _fitting(as_object(below.get(name)), value, (*path, name), refused)
+            kept[name] = _matching_types(as_object(below.get(name)), value, (*path, name), refused)
         else:
             kept[name] = value
     return kept

@@ -109,7 +109,15 @@ class ProjectFile:
 def discover_config_path(
     cwd: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
 ) -> Path | None:
-    """File that describes this project: the explicit one, or the nearest, walking up."""
+    """Find the file that describes this project: the explicit one, or the nearest, walking up.
+
+    Args:
+        cwd: The folder to begin in; the current one by default.
+        env: Environment variables; those of this process by default.
+
+    Returns:
+        The path, or None where no file was found.
+    """
     env = os.environ if env is None else env
     if explicit := _explicit_path(env):
         return explicit[0]

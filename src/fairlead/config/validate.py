@@ -108,7 +108,17 @@ class CheckedDocument:
 
 
 def parse_config(data: object) -> Config:
-    """Configuration that `data` describes. Raises `ConfigInvalid` with all faults."""
+    """Validate a configuration that is in memory already.
+
+    Args:
+        data: The document as `json.loads` returns it. References to secrets stay references.
+
+    Returns:
+        The configuration as a model.
+
+    Raises:
+        ConfigInvalid: Something is wrong; it has every fault, each with its path.
+    """
     checked = check(data)
     if checked.faults:
         raise ConfigInvalid(

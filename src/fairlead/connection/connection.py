@@ -14,8 +14,9 @@ from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from fairlead.config.models import Server
 from fairlead.connection.deadlines import Deadline
-from fairlead.connection.elicitation import answer_questions, answer_rounds, may_need_more, wants_input
+from fairlead.connection.elicitation import answer_input_requests, answer_rounds, may_need_more, wants_input
 from fairlead.connection.failures import FAILURES, call_failure, calling
 from fairlead.connection.link import SessionLink
 from fairlead.connection.lists import list_anyway
@@ -24,13 +25,11 @@ from fairlead.connection.peer import LoginCount
 from fairlead.connection.session import Session
 from fairlead.connection.supervisor import Supervisor
 from fairlead.connection.tasks import (
-    Support,
     Task,
     TaskElicitation,
     abandon_task,
     finish_task,
     parse_created_task,
-    task_support,
     without_task,
 )
 from fairlead.connection.tracing import TRACE, SpanDetails, Tracer, carrying, is_tool_error
@@ -42,7 +41,7 @@ _NETWORKS: Mapping[str, Literal["pipe", "tcp"]] = {
     "sse": "tcp",
 }
 
-_questions = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
+_input_requests = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
 
 
 class _ToolCall(msgspec.Struct, frozen=True):
@@ -57,8 +56,66 @@ class _ToolCall(msgspec.Struct, frozen=True):
     as_task: bool = False
 
 
-class Connection(Supervisor):
-    """A server's connection, and what can be asked of the server over it."""
+class Connection:
+    """What can be asked of a server, over the session that its supervisor has up."""
+
+    def __init__(self, supervisor: Supervisor, *, tracer: Tracer | None = None) -> None:
+        limits = supervisor.limits
+        self._supervisor = supervisor
+        self._tracer = tracer
+        self._limits = limits
+        self._is_trusted = isinstance(limits, Server) and limits.trust == "trusted"
+        self.server_id = supervisor.server_id
+        self.vitals = supervisor.vitals
+        """Its state and counters."""
+        self.backoff = supervisor.backoff
+        """How long it waits before the next attempt after failed ones."""
+
+    # Its lifetime, which is the supervisor's.
+
+    async def ready(self) -> Session:
+        """Return the live session, connecting first if there is none."""
+        return (await self._supervisor.connect()).session
+
+    async def log_in(self, error: AuthRequired) -> None:
+        """Have the user log in as the server demands, or raise its error."""
+        await self._supervisor.log_in(error)
+
+    def refresh(self) -> None:
+        """List again what the server offers, soon; many wishes are one."""
+        self._supervisor.refresh()
+
+    def renew(self) -> None:
+        """Connect anew for the next request; what is under way finishes over the connection there is."""
+        self._supervisor.renew()
+
+    async def aclose(self, *, drain: bool = False) -> None:
+        """End the connection and wait until nothing of it is left. From any task, any number of times.
+
+        Args:
+            drain: Let calls under way finish; without it, they fail.
+        """
+        await self._supervisor.aclose(drain=drain)
+
+    async def set_log_level(self, level: types.LoggingLevel) -> None:
+        """Set the log level of a handshake server, for this and all later runs."""
+        await self._supervisor.set_log_level(level)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether it has answered calls in this run, though its lists may not have come yet."""
+        return self._supervisor.is_answering
+
+    @property
+    def up_to_date(self) -> anyio.Event:
+        """Set while nothing is known to have changed since the server was last listed."""
+        return self._supervisor.up_to_date
+
+    # Requests.
+
+    def deadline(self) -> Deadline:
+        """The clock of one request, as configured."""
+        return Deadline(self._limits.request_timeout_ms / 1000, self._limits.max_request_ms / 1000)
 
     def call_tool(
         self,
@@ -128,7 +185,7 @@ class Connection(Supervisor):
 
     async def _send_as_wanted(self, call: "_ToolCall", session: Session) -> msgspec.Raw:
         """Call a tool of a server some of whose tools may have to be called as tasks."""
-        support = await self._task_support_of(call.tool)
+        support = await self._supervisor.task_support(call.tool)
         is_task = support == "required" or (call.as_task and support == "optional")
         return await session.call_tool(
             call.tool,
@@ -138,19 +195,6 @@ class Connection(Supervisor):
             more={"task": {}} if is_task else None,
         )
 
-    async def _task_support_of(self, tool: str) -> Support:
-        """What an older server says of calling a tool as a task: in this run's list, or in an earlier one.
-
-        A tool of which neither is known waits for the list: it cannot be called in the wrong way and again.
-        """
-        link = self._link
-        if link is not None and not link.listed.is_set():
-            known = next((entry for entry in self._listing.tools if entry.key.tool == tool), None)
-            if known is not None:
-                return task_support(known.definition)
-            await self._list_anew(link)
-        return self._task_support.get(tool, "forbidden")
-
     async def finish(self, task: Task, *, on_progress: ProgressFnT | None = None) -> msgspec.Raw:
         """Wait for the end of a task and return its result. Cancelling the wait cancels the task."""
         answered: set[str] = set()
@@ -158,12 +202,12 @@ class Connection(Supervisor):
         seconds = self._limits.max_request_ms / 1000
 
         def wait(session: Session) -> Awaitable[msgspec.Raw]:
-            async def answer(questions: Mapping[str, TaskElicitation]) -> Mapping[str, Any]:
-                return await _answer_task_input(questions, session)
+            async def answer(requests: Mapping[str, TaskElicitation]) -> Mapping[str, Any]:
+                return await _answer_task_input(requests, session)
 
-            return finish_task(session, task, answer=answer, answered=answered, on_change=changed)
+            return finish_task(session, task, answer=answer, answered=answered, on_change=report_change)
 
-        async def changed(now: Task) -> None:
+        async def report_change(now: Task) -> None:
             nonlocal changes
             changes += 1
             if on_progress is not None:
@@ -181,8 +225,9 @@ class Connection(Supervisor):
 
     async def _abandon(self, task: Task) -> None:
         """Ask the server, if it is connected, to cancel a task that is no longer waited for."""
-        if self._link is not None:
-            await abandon_task(self._link.session, task.id)
+        link = self._supervisor.link
+        if link is not None:
+            await abandon_task(link.session, task.id)
 
     async def request(
         self,
@@ -221,9 +266,10 @@ class Connection(Supervisor):
     @asynccontextmanager
     async def watching(self, uris: Sequence[str]) -> AsyncGenerator[None]:
         """Be told of changes to resources for the length of the block, over as many runs as it takes."""
-        with self._subscriptions.wanted(uris):
+        subscriptions = self._supervisor.subscriptions
+        with subscriptions.want(uris):
             await self.ready()
-            refused = await self._subscriptions.told(uris)
+            refused = await subscriptions.wait_answered(uris)
             if refused is not None:
                 raise CallFailed(self.server_id, f"it refused the subscription: {refused}", delivery="done")
             yield
@@ -232,7 +278,7 @@ class Connection(Supervisor):
         """List what the server did not declare, if it has it all the same."""
         session = await self.ready()
         with calling(self.server_id):
-            return await list_anyway(self.server_id, session, method, budget=self._list_budget())
+            return await list_anyway(self.server_id, session, method, budget=self._supervisor.list_budget())
 
     async def _visit_pages(self, exc: CallRejected) -> None:
         """Handle a rejection that requires URL elicitations; raise any other."""
@@ -240,12 +286,12 @@ class Connection(Supervisor):
         if exc.rpc_code != URL_ELICITATION_REQUIRED or not isinstance(cause, RequestRejected):
             raise exc
         with calling(self.server_id):
-            await self._pages.visit(cause, seconds=self._limits.max_request_ms / 1000)
+            await self._supervisor.url_visits.visit(cause, seconds=self._limits.max_request_ms / 1000)
 
     async def _rounds(
         self, first: msgspec.Raw, send: Callable[[Mapping[str, Any], SessionLink], Awaitable[msgspec.Raw]]
     ) -> msgspec.Raw:
-        link = await self._ready_link()
+        link = await self._supervisor.connect()
         if not link.session.modern:
             return first  # there the words mean nothing
         link.in_flight += 1  # the call is under way, though no request is while the user is asked
@@ -253,7 +299,7 @@ class Connection(Supervisor):
             with calling(self.server_id):
                 return await answer_rounds(first, link.session, lambda more: send(more, link))
         finally:
-            link.released(time.monotonic())
+            link.release(time.monotonic())
 
     async def _deliver(
         self,
@@ -271,9 +317,9 @@ class Connection(Supervisor):
         logins: LoginCount | None = None
         again = False
         while True:
-            link = self._link if over is None or again else over
+            link = self._supervisor.link if over is None or again else over
             if link is None or not (link is over or link.usable):
-                link = await self._ready_link()
+                link = await self._supervisor.connect()
             link.in_flight += 1
             try:
                 if self._tracer is not None and about is not None:
@@ -284,10 +330,10 @@ class Connection(Supervisor):
                     raise call_failure(self.server_id, exc) from exc
             except anyio.get_cancelled_exc_class():
                 if link.in_flight == 1:
-                    link.session.withdraw_questions()
+                    link.session.withdraw_requests()
                 raise
             except AuthRequired as exc:
-                self._note_login_refused(exc, link)
+                self._supervisor.refuse_login(link, exc)
                 logins = logins or LoginCount()
                 logins.add(exc)
                 failure = exc
@@ -297,13 +343,8 @@ class Connection(Supervisor):
                 again = True
                 continue
             finally:
-                link.released(time.monotonic())
+                link.release(time.monotonic())
             await self.log_in(failure)
-
-    def _note_login_refused(self, exc: AuthRequired, link: SessionLink) -> None:
-        if not exc.wants_more:
-            self._note_error(exc)
-            self._give_up(link, exc)
 
     async def _send_traced(
         self,
@@ -333,20 +374,20 @@ class Connection(Supervisor):
         if isinstance(exc, CallRejected):
             exc.untrusted = not self._is_trusted
         if _is_header_mismatch(exc):
-            await self._list_anew(link)
+            await self._supervisor.list_again(link)
             return True
         if _may_repeat(exc, safe_to_repeat=safe_to_repeat):
-            self._give_up(link)
+            self._supervisor.give_up(link)
             return True
         return False
 
 
-async def _answer_task_input(questions: Mapping[str, TaskElicitation], session: Session) -> Mapping[str, Any]:
+async def _answer_task_input(requests: Mapping[str, TaskElicitation], session: Session) -> Mapping[str, Any]:
     try:
-        asked = _questions.validate_python({key: question.read() for key, question in questions.items()})
+        parsed = _input_requests.validate_python({key: request.read() for key, request in requests.items()})
     except (ValidationError, msgspec.DecodeError) as exc:
         raise AnswerUnreadable("its task's request for input cannot be parsed") from exc
-    return await answer_questions(asked, session)
+    return await answer_input_requests(parsed, session)
 
 
 def _is_header_mismatch(exc: CallFailed) -> bool:

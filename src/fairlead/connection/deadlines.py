@@ -150,12 +150,12 @@ class Backoff:
         self.failures = 0
         self._wait_until = 0.0
 
-    def succeeded(self, lasted_seconds: float, *, served: bool = False) -> None:
+    def note_success(self, lasted_seconds: float, *, served: bool = False) -> None:
         """Count the end of a connection. One that lasted, or answered a call, resets the count."""
         if served or lasted_seconds >= STABLE_SECONDS:
             self.failures = 0
 
-    def failed(self) -> None:
+    def note_failure(self) -> None:
         """A connection could not be made, or broke soon after."""
         self.failures += 1
         if self.failures >= TRIES_BEFORE_OPEN:

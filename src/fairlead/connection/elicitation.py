@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from fairlead.catalog.results import may_have_string
 from fairlead.config.untyped import is_object
 from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed, RequestRejected
-from fairlead.connection.peer import QUESTION, ClientPeer
+from fairlead.connection.peer import INPUT_REQUEST, ClientPeer
 from fairlead.connection.server_messages import REPAIRED_REQUESTS, repair_request
 from fairlead.connection.session import Session
 from fairlead.connection.transport.messages import object_of
@@ -26,7 +26,7 @@ from fairlead.errors import Delivery
 from fairlead.jsonrpc.limits import MAX_REQUEST_VALUES
 
 MAX_ROUNDS = 10
-MAX_QUESTIONS = 64
+MAX_INPUT_REQUESTS = 64
 """How many elicitations one result may have."""
 
 _FIRST_WAIT_SECONDS = 0.05
@@ -55,12 +55,12 @@ class _Tagged(msgspec.Struct, rename="camel"):
     request_state: msgspec.Raw = msgspec.Raw()
 
 
-class _Questions(msgspec.Struct, rename="camel"):
+class _InputRequests(msgspec.Struct, rename="camel"):
     input_requests: dict[str, msgspec.Raw] | None = None
 
 
 _decode = msgspec.json.Decoder(_Tagged).decode
-_decode_questions = msgspec.json.Decoder(_Questions).decode
+_decode_input_requests = msgspec.json.Decoder(_InputRequests).decode
 
 
 def may_need_more(result: msgspec.Raw) -> bool:
@@ -86,10 +86,10 @@ async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msg
     """Answer what is asked and send the request again, until there is a result or it is too much."""
     result, wait = first, _FIRST_WAIT_SECONDS
     for _ in range(MAX_ROUNDS):
-        questions = _read(result)
+        requests = _read(result)
         more: dict[str, Any] = {}
-        if questions:
-            more["inputResponses"] = await answer_questions(questions, session)
+        if requests:
+            more["inputResponses"] = await answer_input_requests(requests, session)
             wait = _FIRST_WAIT_SECONDS
         else:
             await anyio.sleep(wait)  # it only wants to be asked again
@@ -106,9 +106,9 @@ async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msg
 def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
     """The elicitations of a result, counted before any of them is parsed."""
     try:
-        questions = _decode_questions(result).input_requests or {}
-        if len(questions) > MAX_QUESTIONS:
-            raise _too_many(len(questions))
+        requests = _decode_input_requests(result).input_requests or {}
+        if len(requests) > MAX_INPUT_REQUESTS:
+            raise _too_many(len(requests))
         asked = object_of(result, max_values=MAX_REQUEST_VALUES)
         valid = types.InputRequiredResult.model_validate(_repair_input_requests(asked), by_name=False)
     except (ValueError, RecursionError) as exc:  # pydantic's and msgspec's errors are ValueErrors, too
@@ -130,17 +130,19 @@ def _repair_input_requests(asked: dict[str, Any]) -> dict[str, Any]:
     return asked
 
 
-async def answer_questions(questions: Mapping[str, types.InputRequest], session: Session) -> dict[str, Any]:
+async def answer_input_requests(
+    requests: Mapping[str, types.InputRequest], session: Session
+) -> dict[str, Any]:
     """Answer elicitations concurrently. Returns the answers by their keys."""
-    if len(questions) > MAX_QUESTIONS:
-        raise _too_many(len(questions))
+    if len(requests) > MAX_INPUT_REQUESTS:
+        raise _too_many(len(requests))
     answers: dict[str, Any] = {}
     refused: list[types.ErrorData] = []
 
-    async def answer(key: str, question: types.InputRequest) -> None:
-        QUESTION.set(key)  # in a task that does nothing else
+    async def answer(key: str, request: types.InputRequest) -> None:
+        INPUT_REQUEST.set(key)  # in a task that does nothing else
         context = ClientRequestContext(session=session.sdk, request_id=key)
-        response = await session.sdk.dispatch_input_request(context, question)
+        response = await session.sdk.dispatch_input_request(context, request)
         if isinstance(response, types.ErrorData):
             refused.append(response)
             asking.cancel_scope.cancel()
@@ -148,8 +150,8 @@ async def answer_questions(questions: Mapping[str, types.InputRequest], session:
             answers[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     async with anyio.create_task_group() as asking:
-        for key, question in questions.items():
-            asking.start_soon(answer, key, question)
+        for key, request in requests.items():
+            asking.start_soon(answer, key, request)
     if refused:
         raise ElicitationRefused(refused[0].code, f"its request for input was refused: {refused[0].message}")
     return answers
@@ -182,12 +184,12 @@ class UrlVisits:
         self._peer = peer
         self._visits: set[_Visit] = set()
 
-    def heard(self, message: IncomingMessage) -> None:
+    def handle_message(self, message: IncomingMessage) -> None:
         """Handle a notification of the server, if it reports a completed elicitation."""
         if isinstance(message, types.ElicitCompleteNotification):
             for visit in self._visits:
                 visit.done(message.params.elicitation_id)
-            self._peer.completed(message.params.elicitation_id)
+            self._peer.handle_completion(message.params.elicitation_id)
 
     async def visit(self, rejection: RequestRejected, *, seconds: float) -> None:
         """Have the user visit the pages of a rejection, and wait so many seconds for their completion.

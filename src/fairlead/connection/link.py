@@ -1,7 +1,7 @@
 """One run of a connection: its transport and session, and the task that opens and closes both."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -15,10 +15,8 @@ from fairlead.connection.outcomes import ConnectionClosed, HttpRejected
 from fairlead.connection.peer import ClientPeer, Introduction
 from fairlead.connection.server_requests import ServerRequests, answering_session
 from fairlead.connection.session import Negotiation, Session, SilentOnProbe
-from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.connection.transport.legacy_sse import is_fallback_worthy
-
-Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +63,7 @@ class SessionLink:
         """Wake its owner to check whether it is to be closed or refreshed."""
         self.woken.set()
 
-    def released(self, now: float) -> None:
+    def release(self, now: float) -> None:
         """One request less is under way."""
         self.in_flight -= 1
         self.last_used = now
@@ -100,12 +98,12 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
             try:
                 async with AsyncExitStack() as attempt:
                     dispatcher = await attempt.enter_async_context(transports[way.transport]())
-                    questions = ServerRequests(dispatcher.clocks_held)
-                    sdk = answering_session(dispatcher, peer, introduction, questions, on_message)
+                    requests = ServerRequests(dispatcher.clocks_held)
+                    sdk = answering_session(dispatcher, peer, introduction, requests, on_message)
                     await attempt.enter_async_context(sdk)
                     attempt.callback(on_closing, dispatcher)
                     await Negotiation(dispatcher, sdk, introduction).run(probe=way.probe, seconds=seconds)
-                    session = Session(dispatcher, sdk, introduction, questions, log_level)
+                    session = Session(dispatcher, sdk, introduction, requests, log_level)
                     stack.push_async_exit(attempt.pop_all())
             except Exception as exc:
                 failure, tried = root_cause(exc), way

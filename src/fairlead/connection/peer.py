@@ -31,11 +31,11 @@ class RequestOrigin(Protocol):
 CALLER: ContextVar[RequestOrigin | None] = ContextVar("caller", default=None)
 """The client that the current task makes requests for; None for the connection's own requests."""
 
-QUESTION: ContextVar[str | None] = ContextVar("question", default=None)
+INPUT_REQUEST: ContextVar[str | None] = ContextVar("input request", default=None)
 """The key, at a stateless server, of the elicitation that the current task answers."""
 
 
-def for_nobody() -> None:
+def detach_from_caller() -> None:
     """Detach the current task from the client that happened to start it."""
     CALLER.set(None)
     TRACE.set(None)
@@ -68,15 +68,15 @@ class ClientPeer(Protocol):
         """Answer a roots request."""
         ...
 
-    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+    def handle_log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Handle a log message of the server."""
         ...
 
-    def updated(self, uri: str) -> None:
+    def handle_update(self, uri: str) -> None:
         """Handle the notification that a watched resource has changed."""
         ...
 
-    def completed(self, elicitation_id: str) -> None:
+    def handle_completion(self, elicitation_id: str) -> None:
         """Handle the notification that a URL elicitation is complete."""
         ...
 
@@ -99,18 +99,18 @@ class RefusingPeer:
         """Refuse."""
         return refusal("roots")
 
-    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+    def handle_log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Take no note."""
 
-    def updated(self, uri: str) -> None:
+    def handle_update(self, uri: str) -> None:
         """Take no note."""
 
-    def completed(self, elicitation_id: str) -> None:
+    def handle_completion(self, elicitation_id: str) -> None:
         """Take no note."""
 
 
-class TooManyQuestions(MCPError):
-    """A server asked more than anyone is to be asked in the course of one request. It is told so."""
+class TooManyElicitations(MCPError):
+    """A server sent more elicitations than are allowed in one request. It gets this error."""
 
     def __init__(self, most: int) -> None:
         super().__init__(INVALID_REQUEST, f"at most {most} elicitations are allowed in one request")

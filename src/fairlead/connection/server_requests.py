@@ -22,7 +22,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_REQU
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fairlead.catalog.sanitize import gate
-from fairlead.connection.peer import CLIENT_INFO, ClientPeer, Introduction, TooManyQuestions, refusal
+from fairlead.connection.peer import CLIENT_INFO, ClientPeer, Introduction, TooManyElicitations, refusal
 from fairlead.connection.server_messages import (
     MAX_INFO_TEXT,
     MAX_INSTRUCTIONS,
@@ -52,7 +52,7 @@ class ServerRequests:
             self._open.add(scope)
             try:
                 return await answer
-            except TooManyQuestions as exc:
+            except TooManyElicitations as exc:
                 return exc.error
             except Exception:
                 logger.exception("a server's request could not be answered")
@@ -71,7 +71,7 @@ def answering_session(
     dispatcher: WireDispatcher,
     peer: ClientPeer,
     introduction: Introduction,
-    questions: ServerRequests,
+    requests: ServerRequests,
     on_message: Callable[[IncomingMessage], None],
 ) -> ClientSession:
     """The SDK's session, with the peer for its other side."""
@@ -79,23 +79,23 @@ def answering_session(
     async def elicit(
         context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        return _refuse_if_shared(sdk, peer) or await questions.put(peer.elicit(params))
+        return _refuse_if_shared(sdk, peer) or await requests.put(peer.elicit(params))
 
     async def sample(
         context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
-        return _refuse_if_shared(sdk, peer) or await questions.put(peer.sample(params))
+        return _refuse_if_shared(sdk, peer) or await requests.put(peer.sample(params))
 
     async def list_roots(context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
-        return await questions.put(peer.list_roots())
+        return await requests.put(peer.list_roots())
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
-        peer.logged(params)
+        peer.handle_log(params)
 
     async def handle(message: IncomingMessage) -> None:
         # Modern servers tell of resources on streams of their own, which `subscriptions` follows.
         if isinstance(message, types.ResourceUpdatedNotification) and not _is_modern(sdk):
-            peer.updated(str(message.params.uri))
+            peer.handle_update(str(message.params.uri))
         on_message(message)
         await anyio.lowlevel.checkpoint()
 

@@ -60,14 +60,14 @@ class Session:
         dispatcher: WireDispatcher,
         sdk: ClientSession,
         introduction: Introduction,
-        questions: ServerRequests,
+        requests: ServerRequests,
         log_level: types.LoggingLevel | None = None,
     ) -> None:
         version = sdk.protocol_version
         assert version is not None, "negotiate first"
         self.sdk = sdk
         self.dispatcher = dispatcher
-        self._questions = questions
+        self._requests = requests
         self.version = version
         self.modern = version in MODERN_PROTOCOL_VERSIONS
         self.runs_tasks = not self.modern and supports_tasks(self.capabilities, modern=False)
@@ -110,13 +110,13 @@ class Session:
         """Whether arguments are also sent as headers where a tool declares that."""
         return self.modern and self._over_http
 
-    def withdraw_questions(self) -> None:
+    def withdraw_requests(self) -> None:
         """Withdraw the server's requests: the call that they belong to was given up.
 
         A stateless server sends none of its own. Its elicitations come with answers and end with the call.
         """
         if not self.modern:
-            self._questions.withdraw()
+            self._requests.withdraw()
 
     def learn_headers(self, header_maps: dict[str, HeaderMap]) -> None:
         """Note which arguments of which tools go into headers as well."""

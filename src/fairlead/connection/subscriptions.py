@@ -75,7 +75,7 @@ class Subscriptions:
         return bool(+self._uris)
 
     @contextmanager
-    def wanted(self, uris: Iterable[str]) -> Generator[None]:
+    def want(self, uris: Iterable[str]) -> Generator[None]:
         """Want to be told of changes to resources for the length of the block."""
         self._count(uris, +1)
         try:
@@ -83,7 +83,7 @@ class Subscriptions:
         finally:
             self._count(uris, -1)
 
-    async def told(self, uris: Iterable[str]) -> str | None:
+    async def wait_answered(self, uris: Iterable[str]) -> str | None:
         """Wait until the server has said something to each wish. Returns why it refused one, if it did."""
         with anyio.move_on_after(SUBSCRIBE_SECONDS) as patience:
             while not all(uri in self._answers for uri in uris):
@@ -93,7 +93,7 @@ class Subscriptions:
         return next((reason for uri in uris if (reason := self._answers[uri]) is not None), None)
 
     def begin(self) -> None:
-        """Forget the streams of an earlier link: to be called before `opened` and `keep`."""
+        """Forget the streams of an earlier link: to be called before `wait_open` and `keep`."""
         self._opened = anyio.Event()
         self._was_overtaken = False
         self._answers.clear()
@@ -103,7 +103,7 @@ class Subscriptions:
         """Whether there is anything to subscribe to, so that `keep` has to run."""
         return self.are_wanted or (link.session.modern and announces_changes(link.session))
 
-    async def opened(self, link: SessionLink) -> None:
+    async def wait_open(self, link: SessionLink) -> None:
         """Wait until changes of lists would be heard of: what changed before is in the lists read next."""
         if link.session.modern and announces_changes(link.session):
             with anyio.move_on_after(OPEN_SECONDS) as patience:

@@ -26,18 +26,17 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fairlead.catalog.tools import Listing
 from fairlead.config.models import Server, ServerLimits, StdioServer
-from fairlead.connection.deadlines import Backoff, Deadline
+from fairlead.connection.deadlines import Backoff
 from fairlead.connection.elicitation import UrlVisits
 from fairlead.connection.failures import calling, connecting, lost, start_timed_out
-from fairlead.connection.link import SessionLink, Transport, open_session
+from fairlead.connection.link import SessionLink, open_session
 from fairlead.connection.lists import ListBudget, ListedServer, Lister, read_header_maps
-from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, for_nobody
+from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, detach_from_caller
 from fairlead.connection.session import Session
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.subscriptions import Subscriptions
 from fairlead.connection.tasks import Support, supports_tasks, task_support
-from fairlead.connection.tracing import Tracer
-from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.errors import (
     AuthRequired,
     ConnectFailed,
@@ -100,7 +99,7 @@ class ConnectionStatus:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class _Attempt:
-    """A connect under way, and everybody who waits for it."""
+    """A connect under way, and those who wait for it."""
 
     settled: anyio.Event = field(default_factory=anyio.Event)
     over: anyio.Event = field(default_factory=anyio.Event)
@@ -125,9 +124,10 @@ class _Attempt:
 
 
 class Supervisor:
-    """A server's connection. It opens on first use, once for all who wait, and closes when asked or idle.
+    """Keeps one server connected: opens on first use, once for all who wait, and closes when asked or idle.
 
-    Each run of it is opened and closed by one task of the owner's group; callers never touch its lifetime.
+    Each run is opened and closed by one task of the owner's group; callers never touch its lifetime. They use
+    its `link`, or `connect`, and report what they find wrong with one (`give_up`, `refuse_login`).
     """
 
     def __init__(  # noqa: PLR0913 - everything a connection depends on, named once
@@ -143,7 +143,7 @@ class Supervisor:
         peer: ClientPeer | None = None,
         log_level: LoggingLevel | None = None,
         log_in: LogIn | None = None,
-        tracer: Tracer | None = None,
+        backoff: Backoff | None = None,
         on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
         on_connected: Callable[[], None] = lambda: None,
         prepare: Callable[[Listing], Awaitable[None]] | None = None,
@@ -151,24 +151,24 @@ class Supervisor:
     ) -> None:
         self.server_id = server_id
         self.vitals = ConnectionStatus()
-        self.backoff = Backoff()
-        self._limits = limits
-        self._is_trusted = isinstance(limits, Server) and limits.trust == "trusted"
+        self.backoff = backoff or Backoff()
+        self.limits = limits
+        """Timeouts and limits of the server's entry."""
         self._transports = transports
         self._tasks = tasks
         self._admission = admission
         self._known_version = known_version
         self._listing = known_listing or Listing()
-        """Its last stderr lines, of this run or an earlier one."""
+        """What the server listed last, in this run or an earlier one."""
         self._peer = peer or RefusingPeer()
         self._log_level: LoggingLevel | None = log_level
         self._log_in = log_in
-        self._tracer = tracer
         self._on_state = on_state
         self._on_connected = on_connected
         self._prepare = prepare
         self._on_listed = on_listed
-        self._link: SessionLink | None = None
+        self.link: SessionLink | None = None
+        """The session that new requests use, if it is usable."""
         self._links: set[SessionLink] = set()
         self._attempt: _Attempt | None = None
         self._runs: set[_Attempt] = set()
@@ -177,65 +177,16 @@ class Supervisor:
         self._changed = anyio.Event()
         self._task_support: dict[str, Support] = {}
         """Tools of an older server that can, or must, be called as tasks."""
-        self._subscriptions = Subscriptions(self.refresh, self._peer.updated, self._wake_links)
+        self.subscriptions = Subscriptions(self.refresh, self._peer.handle_update, self._wake_links)
         self._session_key = secrets.token_hex(16)
         """The session id for gateways that keep sessions, the same in all runs."""
-        self._pages = UrlVisits(self._peer)
+        self.url_visits = UrlVisits(self._peer)
+        """The pages of the server that the user is visiting."""
 
     # What callers use.
 
-    async def ready(self) -> Session:
-        """Return the live session, connecting first if there is none."""
-        return (await self._ready_link()).session
-
-    def deadline(self) -> Deadline:
-        """The clock of one request, as configured."""
-        return Deadline(self._limits.request_timeout_ms / 1000, self._limits.max_request_ms / 1000)
-
-    def refresh(self) -> None:
-        """List again what the server offers, soon; many wishes are one."""
-        if self._link is not None and self._link.usable and self.vitals.state in ("error", "auth_required"):
-            self._move("connecting")  # the list that failed is no longer the last word
-        self._changed.set()
-        if self.up_to_date.is_set():
-            self.up_to_date = anyio.Event()
-
-    @property
-    def is_answering(self) -> bool:
-        """Whether it has answered calls in this run, though its lists may not have come yet."""
-        link = self._link
-        answered = link is not None and link.usable and self.vitals.calls > link.calls_before
-        return answered and self.vitals.state == "connecting"
-
-    def renew(self) -> None:
-        """Connect anew for the next request; what is under way finishes over the connection there is."""
-        if self._link is not None:
-            self._give_up(self._link)
-
-    async def set_log_level(self, level: LoggingLevel) -> None:
-        """Set the log level of a handshake server, for this and all later runs."""
-        if level != self._log_level:
-            self._log_level = level
-            await self._set_log_level(await self.ready(), level)
-
-    async def aclose(self, *, drain: bool = False) -> None:
-        """End the connection and wait until nothing of it is left. From any task, any number of times.
-
-        With `drain`, calls under way are let finish; without, they fail.
-        """
-        if self._attempt is not None:
-            self._attempt.abort()
-        for link in self._links:
-            link.leave(hurry=not drain)
-        if self._link is not None:
-            self._give_up(self._link)
-        with anyio.move_on_after(math.inf if drain else CLOSE_SECONDS):
-            for run in [*self._runs]:  # and not those that begin in the meantime
-                await run.over.wait()
-
-    # Connecting.
-
-    async def _ready_link(self) -> SessionLink:
+    async def connect(self) -> SessionLink:
+        """The live link, connecting first, with a login if the server demands one, if there is none."""
         logins = LoginCount()
         while True:
             try:
@@ -251,9 +202,58 @@ class Supervisor:
             raise error
         await self._log_in(error)
 
+    def refuse_login(self, link: SessionLink, error: AuthRequired) -> None:
+        """Note that the server refused the login of a link, unless it only wants more scopes."""
+        if not error.wants_more:
+            self._note_error(error)
+            self.give_up(link, error)
+
+    def refresh(self) -> None:
+        """List again what the server offers, soon; many wishes are one."""
+        if self.link is not None and self.link.usable and self.vitals.state in ("error", "auth_required"):
+            self._move("connecting")  # the list that failed is no longer the last word
+        self._changed.set()
+        if self.up_to_date.is_set():
+            self.up_to_date = anyio.Event()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether it has answered calls in this run, though its lists may not have come yet."""
+        link = self.link
+        answered = link is not None and link.usable and self.vitals.calls > link.calls_before
+        return answered and self.vitals.state == "connecting"
+
+    def renew(self) -> None:
+        """Connect anew for the next request; what is under way finishes over the connection there is."""
+        if self.link is not None:
+            self.give_up(self.link)
+
+    async def set_log_level(self, level: LoggingLevel) -> None:
+        """Set the log level of a handshake server, for this and all later runs."""
+        if level != self._log_level:
+            self._log_level = level
+            await self._set_log_level((await self.connect()).session, level)
+
+    async def aclose(self, *, drain: bool = False) -> None:
+        """End the connection and wait until nothing of it is left. From any task, any number of times.
+
+        With `drain`, calls under way are let finish; without, they fail.
+        """
+        if self._attempt is not None:
+            self._attempt.abort()
+        for link in self._links:
+            link.leave(hurry=not drain)
+        if self.link is not None:
+            self.give_up(self.link)
+        with anyio.move_on_after(math.inf if drain else CLOSE_SECONDS):
+            for run in [*self._runs]:  # and not those that begin in the meantime
+                await run.over.wait()
+
+    # Connecting.
+
     async def _ensure_connected(self) -> SessionLink:
-        if self._link is not None and self._link.usable:
-            return self._link
+        if self.link is not None and self.link.usable:
+            return self.link
         attempt = self._attempt
         if attempt is None:
             if self._tasks.cancel_scope.cancel_called:
@@ -261,7 +261,7 @@ class Supervisor:
             if self.backoff.is_open:
                 raise self._too_many_failures()
             attempt = self._attempt = _Attempt()
-            self._link = None  # one that is lost, and not closed yet, has no say any more
+            self.link = None  # one that is lost, and not closed yet, has no say any more
             self._runs.add(attempt)
             self._tasks.start_soon(self._own, attempt, name=f"connection {self.server_id}")
         await attempt.settled.wait()
@@ -281,7 +281,7 @@ class Supervisor:
 
     async def _own(self, attempt: _Attempt) -> None:
         """Open the connection, watch over it, close it: all in this one task."""
-        for_nobody()  # the first caller is not the client that the connection serves
+        detach_from_caller()  # the first caller is not the client that the connection serves
         self._move("connecting")
         error: ServerError | None = None
         try:
@@ -295,7 +295,7 @@ class Supervisor:
             self._finish(attempt, error)
 
     async def _run(self, attempt: _Attempt) -> None:
-        seconds = self._limits.startup_timeout_ms / 1000
+        seconds = self.limits.startup_timeout_ms / 1000
         async with AsyncExitStack() as admitted:
             with attempt.starting as starting:
                 if (pause := self.backoff.wait_seconds) > 0:
@@ -324,12 +324,12 @@ class Supervisor:
     def _expire(self, attempt: _Attempt) -> None:
         if attempt.settled.is_set():
             return
-        allowed = self._limits.startup_timeout_ms / 1000
+        allowed = self.limits.startup_timeout_ms / 1000
         took = anyio.current_time() - attempt.began
-        is_local = not isinstance(self._limits, Server) or isinstance(self._limits, StdioServer)
+        is_local = not isinstance(self.limits, Server) or isinstance(self.limits, StdioServer)
         error = start_timed_out(self.server_id, allowed, took, attempt.said, is_local=is_local)
         self._note_error(error)
-        self.backoff.failed()
+        self.backoff.note_failure()
         attempt.settle(None, error)
         if self._attempt is attempt:
             self._move("error", str(error))
@@ -361,7 +361,7 @@ class Supervisor:
         if session.mirrors_arguments:
             session.learn_headers(read_header_maps(self._listing.tools))
         self._links.add(link)
-        self._link, self._attempt = link, None
+        self.link, self._attempt = link, None
         self._known_version = self.vitals.version = session.version
         self.vitals.keeps_sessions = session.keeps_sessions
         info = session.sdk.server_info
@@ -371,7 +371,7 @@ class Supervisor:
         self._forget_error()
         self._on_connected()
         attempt.settle(link, None)
-        self._subscriptions.begin()
+        self.subscriptions.begin()
         try:
             async with anyio.create_task_group() as tasks:
                 session.dispatcher.call_when_closed(link.wake)
@@ -390,20 +390,20 @@ class Supervisor:
 
     def _finish(self, attempt: _Attempt, error: ServerError | None) -> None:
         link = attempt.link
-        current = self._attempt is attempt or (link is not None and self._link is link)
+        current = self._attempt is attempt or (link is not None and self.link is link)
         if current:
-            self._attempt = self._link = None
+            self._attempt = self.link = None
         if link is not None:
             served = self.vitals.calls > link.calls_before
-            self.backoff.succeeded(time.monotonic() - link.since, served=served)
+            self.backoff.note_success(time.monotonic() - link.since, served=served)
         if error is not None and error is not attempt.error:  # else it was noted when it was told
-            if self._link is None:  # the end of an earlier run says nothing of the one that is up
+            if self.link is None:  # the end of an earlier run says nothing of the one that is up
                 self._note_error(error)
             if not isinstance(error, AuthRequired | ConsentRequired):
-                self.backoff.failed()  # nothing gets better by waiting where the user has to act
+                self.backoff.note_failure()  # nothing gets better by waiting where the user has to act
         if current:
             self._move(_state_after(error), str(error) if error else None)
-        if error is not None and not isinstance(error, AuthRequired) and self._subscriptions.are_wanted:
+        if error is not None and not isinstance(error, AuthRequired) and self.subscriptions.are_wanted:
             self._tasks.start_soon(self._come_back)
         attempt.settle(None, error or ConnectFailed(self.server_id, "it was closed while it connected"))
         self._runs.discard(attempt)
@@ -412,26 +412,26 @@ class Supervisor:
     async def _come_back(self) -> None:
         """Reconnect after a loss, because resources are watched. A failure leads here again."""
         await anyio.sleep(self.backoff.wait_seconds)
-        if self._subscriptions.are_wanted:
+        if self.subscriptions.are_wanted:
             with suppress(ServerError):
-                await self.ready()
+                await self.connect()
 
     # Watching.
 
     async def _until_over(self, link: SessionLink, tasks: TaskGroup) -> None:
         """Wait until a link is lost, left or idle for too long."""
-        idle = self._limits.idle_stop_ms
+        idle = self.limits.idle_stop_ms
         keeps_subscriptions = False
         while link.session.dispatcher.ending is None and not link.is_left:
-            if not keeps_subscriptions and self._subscriptions.are_needed(link):
+            if not keeps_subscriptions and self.subscriptions.are_needed(link):
                 # Not before: to most servers there is nothing to say, and a task costs as much as a request.
                 keeps_subscriptions = True
-                tasks.start_soon(self._subscriptions.keep, link)
-            if link.in_flight or self._subscriptions.are_wanted:
+                tasks.start_soon(self.subscriptions.keep, link)
+            if link.in_flight or self.subscriptions.are_wanted:
                 link.last_used = time.monotonic()
             patience = math.inf if idle is None else link.last_used + idle / 1000 - time.monotonic()
             if patience <= 0:
-                self._give_up(link)
+                self.give_up(link)
                 return
             with anyio.move_on_after(max(patience, 0.05)):
                 await link.woken.wait()
@@ -441,11 +441,11 @@ class Supervisor:
         for link in self._links:
             link.wake()
 
-    def _give_up(self, link: SessionLink, error: ServerError | None = None) -> None:
+    def give_up(self, link: SessionLink, error: ServerError | None = None) -> None:
         """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""
         link.leave()
-        if self._link is link:
-            self._link = None
+        if self.link is link:
+            self.link = None
             self._move(_state_after(error), str(error) if error else None)
 
     def _move(self, state: State, reason: str | None = None) -> None:
@@ -468,10 +468,10 @@ class Supervisor:
     def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGES):
             self.refresh()
-        self._pages.heard(message)
+        self.url_visits.handle_message(message)
 
     async def _keep_listed(self, link: SessionLink) -> None:
-        await self._subscriptions.opened(link)
+        await self.subscriptions.wait_open(link)
         while True:
             self._changed = anyio.Event()
             published = anyio.Event()
@@ -491,35 +491,36 @@ class Supervisor:
         """List the server. `published` is set once its tools are known, or cannot be; the rest may follow."""
 
         async def publish(listed: ListedServer) -> None:
-            if self._prepare is not None and link is self._link:
+            if self._prepare is not None and link is self.link:
                 await self._prepare(listed.listing)
             self._take_listing(link, listed)
             if listed.failure is not None:
-                self._tools_failed(link, listed.failure)
+                self._handle_list_error(link, listed.failure)
             self._note_listed(link)
             published.set()
 
-        lister = Lister(self.server_id, link.session, self._list_budget(), self._listing, publish)
+        lister = Lister(self.server_id, link.session, self.list_budget(), self._listing, publish)
         try:
             await lister.run()
         except Exception as exc:  # noqa: BLE001 - what is no failure of a server is raised again there
-            self._tools_failed(link, exc)
+            self._handle_list_error(link, exc)
         self._note_listed(link)
         published.set()
 
-    def _tools_failed(self, link: SessionLink, failure: Exception) -> None:
+    def _handle_list_error(self, link: SessionLink, failure: Exception) -> None:
         try:
             with calling(self.server_id):
                 raise failure
         except ServerError as exc:
-            if link is self._link and link.usable:
-                self._list_failed(link, exc)
+            if link is self.link and link.usable:
+                self._note_list_error(link, exc)
 
-    def _list_budget(self) -> ListBudget:
+    def list_budget(self) -> ListBudget:
+        """How much of its lists is read."""
         return ListBudget(
-            self._limits.max_list_items,
-            self._limits.max_list_bytes,
-            request_seconds=self._limits.request_timeout_ms / 1000,
+            self.limits.max_list_items,
+            self.limits.max_list_bytes,
+            request_seconds=self.limits.request_timeout_ms / 1000,
         )
 
     def _note_listed(self, link: SessionLink) -> None:
@@ -529,7 +530,7 @@ class Supervisor:
 
     def _take_listing(self, link: SessionLink, listed: ListedServer) -> None:
         link.session.learn_headers(listed.header_maps)
-        if link is self._link:
+        if link is self.link:
             self._listing = listed.listing
             self._task_support = _task_support(link.session, listed.listing)
             self._on_listed(listed.listing, link.session.version)
@@ -537,25 +538,38 @@ class Supervisor:
                 self._forget_error()
                 self._move("ready")
 
-    def _list_failed(self, link: SessionLink, failure: ServerError) -> None:
+    def _note_list_error(self, link: SessionLink, failure: ServerError) -> None:
         error = failure
         if not isinstance(failure, AuthRequired | ConnectionLost | ListFailed):
             reason = f"it would not say what it offers: {failure.__cause__}"
             error = ListFailed(self.server_id, reason, hint=failure.hint)
         self._note_error(error)
         if isinstance(error, ConnectionLost):
-            self._give_up(link, error)
+            self.give_up(link, error)
         else:
             self._move(_state_after(error), str(error))
 
-    async def _list_anew(self, link: SessionLink) -> None:
+    async def task_support(self, tool: str) -> Support:
+        """What an older server says of calling a tool as a task: in this run's list, or in an earlier one.
+
+        A tool of which neither is known waits for the list: it cannot be called in the wrong way and again.
+        """
+        link = self.link
+        if link is not None and not link.listed.is_set():
+            known = next((entry for entry in self._listing.tools if entry.key.tool == tool), None)
+            if known is not None:
+                return task_support(known.definition)
+            await self.list_again(link)
+        return self._task_support.get(tool, "forbidden")
+
+    async def list_again(self, link: SessionLink) -> None:
         """Wait for the listing under way, or for another if the last one has ended."""
-        if link is not self._link:
+        if link is not self.link:
             return  # the next try goes over another, which is listed anyway
         if link.listed.is_set():
             link.listed = anyio.Event()
             self.refresh()
-        with anyio.move_on_after(self._limits.request_timeout_ms / 1000):
+        with anyio.move_on_after(self.limits.request_timeout_ms / 1000):
             await link.listed.wait()
 
 

@@ -37,7 +37,7 @@ DEFAULT_POLL_SECONDS = 1.0
 MAX_SILENT_POLLS = 3
 """How many polls in a row may go unanswered before the wait is given up."""
 REQUEST_SECONDS = 30.0
-QUESTIONS_SECONDS = 900.0
+INPUT_SECONDS = 900.0
 """How long `tasks/result` of a handshake server may stay open; elicitations pause this deadline."""
 ABANDON_SECONDS = 2.0
 MAX_PAGES = 100
@@ -92,7 +92,7 @@ class Task:
     ttl_ms: int | None = None
     """For how long after its creation the server keeps it; `None` is for good."""
     poll_ms: int | None = None
-    questions: Mapping[str, TaskElicitation] = field(default_factory=dict[str, TaskElicitation])
+    elicitations: Mapping[str, TaskElicitation] = field(default_factory=dict[str, TaskElicitation])
     result: msgspec.Raw | None = field(default=None, repr=False)
     error: msgspec.Raw | None = field(default=None, repr=False)
 
@@ -214,7 +214,7 @@ def read_task(raw: msgspec.Raw) -> Task:
         updated_at=wire.last_updated_at,
         ttl_ms=_whole(wire.ttl if wire.ttl_ms is None else wire.ttl_ms),
         poll_ms=_whole(wire.poll_interval if wire.poll_interval_ms is None else wire.poll_interval_ms),
-        questions=wire.input_requests,
+        elicitations=wire.input_requests,
         result=wire.result or None,
         error=wire.error or None,
     )
@@ -311,11 +311,11 @@ async def finish_task(
     answered = set() if answered is None else answered
     while not task.is_over:
         if task.status == "input_required" and not session.modern:
-            result = await _result_with_questions(session, task)
+            result = await _result_with_input(session, task)
             if result is not None:
                 return result
         # An elicitation stays listed until its answer has taken effect, and must not be put twice.
-        new = {key: question for key, question in task.questions.items() if key not in answered}
+        new = {key: elicitation for key, elicitation in task.elicitations.items() if key not in answered}
         if new:
             await update_task(session, task.id, await answer(new))
             answered |= new.keys()
@@ -346,9 +346,9 @@ async def _next_state(session: RequestSender, task: Task) -> Task:
     raise AssertionError("the last poll returns or raises")
 
 
-async def _result_with_questions(session: RequestSender, task: Task) -> msgspec.Raw | None:
+async def _result_with_input(session: RequestSender, task: Task) -> msgspec.Raw | None:
     """Fetch the result with `tasks/result`, during which a handshake server may elicit."""
     try:
-        return await session.request("tasks/result", {"taskId": task.id}, seconds=QUESTIONS_SECONDS)
+        return await session.request("tasks/result", {"taskId": task.id}, seconds=INPUT_SECONDS)
     except RequestExpired:
         return None  # the task goes on, and polling tells how

@@ -25,7 +25,7 @@ from fairlead.host.host import Host
 from fairlead.host.model.bundles import select
 from fairlead.host.operator import Ability, ApprovalAnswer, ApprovalRequest, SampleRequest
 from fairlead.loop.provider import ChatModel
-from fairlead.loop.run import sampled, words_in
+from fairlead.loop.run import sample, words_in
 from fairlead.terminal.log_output import shorten_warnings
 from fairlead.terminal.output import printable, printable_lines, say
 from fairlead.terminal.prompts import LineReader, PersonOperator, show_words
@@ -69,7 +69,7 @@ class PromptOperator(PersonOperator):
             if answer == "session":
                 self._may_sample.add(request.server_id)
         try:
-            return await sampled(self._model, request)
+            return await sample(self._model, request)
         except ModelFailed as exc:
             say(f"`{request.server_id}` got no answer from the model: {printable_lines(str(exc))}")
             raise

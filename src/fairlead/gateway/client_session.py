@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 import anyio.abc
@@ -22,33 +22,31 @@ from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolKey
 from fairlead.config.load import LoadedConfig
 from fairlead.config.principal import GroupedPrincipal
-from fairlead.connection.peer import SESSION_META_KEY, for_nobody
+from fairlead.connection.peer import SESSION_META_KEY, detach_from_caller
 from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.lists import OfferKind, OfferLists, ToolList, names_resources, with_public_uris
 from fairlead.gateway.notifications import Kind, Notifier
 from fairlead.gateway.open_requests import OpenRequests
 from fairlead.gateway.operator import ClientOperator
+from fairlead.gateway.principal_view import PrincipalView
 from fairlead.gateway.request_context import (
     UNASKABLE,
     MultiRoundContext,
     PlainCall,
+    ProtocolFamily,
     RequestContext,
     TaskStarter,
     abilities_of,
 )
+from fairlead.gateway.services import GatewayServices, TokenKey
 from fairlead.host.background import run_off_loop
 from fairlead.host.call import OnProgress
-from fairlead.host.client_host import ClientHost, PrincipalHost, beside
+from fairlead.host.client_host import ClientHost, open_client_host
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.resource_tools import ReadingTools
 from fairlead.host.model.toolset import Toolset
 from fairlead.host.operator import Ability
-
-if TYPE_CHECKING:
-    from fairlead.gateway.endpoint import GatewayEndpoint, PrincipalView
-
-ProtocolFamily = Literal["session", "stateless"]
 
 CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
 
@@ -68,10 +66,6 @@ MAX_SESSION_KEY: Final = 128
 """How long the key of a stateless client's session may be."""
 
 
-TokenKey = tuple[str, str | None]
-"""A principal and the digest of one of its tokens: what sessions are counted by."""
-
-
 class ClientKey(NamedTuple):
     """What tells one stateless client of an endpoint from another.
 
@@ -89,7 +83,7 @@ class ClientKey(NamedTuple):
 
 
 def session_key(meta: Mapping[str, Any]) -> str | None:
-    """The session that a stateless request says it belongs to. Raises where that is no key."""
+    """Return the session that a stateless request names. Raises `MCPError` for an invalid key."""
     key = meta.get(SESSION_META_KEY)
     if key is None or (isinstance(key, str) and 0 < len(key) <= MAX_SESSION_KEY):
         return key
@@ -114,12 +108,38 @@ class SessionInfo:
     """What its token is called, if that has a name."""
 
 
+class SessionEndpoint(Protocol):
+    """An endpoint, as the sessions of its clients know it."""
+
+    @property
+    def gateway(self) -> GatewayServices:
+        """The gateway that it belongs to."""
+        ...
+
+    @property
+    def bundle(self) -> str | None:
+        """The bundle that it serves; None where it serves everything."""
+        ...
+
+    def selection_for(self, caller: GroupedPrincipal) -> Selection:
+        """Return what it selects for a caller."""
+        ...
+
+    def view(self, caller: GroupedPrincipal, host: Host) -> PrincipalView:
+        """Return what it offers to a principal, whose client hosts are built on that host."""
+        ...
+
+    async def end(self, client: "ClientSession") -> None:
+        """End a client's session."""
+        ...
+
+
 class ClientSession:
     """One client and its client host, shared with no other client."""
 
     def __init__(  # noqa: PLR0913, PLR0915 - what a client is made of
         self,
-        endpoint: "GatewayEndpoint",
+        endpoint: SessionEndpoint,
         principal: str,
         family: ProtocolFamily,
         abilities: frozenset[Ability] = UNASKABLE,
@@ -132,9 +152,9 @@ class ClientSession:
         self.endpoint = endpoint
         self.principal = principal
         self.caller = GroupedPrincipal(principal, key.groups if key is not None else groups)
-        """Whom its calls are made for."""
+        """The principal and groups that its calls are made for."""
         self.key = key
-        """What its requests are known by, where the protocol has no session."""
+        """What its requests are recognized by, where the protocol has no session."""
         self.credential = key.credential if key is not None else credential
         """The digest of the token that began its session."""
         self.label = label
@@ -144,20 +164,21 @@ class ClientSession:
         self.since = time.time()
         self.last_used = time.monotonic()
         self.is_streaming = False
-        """Is it there for as long as one connection of the HTTP+SSE transport?"""
+        """Whether it lasts as long as one connection of the HTTP+SSE transport."""
         self.busy = 0
-        """How many requests of its transport are under way."""
+        """Number of requests of its transport that are under way."""
         self.abilities = abilities
-        """What it can be asked, as far as it has said so: servers with a handshake are told this."""
+        """What requests of servers it takes, as far as it declared; handshake servers learn this once."""
         self.version: str | None = None
         self.log_level: types.LoggingLevel | None = "info" if family == "session" else None
-        """What it is told of what servers log, where that is not said with every request."""
+        """From which level on it gets log messages, where requests do not say so; None for none."""
         self.has_set_level = False
         self.parked: dict[str, MultiRoundContext[Any]] = {}
         self.tools = ToolList()
         self.ended = anyio.Event()
         self.tasks: anyio.abc.TaskGroup
-        self.host: ClientHost
+        self.host: Host
+        self._client_host: ClientHost
         self.view: PrincipalView
         """What its endpoint offers to its principal."""
         self._shared: Host
@@ -167,11 +188,11 @@ class ClientSession:
         self.starter = TaskStarter()
         """Starts tasks for callbacks of the event loop."""
         self.plain_calls: dict[int | str | None, PlainCall] = {}
-        """Calls that are made for it past the SDK, by the ids it gave them."""
+        """Its calls on the fast path, by request id."""
         self._in_use = _InUse(self)
         self._fresh: set[Host] = set()
         """The hosts of single requests, for servers with `sharing: "call"`."""
-        self.requests = OpenRequests(is_one_agent=self.is_one_agent, on_end=self._note_request_end)
+        self.requests = OpenRequests(is_one_agent=self.is_one_agent, on_end=endpoint.gateway.note_request_end)
         """Its requests that are being handled."""
         self.notifier = Notifier(self)
         self._offered: OfferLists | None = None
@@ -181,16 +202,17 @@ class ClientSession:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Open the client host and run the client's tasks for the length of the block."""
-        self._bridge = ClientOperator(self.endpoint.gateway.approvals, self)
+        self._operator = ClientOperator(self.endpoint.gateway.approvals, self)
         async with (
             self.endpoint.gateway.host_of(self.principal) as shared,
-            beside(shared, operator=self._bridge) as self.host,
+            open_client_host(shared, operator=self._operator) as self._client_host,
         ):
             self._shared = shared
+            self.host = self._client_host.host
             self.view = self.endpoint.view(self.caller, shared)
             self.renew()
             async with anyio.create_task_group() as self.tasks:
-                for_nobody()
+                detach_from_caller()
                 self.tasks.start_soon(self.notifier.run)
                 self.tasks.start_soon(self.starter.run, self.tasks)
                 try:
@@ -200,27 +222,27 @@ class ClientSession:
                     self.tasks.cancel_scope.cancel()
 
     async def reload(self, loaded: LoadedConfig) -> None:
-        """Take over a configuration, for calls that wait, too."""
+        """Apply a configuration, also for calls that wait."""
         for host in (self.host, *self._fresh):
             await host.reload(loaded)
         self.renew()
 
     def renew(self) -> None:
-        """Go by the selection as the configuration has it now."""
+        """Apply the present selection."""
         self.selection = self.endpoint.selection_for(self.caller)
         self.toolset = Toolset(self.host, self.selection, *self.caller)
         self._reading = ReadingTools(self.host, self.selection, self.principal)
-        self._per_call = self.host.per_call_servers()
+        self._per_call = self._client_host.per_call_servers()
         self._offered = None
 
     def meet(self, session: ServerSession) -> None:
-        """Take note of who it is, and how it is told something."""
+        """Take note of its SDK session: who it is, and the way for notifications."""
         self.notifier.session = session
         self.version = session.protocol_version
         self.hear_of(session)
 
     def hear_of(self, session: ServerSession) -> None:
-        """Take note of who it says it is, this time, and of what it can be asked."""
+        """Take note of the client's name and abilities, as this request declares them."""
         if self.family == "session":
             self.abilities = abilities_of(session.client_capabilities)
         if session.client_params is not None:
@@ -228,19 +250,19 @@ class ClientSession:
             self.name = f"{info.name} {info.version}".strip()
 
     def learn_abilities(self, abilities: frozenset[Ability]) -> None:
-        """Note that it can be asked more than it said before.
+        """Note that it has more abilities than it declared before.
 
-        Handshake servers are told once, so that they are connected again; their calls under way finish.
+        Handshake servers learn them at `initialize`, so they are connected again; calls under way finish.
         """
         if not abilities <= self.abilities:
             self.abilities |= abilities
-            for managed in self.host.own_members:
+            for managed in self._client_host.own_members:
                 if managed.connection is not None and managed.version in HANDSHAKE_PROTOCOL_VERSIONS:
                     managed.connection.renew()
 
     @property
     def is_one_agent(self) -> bool:
-        """Is it certain that all its requests come from one agent?"""
+        """Whether all its requests certainly come from one agent."""
         return self.key is None or self.key.session is not None
 
     @property
@@ -250,22 +272,27 @@ class ClientSession:
 
     @property
     def is_idle(self) -> bool:
-        """Is no request of it under way, and no elicitation open?"""
+        """Whether no request of it is under way, and no elicitation open."""
         return not self.busy and not self.parked and not self.requests
 
     @property
     def is_met(self) -> bool:
-        """Has it said who it is?"""
+        """Whether it has sent `initialize`."""
         return self.notifier.session is not None
 
     @property
+    def may_approve(self) -> bool:
+        """Whether an approval that is answered in it counts as its user's."""
+        return self.endpoint.gateway.trusts_clients
+
+    @property
     def has_many_servers(self) -> bool:
-        """Could it be in doubt which server asks something?"""
-        chosen = (status for status in self.host.status() if self.endpoint.selection.has(status.server_id))
+        """Whether it has several servers, so that an elicitation must name its own."""
+        chosen = (status for status in self.host.status() if self.selection.has(status.server_id))
         return sum(status.enabled for status in chosen) > 1
 
     def info(self) -> SessionInfo:
-        """Who it is, for people."""
+        """Return its description, for display."""
         return SessionInfo(
             id=self.id,
             principal=self.principal,
@@ -273,12 +300,9 @@ class ClientSession:
             client=self.name,
             label=self.label,
             family=self.family,
-            upstreams=tuple(managed.server.server_id for managed in self.host.own_members),
+            upstreams=tuple(managed.server.server_id for managed in self._client_host.own_members),
             since=self.since,
         )
-
-    def _note_request_end(self) -> None:
-        self.endpoint.gateway.stirred.set()
 
     def in_use(self) -> "_InUse":
         """Count a request of its transport for the length of a block, so that it is not taken for idle."""
@@ -287,40 +311,39 @@ class ClientSession:
     # Requests.
 
     def shares(self, host: Host, server_id: str) -> bool:
-        """Would it use a host's connection to a server, if it shares one?"""
-        shared = self._shared
-        return (shared.holder_of(server_id) if isinstance(shared, PrincipalHost) else shared) is host
+        """Return whether it uses a host's connection to a server, where it shares one."""
+        return self._shared.members.owner(server_id) is host.members.owner(server_id)
 
     def has_own(self, server_id: str) -> bool:
-        """Has it a connection of its own to a server?"""
-        return any(managed.server.server_id == server_id for managed in self.host.own_members)
+        """Return whether it has a connection of its own to a server."""
+        return any(managed.server.server_id == server_id for managed in self._client_host.own_members)
 
     def set_log_level(self, level: types.LoggingLevel) -> None:
-        """Tell it what servers log from this level on."""
+        """Send it log messages from this level on."""
         self.log_level = level
         self.has_set_level = True
 
     @asynccontextmanager
     async def at(self, context: RequestContext, server_id: str) -> AsyncGenerator[Host]:
-        """Have a server work on a request, over the host of the block: a fresh one with `sharing: "call"`."""
+        """Attribute a request to a server. Yields the host to call: a new one with `sharing: "call"`."""
         context.server_id = server_id
         if server_id in self._per_call:
             async with self._fresh_host() as host:
                 yield host
             return
         if context.log_level is not None and (self.has_set_level or self.family == "stateless"):
-            await self.host.want_logs(server_id, context.log_level)
+            await self._client_host.set_log_level(server_id, context.log_level)
         if self.is_one_agent or context.abilities == UNASKABLE:
             yield self.host
             return
         attribution = self.requests.attribution
-        with attribution.spaced(context, server_id, is_wanted=await self._may_ask(server_id)):
+        with attribution.space(context, server_id, is_wanted=await self._may_ask(server_id)):
             await attribution.enter(context, server_id)
             yield self.host
 
     async def _may_ask(self, server_id: str) -> bool:
         try:
-            return await self.host.prepare_to_be_asked(server_id)
+            return await self._client_host.prepare_for_server_requests(server_id)
         except FairleadError:
             return False  # the request itself will say what is wrong
 
@@ -335,8 +358,9 @@ class ClientSession:
             over.set()
 
     async def _run_fresh_host(self, over: anyio.Event, *, task_status: anyio.abc.TaskStatus[Host]) -> None:
-        for_nobody()
-        async with beside(self._shared, operator=self._bridge) as host:
+        detach_from_caller()
+        async with open_client_host(self._shared, operator=self._operator) as client_host:
+            host = client_host.host
             self._fresh.add(host)
             try:
                 task_status.started(host)
@@ -345,15 +369,15 @@ class ClientSession:
                 self._fresh.discard(host)
 
     async def list_tools(self) -> bytes:
-        """The tools it is given, valid for its protocol version: a JSON array."""
+        """Return its tools, valid for its protocol version: a JSON array."""
         await self.view.prepare()
         if self.abilities != UNASKABLE:
-            chosen = [name for name in self._server_ids() if self.endpoint.selection.has(name)]
-            await self.host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
-        # A large catalog of its own is made beside and begins with a part of the servers; a client that
+            chosen = [name for name in self._server_ids() if self.selection.has(name)]
+            await self._client_host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
+        # A large catalog of its own is made in the background, from a part of the servers on; a client that
         # lists once would never see the others.
         with anyio.move_on_after(self.endpoint.gateway.startup_wait):
-            await self.host.wait_for_catalog(self.endpoint.selection, only_first=True)
+            await self.host.wait_for_catalog(self.selection, only_first=True)
         catalog = self.toolset.catalog  # it may change while its tools are written
         tools = (
             await self.tools.tools(self.toolset, self.version)
@@ -370,23 +394,36 @@ class ClientSession:
     def _differs(self) -> bool:
         return self.toolset.catalog is not self.view.toolset.catalog
 
+    def find_tool(self, name: str) -> CatalogTool | None:
+        """Return a tool by the name that the client uses; None for our own and for those not known yet."""
+        return self.toolset.catalog.called(name)
+
     async def call(
         self,
         context: RequestContext,
         name: str,
+        tool: CatalogTool | None,
         arguments: Mapping[str, Any],
         on_progress: OnProgress | None = None,
-        *,
-        found: CatalogTool | None = None,
     ) -> ToolResult:
-        """Call a tool. What goes wrong is a result for the model to read, or an error as a server sent it.
+        """Call a tool. A failure is a result for the model to read, or an error as a server sent it.
 
-        Who has looked the tool up already says what was `found`.
+        Args:
+            context: The request that the call is made for.
+            name: What the client calls the tool.
+            tool: What `find_tool` returned for the name.
+            arguments: The tool's arguments.
+            on_progress: Called with the progress that the server reports.
+
+        Returns:
+            The tool's result.
+
+        Raises:
+            MCPError: There is no such tool, or its server answered with a protocol error.
         """
-        tool = found or self.toolset.catalog.called(name)
         if tool is None:
-            await self.view.prepare()  # its server may not have said yet what it offers
-            tool = self.toolset.catalog.called(name)
+            await self.view.prepare()  # its server may not have been listed yet
+            tool = self.find_tool(name)
         try:
             if tool is None:
                 return await self._call_own(context, name, arguments)
@@ -398,7 +435,7 @@ class ClientSession:
         except AuthRequired as exc:
             url = self.endpoint.gateway.login_url(self.principal, exc.server_id) if tool is None else None
             if url is not None:
-                await self._bridge.offer_login(context, exc.server_id, url)
+                await self._operator.offer_login(context, exc.server_id, url)
             return self.toolset.error_result(exc)
         except UnknownTool as exc:
             raise MCPError(INVALID_PARAMS, _with_hint(exc), {DELIVERY: exc.delivery}) from exc
@@ -408,22 +445,22 @@ class ClientSession:
             return self.toolset.error_result(exc)
 
     def _is_plain(self, context: RequestContext) -> bool:
-        """Would `at` have nothing to see to? So it is for most calls, and it would cost them a lot."""
+        """Return whether `at` would do nothing, as for most calls: it would cost them a lot."""
         if self.family == "session":
             return not self.has_set_level
         return context.abilities is UNASKABLE and context.log_level is None
 
     async def _call_own(self, context: RequestContext, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a meta-tool, or an unknown one. One meta-tool calls another tool, whose server may ask."""
+        """Call a meta-tool, or an unknown tool. `mcp_call_tool` calls another tool in turn."""
         wanted = arguments.get("name") if name in CALLING_TOOLS else None
-        tool = self.toolset.catalog.called(wanted) if isinstance(wanted, str) else None
+        tool = self.find_tool(wanted) if isinstance(wanted, str) else None
         if tool is None:
             result = await self.toolset.call(name, arguments)
         else:
             async with self.at(context, tool.key.server_id) as host:
                 toolset = self.toolset if host is self.host else Toolset(host, self.selection, *self.caller)
                 result = await toolset.call(name, arguments)
-        # Our tools are listed without output schemas, whatever the tool promises that one of them called.
+        # Meta-tools are listed without output schemas, also where the tool that one of them called has one.
         result.definition = None
         return result
 
@@ -445,34 +482,34 @@ class ClientSession:
             result.raw = with_public_uris(result.raw, key.server_id, await self.prepare_offers())
         return result
 
-    async def offered(self) -> OfferLists:
-        """What servers offer it besides tools."""
+    async def fetch_offers(self) -> OfferLists:
+        """Return the resources and prompts it is offered, after every server was listed once."""
         await self.view.prepare()
         return await self.prepare_offers()
 
-    async def listed(self, kind: Kind) -> OfferLists:
-        """What servers offer it besides tools; of this kind, it is told when it changes."""
-        offered = await self.offered()
+    async def list_offers(self, kind: Kind) -> OfferLists:
+        """Like `fetch_offers`; the client is notified when those of this kind change."""
+        offered = await self.fetch_offers()
         self.notifier.note_known_offers(kind, offered)
         return offered
 
     async def list_array(self, method: str) -> bytes:
-        """What it is given for one of `LIST_FIELDS`, valid for its protocol version: a JSON array."""
+        """Return the result of one of `LIST_FIELDS`, valid for its protocol version: a JSON array."""
         if method == "tools/list":
             return await self.list_tools()
         kind: OfferKind = _OFFER_KINDS[method]
-        offered = await self.listed("prompts" if kind == "prompt" else "resources")
+        offered = await self.list_offers("prompts" if kind == "prompt" else "resources")
         return await offered.list_as_json(kind, self.version)
 
     async def prepare_offers(self) -> OfferLists:
-        """What is known now, with everything about it worked out: off the event loop where it is much."""
+        """Return what is known now, ready to be listed: prepared off the event loop where it is much."""
         offered = self.known_offers()
         if not offered.is_prepared:
             await run_off_loop(offered.prepare, offered.size)
         return offered
 
     def known_offers(self) -> OfferLists:
-        """What is known now of what servers offer it besides tools. Contacts no server."""
+        """Return the resources and prompts that are known now. Contacts no server."""
         listings: dict[str, Listing] = {}
         for status in self.host.status():
             if status.enabled and self._reading.may_read(status.server_id):
@@ -480,7 +517,7 @@ class ClientSession:
                 if listing is not None:
                     listings[status.server_id] = listing
         if self._offered is None or not self._offered.is_of(listings):
-            scheme = "plain" if self.endpoint.selection.plain_names else "gateway"
+            scheme = "plain" if self.selection.plain_names else "gateway"
             trusted = [name for name in listings if self.host.configured(name).trust == "trusted"]
             self._offered = OfferLists(listings, scheme, trusted)
         return self._offered
@@ -504,7 +541,7 @@ class _InUse:
 
 
 def rejection(exc: CallRejected) -> MCPError:
-    """A server's protocol error as it goes on to the client."""
+    """Return a server's protocol error as the client gets it."""
     data = gate.mark_error_data(exc.data, exc.server_id if exc.untrusted else None)
     return MCPError(exc.rpc_code, exc.words, data)
 

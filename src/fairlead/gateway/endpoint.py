@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 import anyio
@@ -34,23 +34,18 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.catalog.catalog import CatalogTool
-from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
+from fairlead.config.models import BundleMode
+from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
 from fairlead.gateway.access.origin import MAX_BODY_BYTES
 from fairlead.gateway.client_session import ClientKey, ClientSession, ProtocolFamily
-from fairlead.gateway.lists import OfferLists, ToolList
+from fairlead.gateway.principal_view import PrincipalView
 from fairlead.gateway.sdk_server import ADMITTED, Handlers
-from fairlead.host.client_host import is_shared
+from fairlead.gateway.services import GatewayServices
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import Selection, select
-from fairlead.host.model.resource_tools import ReadingTools
-from fairlead.host.model.toolset import Toolset
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal
-
-if TYPE_CHECKING:
-    from fairlead.gateway.gateway import Gateway
-
 
 MAX_KEPT: Final = 256
 
@@ -88,8 +83,6 @@ RETRY_MS: Final = 1_000
 """How soon a handshake client comes back to a stream that ended."""
 
 _RETRY_SECONDS: Final = 30
-LOGIN_WAIT_SECONDS: Final = 2.0
-"""How long the first introduction of a principal waits to hear which servers want a login of it."""
 _CALLER: ContextVar[GroupedPrincipal] = ContextVar("caller", default=LOCAL_CALLER)
 """The principal of the present stateless request, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
@@ -114,7 +107,7 @@ class SseListener:
     def __init__(self, client: ClientSession, send: Send) -> None:
         self.client = client
         self.session_id: str | None = None
-        """What its messages name; it is told that in the first event."""
+        """The `session_id` of its messages, which the first event names."""
         self.sent: Any = None
         """The SDK's stream of messages to it, which has no public name."""
         self._send = send
@@ -135,9 +128,11 @@ class SseListener:
 class GatewayEndpoint:
     """One MCP endpoint: a selection of servers, and the clients that use it."""
 
-    def __init__(self, gateway: "Gateway", bundle: str | None) -> None:
+    def __init__(self, gateway: GatewayServices, bundle: str | None, mode: BundleMode | None = None) -> None:
+        """Serve a bundle, or everything; `mode` counts more than what the configuration says."""
         self.gateway = gateway
         self.bundle = bundle
+        self._mode = mode
         self.sessions: dict[str, HttpSession] = {}
         self._others: set[ClientSession] = set()
         self._listeners: set[SseListener] = set()
@@ -154,7 +149,7 @@ class GatewayEndpoint:
         )
 
     def renew(self) -> None:
-        """Go by the configuration as it is now. Raises `UnknownBundle` where it has no such bundle."""
+        """Apply the present configuration. Raises `UnknownBundle` where it has no such bundle."""
         self.selection = self.selection_for(LOCAL_CALLER)
         for view in self._views.values():
             view.renew()
@@ -162,10 +157,10 @@ class GatewayEndpoint:
             client.renew()
 
     def selection_for(self, caller: GroupedPrincipal) -> Selection:
-        """What it selects for a caller: rules may hide other tools from each."""
+        """Return what it selects for a caller: rules may hide other tools from each."""
         settings = self.gateway.loaded.config.gateway
         selection = select(self.gateway.loaded, self.bundle, caller)
-        mode = self.gateway.options.mode or (settings.mode if not self.bundle else None)
+        mode = self._mode or (settings.mode if not self.bundle else None)
         return replace(selection, mode=mode or selection.mode, approval=settings.approval)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -202,22 +197,22 @@ class GatewayEndpoint:
             await session.transport.terminate()
         client.ended.set()
 
-    # What there is.
+    # Views.
 
-    def view(self, caller: GroupedPrincipal, host: Host) -> "PrincipalView":
-        """What is offered to a principal, whose clients stand beside that host."""
+    def view(self, caller: GroupedPrincipal, host: Host) -> PrincipalView:
+        """Return what is offered to a principal, whose client hosts are built on that host."""
         view = self._views.get(caller)
         if view is None or view.host is not host:
-            view = self._views[caller] = PrincipalView(self, host, caller)
+            view = self._views[caller] = PrincipalView(self.gateway, host, caller, self.selection_for)
         return view
 
     def forget(self, principal: str) -> None:
-        """Drop what is known of a principal that has no clients."""
+        """Drop the view of a principal that has no clients."""
         for caller in [caller for caller in self._views if caller.principal == principal]:
             del self._views[caller]
 
-    def input_schema(self, name: str) -> CatalogTool | None:
-        """A tool as the principal of the present request sees it."""
+    def find_tool(self, name: str) -> CatalogTool | None:
+        """Return a tool as the principal of the present request sees it."""
         view = self._views.get(_CALLER.get())
         return view.toolset.catalog.called(name) if view is not None else None
 
@@ -226,9 +221,9 @@ class GatewayEndpoint:
     async def stateless(
         self, key: ClientKey, abilities: frozenset[Ability], label: str | None = None
     ) -> ClientSession:
-        """The client that a request without a protocol session comes from: the same for the same key.
+        """Return the client session of a stateless request: the same for the same key.
 
-        What it can be asked is said with every request, and is no part of who it is.
+        Each request declares its own abilities, which are no part of the client's identity.
         """
         client = self._stateless.get(key)
         if client is None or client.ended.is_set():
@@ -260,7 +255,7 @@ class GatewayEndpoint:
             del self._stateless[client.key]
 
     async def close_idle(self, seconds: float) -> None:
-        """End those who have not asked for anything for so long."""
+        """End the sessions of clients that made no request for so many seconds."""
         now = time.monotonic()
 
         def is_idle(client: ClientSession) -> bool:
@@ -301,7 +296,7 @@ class GatewayEndpoint:
         version = headers.get(_VERSION_HEADER, b"").decode("latin-1")
         if version and version not in HANDSHAKE_PROTOCOL_VERSIONS:
             _CALLER.set(scope[ADMITTED].caller)
-            with self.gateway.streams.opened(token_in(scope)):
+            with self.gateway.streams.bind_to_token(token_in(scope)):
                 await self._modern.asgi_app(scope, receive, send)
             return
         session_id = headers.get(_SESSION_HEADER)
@@ -310,13 +305,13 @@ class GatewayEndpoint:
             return
         session = self.session(session_id.decode("latin-1"), scope[ADMITTED])
         if session is None:
-            await _not_found(scope, receive, send)
+            await _refuse_unknown_session(scope, receive, send)
             return
         with session.client.in_use():
             await session.transport.handle_request(scope, receive, send)
 
     def session(self, session_id: str, admitted: AuthenticatedRequest) -> HttpSession | None:
-        """A session by its id, for the principal and the very token that began it, and for no other."""
+        """Return a session by its id, for the principal and the token that began it, and for no other."""
         session = self.sessions.get(session_id)
         if session is None or session.transport.is_terminated:
             return None
@@ -330,7 +325,7 @@ class GatewayEndpoint:
         with ExitStack() as in_use:
             async with self.gateway.room_for_session(admitted.principal, admitted.credential) as is_room:
                 if not is_room:
-                    await _too_many_sessions(scope, receive, send)
+                    await _refuse_session(scope, receive, send)
                     return
                 session = HttpSession(
                     ClientSession(
@@ -350,14 +345,14 @@ class GatewayEndpoint:
         """Answer the request that a session begins with; one that fails ends it."""
         status = 500
 
-        async def watched(message: Message) -> None:
+        async def watch_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await session.transport.handle_request(scope, receive, watched)
+            await session.transport.handle_request(scope, receive, watch_status)
         finally:
             if status >= 400:  # it was no way to begin a session
                 with anyio.CancelScope(shield=True):
@@ -391,7 +386,7 @@ class GatewayEndpoint:
         async with AsyncExitStack() as stack:
             async with self.gateway.room_for_session(caller.principal, credential) as is_room:
                 if not is_room:
-                    await _too_many_sessions(scope, receive, send)
+                    await _refuse_session(scope, receive, send)
                     return
                 client = await stack.enter_async_context(self._other(caller, "session", credential))
                 client.is_streaming = True
@@ -409,7 +404,7 @@ class GatewayEndpoint:
             )
 
     def listener(self, scope: Scope) -> SseListener | None:
-        """Whose session a message over the HTTP+SSE transport names, if it is its own."""
+        """Return the HTTP+SSE client whose session a message names, if the message may use it."""
         named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[-1]
         admitted: AuthenticatedRequest = scope[ADMITTED]
         for listener in self._listeners if named else ():
@@ -420,7 +415,7 @@ class GatewayEndpoint:
         return None
 
     async def handle_message(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take in what a client of the HTTP+SSE transport sends."""
+        """Handle a message of a client of the HTTP+SSE transport."""
         _name_user(scope)
         await self._sse.handle_post_message(scope, receive, send)
 
@@ -434,97 +429,6 @@ class GatewayEndpoint:
                 lifespan_state=client,
                 init_options=await self.handlers.introduction(client),
             )
-
-
-class PrincipalView:
-    """What an endpoint offers to one principal, whichever of its clients asks."""
-
-    def __init__(self, endpoint: GatewayEndpoint, host: Host, caller: GroupedPrincipal) -> None:
-        self.host = host
-        self._endpoint = endpoint
-        self._caller = caller
-        self._preparing = anyio.Lock()
-        self._tools = ToolList()
-        self.renew()
-
-    def renew(self) -> None:
-        """Go by the selection as the configuration has it now."""
-        self.toolset = Toolset(self.host, self._endpoint.selection_for(self._caller), *self._caller)
-        self._patience = self._endpoint.gateway.loaded.config.gateway.startup_wait_ms / 1000
-
-    async def prepare(self) -> None:
-        """See that every server has said what it offers, as far as it can be had.
-
-        A server that takes long is waited for once; clients hear of its tools when it has said them. A
-        connection that was only made to hear that, and that no two clients may share, is ended again.
-        """
-        async with self._preparing:
-            await self.toolset.ready(seconds=self._patience)
-            self._patience = 0.0
-            self.release()
-
-    def release(self) -> None:
-        """End the connections that were only made to hear what servers offer, and that may not be shared.
-
-        No client waits for that: a server may take seconds to exit.
-        """
-        for managed in self.host.members:
-            connection = managed.connection
-            if connection is None or connection.vitals.state != "ready" or is_shared(managed):
-                continue
-            if not managed.keeps_sessions:  # over that one is heard what changes for all
-                self._endpoint.gateway.tasks.start_soon(connection.aclose)
-
-    async def list_tools(self, version: str | None) -> bytes:
-        """The tools of clients whose servers offer them nothing else, as a JSON array for a version."""
-        return await self._tools.tools(self.toolset, version)
-
-    async def learn_logins(self) -> None:
-        """Find out which servers want a login of this principal, so that its introduction names its links.
-
-        A server of which anything is known is not asked again. The local user has other ways to log in.
-        """
-        if self._caller.principal == LOCAL:
-            return
-        untried = [
-            status.server_id
-            for status in self.host.status()
-            if status.enabled
-            and status.tools is None
-            and status.last_error is None
-            and self.toolset.selection.has(status.server_id)
-            and self._endpoint.gateway.is_personal(status.server_id)
-        ]
-        if untried:
-            with anyio.move_on_after(LOGIN_WAIT_SECONDS):
-                await self.host.connect(*untried)
-            self.release()
-
-    def instructions(self) -> str | None:
-        """What servers say about themselves, as far as it is known, after the logins that are needed."""
-        reading = ReadingTools(self.host, self.toolset.selection)
-        listings = {
-            status.server_id: listing
-            for status in self.host.status()
-            if status.enabled
-            and reading.may_read(status.server_id)
-            and (listing := self.host.listing(status.server_id)) is not None
-        }
-        said = (self._login_instructions(), OfferLists(listings, "gateway").instructions())
-        return "\n\n".join(filter(None, said)) or None
-
-    def _login_instructions(self) -> str | None:
-        """Tell how to log in to the servers whose tools are missing for want of a login.
-
-        Without this a client whose servers all need one sees an empty list and no reason for it.
-        """
-        hints = [
-            f"- {server_id}: {self.host.login_hint(server_id)}"
-            for server_id in self.toolset.waiting_for_login()
-        ]
-        if not hints:
-            return None
-        return "\n".join(["# Servers that need a login", "", "Their tools appear after it.", "", *hints])
 
 
 @contextmanager
@@ -547,12 +451,12 @@ def _name_user(scope: Scope) -> None:
     scope["user"] = AuthenticatedUser(token)
 
 
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse_unknown_session(scope: Scope, receive: Receive, send: Send) -> None:
     error = {"code": -32600, "message": "unknown session: send `initialize` again"}
     await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 404)(scope, receive, send)
 
 
-async def _too_many_sessions(scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse_session(scope: Scope, receive: Receive, send: Send) -> None:
     error = {"code": -32603, "message": _TOO_MANY_SESSIONS}
     body = {"jsonrpc": "2.0", "id": None, "error": error}
     await JSONResponse(body, 429, {"Retry-After": str(_RETRY_SECONDS)})(scope, receive, send)

@@ -7,7 +7,7 @@ way, down to a header, goes to the SDK's server, which knows every rule.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import mcp_types as types
 import msgspec
@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.repair.protocol_versions import version_number
 from fairlead.catalog.results import ToolResult
-from fairlead.connection.peer import CALLER, SESSION_META_KEY
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.connection.tracing import (
     TRACEPARENT,
     TRACESTATE,
@@ -35,6 +35,7 @@ from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.batches import answer_batch, post_batch
 from fairlead.gateway.client_session import LIST_FIELDS, MAX_SESSION_KEY, ClientKey, ClientSession
+from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.request_context import (
     UNASKABLE,
     MultiRoundContext,
@@ -47,9 +48,6 @@ from fairlead.gateway.sdk_server import ADMITTED, SERVER_INFO
 from fairlead.gateway.tool_results import fit_result
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal, repair_body, split_batch
-
-if TYPE_CHECKING:
-    from fairlead.gateway.endpoint import GatewayEndpoint
 
 DISCONNECT_SECONDS: Final = 0.2
 """After how long a disconnect is looked for: most answers come sooner."""
@@ -94,7 +92,7 @@ class _FastRequest(msgspec.Struct):
 
     @property
     def is_plain(self) -> bool:
-        """Does it want an answer, and nothing on the way there?"""
+        """Whether it wants an answer, without progress, log messages or rounds on the way."""
         params = self.params
         extras = (params.meta.log_level, params.meta.progress_token)
         rounds = (params.input_responses, params.request_state, params.task)
@@ -108,12 +106,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class FastPath:
-    """Answers what it can, and hands the rest to the SDK's server."""
+    """Answers plain requests, and passes the others to the SDK's server."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer
 
-    async def handle(self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["method"] != "POST":
             await endpoint.handle(scope, receive, send)
@@ -130,25 +128,25 @@ class FastPath:
             await self._handle_body(endpoint, body, scope, receive, send)
 
     async def _handle_body(
-        self, endpoint: "GatewayEndpoint", body: bytes, scope: Scope, receive: Receive, send: Send
+        self, endpoint: GatewayEndpoint, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer one message."""
         exchange = _HttpExchange(endpoint, scope, receive, send, self._tracer)
         request = _read(body)
-        if request is not None and await exchange.answered(request):
+        if request is not None and await exchange.try_answer(request):
             return
         sound = repair_body(body)
         if isinstance(sound, MessageRefusal):
             await _unreadable(sound)(scope, receive, send)
             return
-        if request is None and (repaired := _read(sound)) is not None and await exchange.answered(repaired):
+        if request is None and (repaired := _read(sound)) is not None and await exchange.try_answer(repaired):
             return
         await endpoint.handle(scope, _replay_body(sound, receive), send)
 
     async def handle_message(
-        self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send
+        self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Take in what a client of the HTTP+SSE transport sends."""
+        """Handle a message of a client of the HTTP+SSE transport."""
         body = await _body(receive)
         if body is None:
             return
@@ -159,7 +157,7 @@ class FastPath:
             await self._handle_posted(endpoint, body, scope, receive, send)
 
     async def _handle_posted(
-        self, endpoint: "GatewayEndpoint", body: bytes, scope: Scope, receive: Receive, send: Send
+        self, endpoint: GatewayEndpoint, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> None:
         sound = repair_body(body)
         if isinstance(sound, MessageRefusal):
@@ -172,7 +170,7 @@ class _HttpExchange:
     """One request over HTTP."""
 
     def __init__(
-        self, endpoint: "GatewayEndpoint", scope: Scope, receive: Receive, send: Send, tracer: Tracer | None
+        self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send, tracer: Tracer | None
     ) -> None:
         self._endpoint = endpoint
         self._tracer = tracer
@@ -183,8 +181,8 @@ class _HttpExchange:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self._session_id = b""
 
-    async def answered(self, request: _FastRequest) -> bool:
-        """Answer the request, if it is one of those that are easily answered."""
+    async def try_answer(self, request: _FastRequest) -> bool:
+        """Answer the request, if it is a plain one. Returns whether it was answered."""
         if b"application/json" not in self._headers.get(b"content-type", b""):
             return False
         if request.method == "notifications/cancelled":
@@ -198,7 +196,7 @@ class _HttpExchange:
         return await self._answer_traced(request, answer)
 
     async def _answer_traced(self, request: _FastRequest, answer: _Answer) -> bool:
-        """Answer a request as part of the trace it says it belongs to, in itself or in its headers."""
+        """Answer a request as part of the trace that its `_meta` or its headers name."""
         meta = request.params.meta
         parent = read_trace({TRACEPARENT: meta.traceparent, TRACESTATE: meta.tracestate})
         if parent is None and _HEADER in self._headers:
@@ -248,14 +246,14 @@ class _HttpExchange:
                 array = await client.list_array(request.method)
                 await self._answer(request, _LIST_HEAD, _member(request.method), array, _LIST_TAIL)
             return True
-        tool = client.toolset.catalog.called(request.params.name)
+        tool = client.find_tool(request.params.name)
         if tool is not None and b"x-mcp-header" in tool.entry.definition:
             return False
         await self._call(request, client, abilities, tool)
         return True
 
     def _is_proper(self, request: _FastRequest) -> bool:
-        """Do the headers say what the request says, once each, as the protocol wants it?"""
+        """Return whether the headers repeat what the request says, once each, as the protocol requires."""
         headers, params = self._headers, request.params
         accept = headers.get(b"accept", b"")
         named = request.method != "tools/call" or headers.get(b"mcp-name") == params.name.encode()
@@ -295,7 +293,7 @@ class _HttpExchange:
         )
         if is_plain:
             self._session_id = client.id.encode()
-            await self._call(request, client, UNASKABLE)
+            await self._call(request, client, UNASKABLE, client.find_tool(request.params.name))
         return is_plain
 
     async def _cancel_call(self, request: _FastRequest) -> bool:
@@ -314,11 +312,11 @@ class _HttpExchange:
         request: _FastRequest,
         client: ClientSession,
         abilities: frozenset[Ability],
-        found: CatalogTool | None = None,
+        tool: CatalogTool | None,
     ) -> None:
         """Make a call, and cancel it when its client disconnects."""
         assert request.id is not UNSET
-        in_session = bool(self._session_id)
+        params, in_session = request.params, bool(self._session_id)
         call = PlainCall(client.loop)
         # Nearly every call is over before that: a timer costs less than a task.
         watch = client.loop.call_later(DISCONNECT_SECONDS, client.starter.start_soon, self._watch, call)
@@ -329,14 +327,16 @@ class _HttpExchange:
         try:
             with client.in_use():
                 if abilities == UNASKABLE:
-                    called = await _call_tool(client, request.params, found)
+                    context = RequestContext(client, log_level=client.log_level if in_session else None)
+                    with client.requests.track(context):
+                        outcome = await client.call(context, params.name, tool, params.arguments or {})
                 else:
-                    called = await _call_in_rounds(client, request.params, abilities)
-                if isinstance(called, _ElicitationRounds):
-                    result = called.raw
+                    outcome = await _call_in_rounds(client, params, tool, abilities)
+                if isinstance(outcome, types.InputRequiredResult):
+                    result = outcome.model_dump_json(by_alias=True, exclude_none=True).encode()
                 else:
                     number = version_number(client.version if in_session else None)
-                    result = fit_result(called, number=number)
+                    result = fit_result(outcome, number=number)
         except MCPError as exc:
             error = exc
         except asyncio.CancelledError:
@@ -350,7 +350,7 @@ class _HttpExchange:
         await self._conclude(request, error, result)
 
     async def _conclude(self, request: _FastRequest, error: MCPError | None, result: bytes | None) -> None:
-        """Answer with what came of a call; with neither of the two, it was given up."""
+        """Answer with the outcome of a call; with neither of the two, it was cancelled."""
         in_session = bool(self._session_id)
         if self._span is not None:
             _note(self._span, error, result)
@@ -396,16 +396,16 @@ class _HttpExchange:
 
 
 def _session_client(
-    endpoint: "GatewayEndpoint", headers: Mapping[bytes, bytes], scope: Scope
+    endpoint: GatewayEndpoint, headers: Mapping[bytes, bytes], scope: Scope
 ) -> ClientSession | None:
-    """The client whose session a request names, if it is its own."""
+    """Return the client whose session a request names, if the request may use it."""
     session_id = headers.get(b"mcp-session-id", b"")
     session = endpoint.session(session_id.decode("latin-1"), scope[ADMITTED]) if session_id else None
     return session.client if session is not None else None
 
 
 def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:
-    """Note in a call's span how it failed, if it did."""
+    """Record in a call's span how it failed, if it did."""
     if error is not None:
         span.failed(str(error.error.code), rpc_code=error.error.code)
     elif result is None:
@@ -414,36 +414,18 @@ def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:
         span.failed("tool_error")
 
 
-class _ElicitationRounds:
-    """Elicitations in place of a result."""
-
-    def __init__(self, questions: types.InputRequiredResult) -> None:
-        self.raw = questions.model_dump_json(by_alias=True, exclude_none=True).encode()
-
-
-async def _call_tool(client: ClientSession, params: _Params, found: CatalogTool | None) -> ToolResult:
-    context = RequestContext(client, log_level=None if client.family == "stateless" else client.log_level)
-    token = CALLER.set(context)
-    try:
-        with client.requests.track(context):
-            return await client.call(context, params.name, params.arguments or {}, found=found)
-    finally:
-        CALLER.reset(token)
-
-
 async def _call_in_rounds(
-    client: ClientSession, params: _Params, abilities: frozenset[Ability]
-) -> ToolResult | _ElicitationRounds:
-    conversation = MultiRoundContext[ToolResult](
-        client, RequestIdentity("tools/call", params.name, params.arguments), abilities
-    )
+    client: ClientSession, params: _Params, tool: CatalogTool | None, abilities: frozenset[Ability]
+) -> ToolResult | types.InputRequiredResult:
+    """Call a tool, up to its result or to elicitations in its place."""
+    identity = RequestIdentity("tools/call", params.name, params.arguments)
+    context = MultiRoundContext[ToolResult](client, identity, abilities)
 
     async def work() -> ToolResult:
-        return await client.call(conversation, params.name, params.arguments or {}, conversation.progress)
+        return await client.call(context, params.name, tool, params.arguments or {}, context.progress)
 
-    client.tasks.start_soon(conversation.run, work)
-    result = await conversation.next_round()
-    return _ElicitationRounds(result) if isinstance(result, types.InputRequiredResult) else result
+    client.tasks.start_soon(context.run, work)
+    return await context.next_round()
 
 
 @lru_cache(maxsize=1024)
@@ -473,7 +455,7 @@ class _Info(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def _info(info: bytes) -> _Info:
-    """Who a client says it is."""
+    """Parse a request's `clientInfo`."""
     try:
         return msgspec.json.decode(info, type=_Info)
     except _UNREADABLE:
@@ -481,7 +463,7 @@ def _info(info: bytes) -> _Info:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Read the whole body of a request, which `GuardedApp` limits; None where the client went away before."""
+    """Read the body of a request, which `GuardedApp` limits; None where the client disconnected."""
     body = b""
     while True:
         message = await receive()

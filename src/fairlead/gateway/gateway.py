@@ -17,19 +17,20 @@ from starlette.types import Receive, Scope, Send
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
 from fairlead.config.principal import LOCAL
-from fairlead.connection.peer import for_nobody
+from fairlead.connection.peer import detach_from_caller
 from fairlead.connection.tracing import Tracer
 from fairlead.errors import UnknownBundle
 from fairlead.events import Event, ServerLogged
-from fairlead.gateway.access.auth import RequestAuthenticator, TokenRevocations, token_in
+from fairlead.gateway.access.auth import OpenStreams, RequestAuthenticator, TokenRevocations, token_in
 from fairlead.gateway.access.origin import RequestRefused
-from fairlead.gateway.client_session import ClientSession, SessionInfo, TokenKey
+from fairlead.gateway.client_session import ClientSession, SessionInfo
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import PATIENCE_SECONDS, ClientOperator, PendingApprovals
 from fairlead.gateway.sdk_server import ADMITTED
-from fairlead.host.client_host import PrincipalHost, principal_host
+from fairlead.gateway.services import TokenKey
+from fairlead.host.client_host import open_principal_host
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
 from fairlead.host.logins import is_personal
@@ -50,7 +51,7 @@ class GatewayApp:
     def __init__(self, gateway: "Gateway", access: RequestAuthenticator, routes: Sequence[BaseRoute]) -> None:
         self._gateway = gateway
         self._access = access
-        self._front = FastPath(gateway.host.tracer)
+        self._fast_path = FastPath(gateway.host.tracer)
         self._others = Starlette(routes=[*routes])
         if isinstance(access, TokenRevocations):
             gateway.tasks.start_soon(gateway.end_revoked, access)
@@ -69,56 +70,38 @@ class GatewayApp:
             await admitted(scope, receive, send)
             return
         scope[ADMITTED] = admitted
-        if scope["method"] == "GET":
-            with self._gateway.streams.opened(token_in(scope)):
-                await self._handle(kind, bundle, scope, receive, send)
-        else:
-            await self._handle(kind, bundle, scope, receive, send)
-
-    async def _handle(self, kind: str, bundle: str, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._gateway.opened(bundle or None) or await self._find_endpoint(bundle or None)
+        endpoint = self._gateway.find_open_endpoint(bundle or None) or await self._find_endpoint(
+            bundle or None
+        )
         if endpoint is None:
             await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
+        elif scope["method"] == "GET":
+            with self._gateway.streams.bind_to_token(token_in(scope)):
+                await self._handle_get(kind, endpoint, scope, receive, send)
         elif kind == "mcp":
-            await self._front.handle(endpoint, scope, receive, send)
-        elif kind == "sse" and scope["method"] == "GET":
-            await endpoint.handle_sse(scope, receive, send)
+            await self._fast_path.handle(endpoint, scope, receive, send)
         elif kind == "messages":
-            await self._front.handle_message(endpoint, scope, receive, send)
+            await self._fast_path.handle_message(endpoint, scope, receive, send)
         else:
             await RequestRefused.saying(405, "only GET begins a stream", {"Allow": "GET"})(
                 scope, receive, send
             )
+
+    async def _handle_get(
+        self, kind: str, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        if kind == "mcp":
+            await endpoint.handle(scope, receive, send)
+        elif kind == "sse":
+            await endpoint.handle_sse(scope, receive, send)
+        else:
+            await self._fast_path.handle_message(endpoint, scope, receive, send)
 
     async def _find_endpoint(self, bundle: str | None) -> "GatewayEndpoint | None":
         try:
             return await self._gateway.endpoint(bundle)
         except UnknownBundle:
             return None
-
-
-class OpenStreams:
-    """The requests of a gateway that may last longer than the token they were let in with."""
-
-    def __init__(self) -> None:
-        self._open: dict[anyio.CancelScope, str] = {}
-
-    @contextmanager
-    def opened(self, token: str | None) -> Generator[None]:
-        """Have what is done in the block end when the token is refused. Without a token it ends by itself."""
-        with anyio.CancelScope() as scope:
-            if token:
-                self._open[scope] = token
-            try:
-                yield
-            finally:
-                self._open.pop(scope, None)
-
-    async def end_revoked(self, access: TokenRevocations) -> None:
-        """End those whose token is refused by now."""
-        refused = {token for token in {*self._open.values()} if await access.identify(token) is None}
-        for scope in [scope for scope, token in self._open.items() if token in refused]:
-            scope.cancel()
 
 
 _REAP_SECONDS = 30.0
@@ -131,7 +114,7 @@ class GatewayOptions:
     """How a gateway runs."""
 
     mode: BundleMode | None = None
-    """How tools are handed over, whatever the configuration says."""
+    """How tools are presented to models; overrides the configuration."""
     approval_seconds: float = PATIENCE_SECONDS
     session_idle_seconds: float = 1_800.0
     """After how long without a request a client is taken to be gone."""
@@ -167,12 +150,11 @@ class Gateway:
         """The calls that wait for the user's decision."""
         self.tasks = tasks
         self.streams = OpenStreams()
-        """The requests under way that may last."""
+        """The requests that may outlast the token they came with."""
         self.login_links = LoginLinks()
-        """How principals log in to servers whose client cannot open a page."""
+        """The pages where principals log in to servers, for clients without URL elicitation."""
         self.since = time.time()
-        self.stirred = anyio.Event()
-        """Set when a request is over."""
+        self._request_ended = anyio.Event()
         self._listen_streams: Counter[TokenKey] = Counter()
         """Open streams of `subscriptions/listen`, by principal and token."""
         self._endpoints: dict[str | None, GatewayEndpoint] = {}
@@ -193,17 +175,17 @@ class Gateway:
             return found
         async with self._opening:
             if bundle not in self._endpoints:
-                endpoint = GatewayEndpoint(self, bundle)
+                endpoint = GatewayEndpoint(self, bundle, self.options.mode)
                 await self.tasks.start(endpoint.run)
                 self._endpoints[bundle] = endpoint
         return self._endpoints[bundle]
 
-    def opened(self, bundle: str | None) -> GatewayEndpoint | None:
-        """An endpoint that is open already."""
+    def find_open_endpoint(self, bundle: str | None) -> GatewayEndpoint | None:
+        """Return the endpoint of a bundle, if it is open already."""
         return self._endpoints.get(bundle)
 
     async def serve_stdio(self, bundle: str | None = None, *, principal: str = LOCAL) -> None:
-        """Serve one client over stdin and stdout, until it hangs up."""
+        """Serve one client over stdin and stdout, until it disconnects."""
         endpoint = await self.endpoint(bundle)
         async with open_stdio(self.options.grace_seconds) as (received, sent):
             await endpoint.serve_streams(received, sent, principal)
@@ -220,7 +202,7 @@ class Gateway:
 
     @asynccontextmanager
     async def host_of(self, principal: str) -> AsyncGenerator[Host]:
-        """The host that a principal's clients stand beside, for the length of the block.
+        """Open the host that a principal's client hosts are built on, for the length of the block.
 
         The local user's is the gateway's. Every other principal has one with logins of its own, even where no
         server wants a login now: another configuration may have one that does.
@@ -246,31 +228,31 @@ class Gateway:
             url = self.login_url(principal, server_id)
             return f"log in at {url}" if url else "ask the administrator of the gateway to log in"
 
-        async with principal_host(self.host, self.loaded, principal, login_hint) as host:
+        async with open_principal_host(self.host, self.loaded, principal, login_hint) as host:
             held = _Principal(host)
             with host.bus.listening(_SharedLogs(self, host)):
                 task_status.started(held)
                 await held.ended.wait()
 
     def login_url(self, principal: str, server_id: str) -> str | None:
-        """Where a principal logs in to a server; None for the local user, and where there is no such page."""
+        """Return where a principal logs in to a server; None for the local user, and without such a page."""
         if principal == LOCAL or not self.is_personal(server_id):
             return None
         return self.login_links.url(principal, server_id)
 
     def is_personal(self, server_id: str) -> bool:
-        """May two principals be logged in differently at a server?"""
+        """Return whether two principals may be logged in differently at a server."""
         server = self.loaded.servers.get(server_id)
         return server is not None and is_personal(server)
 
-    def logged_in(self, principal: str, server_id: str) -> None:
-        """Use a login that a principal has just made: its server is asked what it offers."""
+    def use_login(self, principal: str, server_id: str) -> None:
+        """Connect to the server that a principal has just logged in to."""
         held = self._principals.get(principal)
         if held is not None:
             self.tasks.start_soon(held.host.connect, server_id)
 
     def status(self) -> list[ServerStatus]:
-        """Where every server stands, over the shared connections and those of principals and sessions."""
+        """Return the status of every server, over shared connections and those of principals and sessions."""
         hosts = [self.host, *(held.host for held in self._principals.values())]
         return [
             combine(shared, [each for host in hosts for each in host.statuses_besides(shared.server_id)])
@@ -284,11 +266,11 @@ class Gateway:
                 closing.start_soon(host.close, server_id)
 
     def sessions(self) -> list[SessionInfo]:
-        """All clients, for display."""
+        """Return all client sessions, for display."""
         return [client.info() for client in self.clients()]
 
     def clients(self) -> list[ClientSession]:
-        """All clients."""
+        """Return all client sessions."""
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
 
     @asynccontextmanager
@@ -344,26 +326,26 @@ class Gateway:
         return ended
 
     @contextmanager
-    def listening_stream(self, client: ClientSession) -> Generator[bool]:
+    def listening_stream(self, owner: TokenKey) -> Generator[bool]:
         """Count a stream of `subscriptions/listen` during the block. Yields False at a quota."""
-        own, streams = client.token_key, self._listen_streams
-        of_principal = sum(number for key, number in streams.items() if key[0] == own[0])
+        streams = self._listen_streams
+        of_principal = sum(number for key, number in streams.items() if key[0] == owner[0])
         if (
-            streams[own] >= self.options.max_streams_of_token
+            streams[owner] >= self.options.max_streams_of_token
             or of_principal >= self.options.max_streams_of_principal
         ):
             yield False
             return
-        streams[own] += 1
+        streams[owner] += 1
         try:
             yield True
         finally:
-            streams[own] -= 1
-            if not streams[own]:
-                del streams[own]
+            streams[owner] -= 1
+            if not streams[owner]:
+                del streams[owner]
 
     async def reload(self, loaded: LoadedConfig) -> None:
-        """Take over a configuration. Only what changed restarts, and its calls under way finish first."""
+        """Apply a configuration. Only what changed restarts, after its calls under way."""
         loaded.require_section("gateway")
         trusted_clients, self.loaded = self.trusts_clients, loaded
         if trusted_clients and not self.trusts_clients:
@@ -383,9 +365,9 @@ class Gateway:
         self.tasks.start_soon(self._announce_changes)
 
     async def _announce_changes(self) -> None:
-        """Tell the clients whose tools are others now, one after another: there may be many of both.
+        """Notify the clients whose tools changed, one after another: there may be many of both.
 
-        Servers that are new, or may start now, are asked what they offer, which clients hear of in turn.
+        Servers that are new, or may start now, are listed, which notifies clients in turn.
         """
         clients = self.clients()
         for client in clients:
@@ -398,11 +380,15 @@ class Gateway:
         """Let requests under way finish, but not for long."""
         with anyio.move_on_after(self.options.grace_seconds):
             while any(not context.is_parked for client in self.clients() for context in client.requests):
-                self.stirred = anyio.Event()
-                await self.stirred.wait()
+                self._request_ended = anyio.Event()
+                await self._request_ended.wait()
+
+    def note_request_end(self) -> None:
+        """Take note that a request of a client ended."""
+        self._request_ended.set()
 
     async def reap(self) -> None:
-        """End clients that are gone, from time to time, until cancelled."""
+        """End idle sessions, at intervals, until cancelled."""
         while True:
             await anyio.sleep(min(_REAP_SECONDS, self.options.session_idle_seconds))
             for endpoint in [*self._endpoints.values()]:
@@ -429,8 +415,8 @@ class Gateway:
             for endpoint in self._endpoints.values():
                 endpoint.forget(principal)
 
-    def logged(self, event: ServerLogged, host: Host) -> None:
-        """Hand on what a server logged over a host's connection, where only one client can be meant."""
+    def forward_log(self, event: ServerLogged, host: Host) -> None:
+        """Forward a log message of a shared connection, where only one client's request can be its cause."""
         asking = [
             client
             for client in self.clients()
@@ -444,14 +430,14 @@ class Gateway:
 class _Principal:
     """The host of one principal, while its clients use it."""
 
-    host: PrincipalHost
+    host: Host
     users: int = 0
     idle_since: float = field(default_factory=time.monotonic)
     ended: anyio.Event = field(default_factory=anyio.Event)
 
 
 class _SharedLogs(Subscriber):
-    """Takes log messages of shared servers at once: later it is unknown which request they are about."""
+    """Forwards log messages of shared servers at once: later it is unknown which request they belong to."""
 
     def __init__(self, gateway: Gateway, host: Host) -> None:
         super().__init__(overhears=False)
@@ -459,9 +445,9 @@ class _SharedLogs(Subscriber):
         self._host = host
 
     def put(self, event: Event) -> None:
-        """Hand a log message on."""
+        """Forward a log message."""
         if isinstance(event, ServerLogged):
-            self._gateway.logged(event, self._host)
+            self._gateway.forward_log(event, self._host)
 
 
 @asynccontextmanager
@@ -473,7 +459,7 @@ async def open_gateway(
     servers: "Mapping[str, McpServer] | None" = None,
     tracer: Tracer | None = None,
 ) -> AsyncGenerator[Gateway]:
-    """Run a gateway for the length of the block; `servers` run in this process, beside the configured ones.
+    """Run a gateway for the length of the block; `servers` are additional ones in this process.
 
     What is under way when the block is left has a little time to finish.
     """
@@ -489,9 +475,9 @@ async def open_gateway(
         tracer=tracer,
     ) as host:
         async with anyio.create_task_group() as tasks:
-            for_nobody()
+            detach_from_caller()
             gateway = Gateway(host, loaded, options, approvals, tasks)
-            host.logins.on_login = gateway.logged_in
+            host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)
             try:
                 with host.bus.listening(_SharedLogs(gateway, host)):

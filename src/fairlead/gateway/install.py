@@ -19,7 +19,7 @@ import msgspec
 from fairlead.config.dialects import registry, syntax
 from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
 from fairlead.config.document.edit import remove_value, set_value
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.paths import MachinePaths
 from fairlead.config.untyped import as_list, as_object
 from fairlead.errors import ConfigError, ConfigUnwritable
@@ -27,9 +27,9 @@ from fairlead.gateway.registry import gateway_folder
 
 AGENTS: Final = ("claude", "codex", "cursor", "vscode", "opencode", "gemini")
 NAME: Final = "fairlead"
-"""What the gateway is called in their files."""
+"""Name of the gateway's entry in agents' files."""
 TOKEN_INPUT: Final = "gateway-token"  # noqa: S105 - a name, no token
-"""What editors call it that ask for the token."""
+"""Id of the input by which editors prompt for the token."""
 TOKEN_VARIABLE: Final = "FAIRLEAD_TOKEN"  # noqa: S105 - likewise
 """The variable with the token for all agents; an agent's own token has its name at the end."""
 
@@ -42,7 +42,7 @@ class GatewayRoute:
     token: str | None = None
     token_file: Path | None = None
     agent: str | None = None
-    """Whose token it is, where that is one agent's alone."""
+    """The agent that the token belongs to alone, if any."""
     command: tuple[str, ...] = ("fairlead", "gateway", "--stdio")
 
     def entry(self, authorization: str | None) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def by_reference(agent: str, reach: GatewayRoute) -> AgentSnippet:
 
 
 def plainly(agent: str, reach: GatewayRoute) -> str:
-    """What to paste: with the token in it, so that it works as it is."""
+    """Return an entry to paste, with the token in it."""
     authorization = f"Bearer {reach.token}" if reach.token else None
     if agent == "claude" and reach.url:
         words = ["claude", "mcp", "add", "--transport", "http", NAME, reach.url]
@@ -95,7 +95,7 @@ def plainly(agent: str, reach: GatewayRoute) -> str:
 
 
 def _reference(agent: str, reach: GatewayRoute) -> tuple[str, str]:
-    """Where an agent finds the token, in our words, and what that takes."""
+    """Return the reference to the token in an agent's entry, and what the user does for it."""
     command = f"fairlead gateway token show {reach.agent}" if reach.agent else "fairlead gateway token show"
     if agent == "vscode":
         advice = f"it asks for the token once: `{command}`"
@@ -123,15 +123,15 @@ _USUAL_SECTION = "mcpServers"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileChange:
-    """What a file would become. Nothing is written yet."""
+    """A planned change of an agent's file. Nothing is written yet."""
 
     title: str
-    """What people call the agent."""
+    """Name of the agent, for display."""
     path: Path
     before: str | None
     """None where there is no file yet."""
     after: str | None
-    """None where the file goes away: it was made for the gateway alone."""
+    """None where the file is deleted: it was made for the gateway alone."""
     has_token: bool = False
     """The token would stand there in plain text."""
     advice: str | None = None
@@ -142,7 +142,7 @@ class FileChange:
         return (self.after or "") == (self.before or "")
 
     def diff(self) -> str:
-        """What would change, line by line."""
+        """Return the change as a diff."""
         lines = difflib.unified_diff(
             (self.before or "").splitlines(),
             (self.after or "").splitlines(),
@@ -155,7 +155,7 @@ class FileChange:
 
 
 def plan_install(agent: str, place: MachinePaths, reach: GatewayRoute) -> FileChange:
-    """Put the gateway into the agent's own file, beside whatever is there."""
+    """Add the gateway to the agent's own file, and keep the rest of it."""
     dialect = dialect_of(agent)
     path = file_of(dialect, place)
     before = _text(path)
@@ -199,7 +199,7 @@ def plan_uninstall(agent: str, place: MachinePaths) -> FileChange:
 
 def apply(change: FileChange, env: Mapping[str, str]) -> Path | None:
     """Write the change, unless the file changed since it was shown. Returns where the old file is kept."""
-    with locked(change.path):
+    with hold_lock(change.path):
         if _text(change.path) != change.before:
             hint = "run it again to see what would change now"
             raise ConfigUnwritable(f"`{change.path}` was changed in the meantime; it is as it was", hint=hint)
@@ -213,7 +213,7 @@ def apply(change: FileChange, env: Mapping[str, str]) -> Path | None:
 
 
 class _Installations:
-    """What the agents' files said before the gateway was put into them, by their paths."""
+    """The content of agents' files before the gateway was added to them, by path."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._file = gateway_folder(env) / "backups" / "installed.json"
@@ -231,7 +231,7 @@ class _Installations:
         return found if {"digest", "backup"} <= found.keys() else None
 
     def record(self, change: FileChange, backup: Path | None) -> None:
-        """Remember a file as it is now. Installing again keeps what it was before the first time."""
+        """Store a file's content, unless it was stored by an earlier installation."""
         known = self._read()
         earlier = as_object(known.pop(str(change.path), None))
         if change.after is not None and NAME in change.after:

@@ -46,7 +46,7 @@ class ToolList:
         self._tools: dict[int, bytes] = {}
 
     async def tools(self, toolset: "Toolset", version: str | None = None) -> bytes:
-        """The tools that a client is given now: a JSON array, valid for its protocol version."""
+        """Return the present tools: a JSON array, valid for a protocol version."""
         number = version_number(version)
         catalog = toolset.catalog
         if catalog is not self._catalog or number not in self._tools:
@@ -73,14 +73,14 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfferRoute:
-    """Where something is: which server has it, and what that server calls it."""
+    """The server of a prompt, and its name there."""
 
     server_id: str
     name: str
 
 
 class OfferLists:
-    """What servers offer besides tools, as they listed it, in the order they are configured."""
+    """The resources, templates and prompts of all servers, in the order of the configuration."""
 
     def __init__(self, listings: Mapping[str, Listing], scheme: Scheme, trusted: Iterable[str] = ()) -> None:
         self.listings = listings
@@ -91,25 +91,25 @@ class OfferLists:
         self.is_prepared = False
 
     def is_of(self, listings: Mapping[str, Listing]) -> bool:
-        """Was it made of these very listings?"""
+        """Return whether it was made from these very listings."""
         return self.listings.keys() == listings.keys() and all(
             self.listings[name] is listing for name, listing in listings.items()
         )
 
     def is_like(self, other: "OfferLists", kind: Literal["resources", "prompts"]) -> bool:
-        """Would a client be told the same?"""
+        """Return whether a client would get the same list."""
         if kind == "prompts":
             return self.prompts == other.prompts
         return (self.resources, self.templates) == (other.resources, other.templates)
 
     @property
     def size(self) -> int:
-        """How much there is of it, in definitions of a usual size."""
+        """Its size, in definitions of a usual size."""
         parts = ((of.resources, of.templates, of.prompts) for of in self.listings.values())
         return sum(size_of_definitions(part) for of_one in parts for part in of_one)
 
     def prepare(self) -> None:
-        """Work everything out ahead. For a thread, where there is much of it."""
+        """Prepare all lists, in a thread where they are large."""
         _ = self.owners.resources, self.owners.templates, self._names
         self.is_prepared = True
 
@@ -117,11 +117,11 @@ class OfferLists:
 
     @cached_property
     def owners(self) -> ResourceOwners:
-        """Which server each URI leads to."""
+        """The server of each URI."""
         return ResourceOwners(self.listings, self._trusted)
 
-    async def listed(self, kind: OfferKind, version: str | None) -> list[Definition]:
-        """The resources, templates or prompts, as clients of a protocol version are given them."""
+    async def list_entries(self, kind: OfferKind, version: str | None) -> list[Definition]:
+        """Return the resources, templates or prompts, valid for a protocol version."""
         place = (kind, version_number(version))
         if place not in self._by_version:
             self._by_version[place] = await run_off_loop(partial(self._definitions, *place), self.size)
@@ -155,7 +155,7 @@ class OfferLists:
         return [definition for _, definition in self.owners.templates]
 
     def require_owner(self, uri: str, code: int, *, template: bool = False) -> OwnedUri:
-        """The server that a URI, or a template, leads to. Raises an `MCPError` where that is not one."""
+        """Return the server of a URI or a template. Raises `MCPError` where there is not exactly one."""
         found = self.owners.resolve_template(uri) if template else self.owners.resolve(uri)
         if isinstance(found, UriConflict):
             data = {"uri": uri, "servers": [*found.servers], "hint": found.hint}
@@ -185,14 +185,14 @@ class OfferLists:
         return [{**definition, "name": self._names.names[key]} for key, definition in self._prompts.items()]
 
     def require_prompt(self, name: str) -> OfferRoute:
-        """Where a prompt is. Raises an `MCPError` where there is none of that name."""
+        """Return the server of a prompt. Raises `MCPError` where no prompt has that name."""
         key = self._names.keys.get(name)
         if key is None:
             raise MCPError(INVALID_PARAMS, f"there is no prompt `{name}`")
         return OfferRoute(server_id=key.server_id, name=key.tool)
 
     def instructions(self) -> str | None:
-        """What servers want a model to know, each under its name."""
+        """Return the instructions of all servers, each under the server's name."""
         said = [
             f"# {server_id}\n\n{listing.instructions.strip()}"
             for server_id, listing in self.listings.items()
@@ -207,7 +207,7 @@ _NAMES_RESOURCES = re.compile(rb'"resource(?:_link)?"')
 
 
 def names_resources(raw: bytes) -> bool:
-    """Might a result have links or embedded resources? Most have none."""
+    """Return whether a result may have links or embedded resources. Most have none."""
     return _NAMES_RESOURCES.search(raw) is not None
 
 
@@ -253,11 +253,11 @@ def _lead_home(block: Definition, server_id: str, owners: ResourceOwners) -> boo
     return True
 
 
-def with_asked_uris(result: Definition, asked: str, owned: OwnedUri) -> Definition:
-    """What was read, under the URI that was asked for where that is a qualified one."""
+def with_requested_uris(result: Definition, requested: str, owned: OwnedUri) -> Definition:
+    """Return what was read under the requested URI, where that is a qualified one."""
     contents: object = result.get("contents")
-    if split_qualified(asked) is not None and is_list(contents):
+    if split_qualified(requested) is not None and is_list(contents):
         for part in contents:
             if is_object(part) and isinstance(uri := part.get("uri"), str):
-                part["uri"] = asked if uri == owned.uri else qualify(owned.server_id, uri)
+                part["uri"] = requested if uri == owned.uri else qualify(owned.server_id, uri)
     return result

@@ -19,7 +19,7 @@ MAX_LINKS: Final = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginLink:
-    """What a link is for."""
+    """A login link: its principal and server."""
 
     principal: str
     server_id: str
@@ -29,7 +29,7 @@ class LoginLink:
 
     @property
     def is_begun(self) -> bool:
-        """Did a browser begin the login?"""
+        """Whether a browser began the login."""
         return self.browser is not None
 
 
@@ -41,10 +41,10 @@ class LoginLinks:
         self._links: OrderedDict[str, LoginLink] = OrderedDict()
         self._given: dict[tuple[str, str], str] = {}
         self.origin: str | None = None
-        """Where people reach the gateway; None where it has no pages."""
+        """Origin of the gateway's pages; None where it has none."""
 
     def url(self, principal: str, server_id: str) -> str | None:
-        """The link of a principal for a server: the one it was given, while that is unused, else another."""
+        """Return the link of a principal for a server: the latest, while that is unused, else a new one."""
         if self.origin is None:
             return None
         key = (principal, server_id)
@@ -61,14 +61,14 @@ class LoginLinks:
         return f"{self.origin}/connect/{code}"
 
     def find(self, code: str, cookie: str) -> LoginLink | None:
-        """What a link is for; None where it is too old, unknown, or another browser's."""
+        """Return a link; None where it is expired, unknown, or another browser's."""
         link = self._links.get(_digest(code))
         if link is None or link.ends < self._clock() or link.browser not in (None, _digest(cookie)):
             return None
         return link
 
     def claim(self, code: str, cookie: str) -> LoginLink | None:
-        """Have a link belong to a browser from now on. None where it is no link of that browser."""
+        """Bind a link to a browser, and return it. None where it is no link of that browser."""
         link = self.find(code, cookie)
         if link is not None and not link.is_begun:
             # There is one login at a time for a principal and a server: no other browser may follow this one.

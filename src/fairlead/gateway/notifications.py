@@ -3,7 +3,7 @@
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal, Protocol
 
 import anyio
 import anyio.abc
@@ -26,15 +26,16 @@ from mcp_types import INVALID_PARAMS
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.repair.content import quote_uri
 from fairlead.catalog.sanitize import gate
-from fairlead.connection.peer import for_nobody
+from fairlead.connection.peer import detach_from_caller
 from fairlead.events import Event, McpToolsChanged, OffersChanged, ServerLogged, ToolsQuarantined
 from fairlead.gateway.lists import OfferLists
-from fairlead.gateway.request_context import RequestContext
+from fairlead.gateway.open_requests import OpenRequests
+from fairlead.gateway.request_context import ProtocolFamily, RequestContext
 from fairlead.host.background import run_off_loop
+from fairlead.host.host import Host
+from fairlead.host.model.bundles import Selection
+from fairlead.host.model.toolset import Toolset
 from fairlead.host.offers.resources import OwnedUri, qualify
-
-if TYPE_CHECKING:
-    from fairlead.gateway.client_session import ClientSession
 
 logger = logging.getLogger(__name__)
 
@@ -57,13 +58,69 @@ _LOG_TICKS: Final = 8
 """What a server logged just before it answered is a few steps behind its answer: it is waited for so long."""
 
 
+class NotifiedClient(Protocol):
+    """A client session, as its notifier knows it."""
+
+    @property
+    def host(self) -> Host:
+        """Its client host."""
+        ...
+
+    @property
+    def family(self) -> ProtocolFamily:
+        """Whether its protocol version has sessions."""
+        ...
+
+    @property
+    def selection(self) -> Selection:
+        """What is selected for it."""
+        ...
+
+    @property
+    def toolset(self) -> Toolset:
+        """The tools that it is offered."""
+        ...
+
+    @property
+    def requests(self) -> OpenRequests:
+        """Its requests that are being handled."""
+        ...
+
+    @property
+    def log_level(self) -> types.LoggingLevel | None:
+        """From which level on it gets log messages outside its requests; None for none."""
+        ...
+
+    @property
+    def tasks(self) -> anyio.abc.TaskGroup:
+        """The task group of its session."""
+        ...
+
+    @property
+    def ended(self) -> anyio.Event:
+        """Set when its session is over."""
+        ...
+
+    def has_own(self, server_id: str) -> bool:
+        """Return whether it has a connection of its own to a server."""
+        ...
+
+    async def fetch_offers(self) -> OfferLists:
+        """Return the resources and prompts it is offered."""
+        ...
+
+    async def prepare_offers(self) -> OfferLists:
+        """Return what is known now of that, ready to be compared."""
+        ...
+
+
 class Notifier:
     """Sends one client its notifications."""
 
-    def __init__(self, client: "ClientSession") -> None:
+    def __init__(self, client: NotifiedClient) -> None:
         self._client = client
         self.session: ServerSession | None = None
-        """How it is told something outside its requests, where it has a session."""
+        """The SDK's session, for notifications outside its requests; None without a session."""
         self._bus = InMemorySubscriptionBus()
         self.listening = ListenHandler(self._bus)
         """Serves `subscriptions/listen`."""
@@ -74,7 +131,7 @@ class Notifier:
         """Log messages on their way to the client; opened by `run`, since a client may never come to run."""
 
     async def run(self) -> None:
-        """Pass on what happens, until cancelled."""
+        """Send notifications, until cancelled."""
         self._logs, waiting = anyio.create_memory_object_stream[_Logged](MAX_WAITING_LOGS)
         with self._logs, waiting:
             async with anyio.create_task_group() as tasks:
@@ -90,43 +147,41 @@ class Notifier:
     # Changes.
 
     def note_known_tools(self, catalog: Catalog) -> None:
-        """Note which tools the client knows: it is told when they are others."""
+        """Note which tools the client knows: it is notified when they change."""
         self._tools = catalog
 
     def note_known_offers(self, kind: Kind, offered: OfferLists) -> None:
-        """Note which resources or prompts it knows: it is told when they are others."""
+        """Note which resources or prompts it knows: it is notified when they change."""
         self._offers[kind] = offered
 
     async def _on_event(self, event: Event) -> None:
         match event:
-            case McpToolsChanged() | ToolsQuarantined() if self._client.endpoint.selection.has(
-                event.server_id
-            ):
-                await self._tools_changed()
-            case OffersChanged() if self._client.endpoint.selection.has(event.server_id):
-                await self._offers_changed(event.kind)
+            case McpToolsChanged() | ToolsQuarantined() if self._client.selection.has(event.server_id):
+                await self._announce_tools()
+            case OffersChanged() if self._client.selection.has(event.server_id):
+                await self._announce_offers(event.kind)
             case ServerLogged() if self._client.has_own(event.server_id):
                 self.log(event)
             case _:
                 return
 
     async def compare_tools(self) -> None:
-        """Announce that the tools are others, where a new configuration made them so."""
+        """Announce that the tools changed, where a new configuration changed them."""
         catalog = self._client.toolset.catalog
         if self._tools is not None and _offers_the_same(self._tools, catalog):
             self._tools = catalog
         else:
-            await self._tools_changed()
+            await self._announce_tools()
 
-    async def _tools_changed(self) -> None:
+    async def _announce_tools(self) -> None:
         catalog = self._client.toolset.catalog
         if catalog is self._tools or (self._tools is None and self._has_session):
             return
-        # A session knows that they changed until it has asked again; without one, others may listen by then.
+        # A session is notified once until it lists again; without one, others may listen by then.
         self._tools = None if self._has_session else catalog
         await self._announce(ToolsListChanged())
 
-    async def _offers_changed(self, kind: Kind) -> None:
+    async def _announce_offers(self, kind: Kind) -> None:
         now, handed = await self._client.prepare_offers(), self._offers.get(kind)
         if handed is None and self._has_session:
             return
@@ -152,27 +207,27 @@ class Notifier:
                 await self.tell(types.ResourceUpdatedNotification(params=params))
 
     async def tell(self, notification: types.ServerNotification) -> None:
-        """Tell it something that belongs to no request, if it has a session to hear it in."""
+        """Send a notification that belongs to no request, if it has a session."""
         if self.session is not None and self._has_session:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # it is about to end
                 await self.session.send_notification(notification)
 
-    # Resources that it watches.
+    # Resource subscriptions.
 
     async def watch(self, uri: str) -> None:
-        """Tell it of changes to a resource, until it has been unwatched as often as it was watched."""
+        """Subscribe it to a resource, until it was unsubscribed as often."""
         if uri in self._watched:
             scope, count = self._watched[uri]
             self._watched[uri] = (scope, count + 1)
             return
         if len(self._watched) >= MAX_WATCHED:
-            raise MCPError(INVALID_PARAMS, f"a client may watch {MAX_WATCHED} resources")
-        owned = (await self._client.offered()).require_owner(uri, INVALID_PARAMS)
+            raise MCPError(INVALID_PARAMS, f"a client may subscribe to at most {MAX_WATCHED} resources")
+        owned = (await self._client.fetch_offers()).require_owner(uri, INVALID_PARAMS)
         scope: anyio.CancelScope = await self._client.tasks.start(self._follow, owned, uri)
         self._watched[uri] = (scope, 1)
 
     def unwatch(self, uri: str) -> None:
-        """Tell it of changes to a resource no more."""
+        """Unsubscribe it from a resource."""
         if uri in self._watched:
             scope, count = self._watched.pop(uri)
             if count > 1:
@@ -183,8 +238,8 @@ class Notifier:
     async def _follow(
         self, owned: OwnedUri, uri: str, *, task_status: anyio.abc.TaskStatus[anyio.CancelScope]
     ) -> None:
-        """Tell it of changes that the owner tells of, under the URI that it watches."""
-        for_nobody()
+        """Announce the owner's updates of a resource, under the URI that the client uses."""
+        detach_from_caller()
         with anyio.CancelScope() as scope:
             async with self._client.host.resources.watch(owned.server_id, owned.uri) as changes:
                 task_status.started(scope)
@@ -192,10 +247,10 @@ class Notifier:
                     public = changed if uri == owned.uri else qualify(owned.server_id, quote_uri(changed))
                     await self._announce(ResourceUpdated(uri=public))
 
-    # What servers log.
+    # Log messages.
 
     def log(self, event: ServerLogged) -> None:
-        """Tell it what a server logged in the course of one of its requests, if it wants to know."""
+        """Send it a log message in the course of one of its requests, if its level includes it."""
         context = self._client.requests.find_for_log(event.server_id)
         level = context.log_level if context is not None else self._client.log_level
         if self._logs is not None and level is not None and _rank(event) >= LEVELS[level][0]:
@@ -223,17 +278,17 @@ class Notifier:
     async def _tell_during(
         self, context: RequestContext | None, notification: types.ServerNotification
     ) -> None:
-        """Tell it something in the course of a request, or apart from it where that has its answer."""
+        """Send a notification in the course of a request, or outside of it once that is answered."""
         if context is not None and context in self._client.requests:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # it has its answer
                 await context.tell(notification)
         else:
             await self.tell(notification)
 
-    # Pages.
+    # URL elicitations.
 
-    def page_completed(self, context: RequestContext, elicitation_id: str) -> None:
-        """Tell it that all is done on a page it was given, where its protocol has words for that."""
+    def announce_completed_page(self, context: RequestContext, elicitation_id: str) -> None:
+        """Announce that a URL elicitation is complete, where its protocol version has that notification."""
         if self._has_session and not self._client.ended.is_set():
             params = types.ElicitCompleteNotificationParams(elicitation_id=elicitation_id)
             notification = types.ElicitCompleteNotification(params=params)
@@ -241,7 +296,7 @@ class Notifier:
 
 
 def _data(event: ServerLogged) -> object:
-    """What was logged, as it was. A null is told in words: the SDK would leave it out, and must not."""
+    """Return the logged value. For null the message is used, since the SDK would leave it out."""
     data: object = None if event.json is None else msgspec.json.decode(event.json)
     return event.message if data is None else data
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 
+from fairlead.connection.peer import CALLER
 from fairlead.gateway.request_context import RequestContext
 from fairlead.host.operator import Ability
 
@@ -41,8 +42,12 @@ class OpenRequests:
         return context in self._contexts
 
     def track(self, context: RequestContext) -> "_Tracking":
-        """Count a request for the length of a block, so that its server's elicitations find it."""
+        """Handle a request in a block: it is the current one there, and its server's elicitations find it."""
         return _Tracking(self, context)
+
+    async def enter(self, context: RequestContext, server_id: str) -> None:
+        """Wait until the request may be the latest that its server is sent."""
+        await self.attribution.enter(context, server_id)
 
     def begin(self, context: RequestContext) -> None:
         """Begin to count a request."""
@@ -90,32 +95,35 @@ class OpenRequests:
 
 
 class _Tracking:
-    __slots__ = ("_context", "_requests")
+    __slots__ = ("_context", "_requests", "_token")
 
     def __init__(self, requests: OpenRequests, context: RequestContext) -> None:
         self._requests = requests
         self._context = context
 
     def __enter__(self) -> None:
+        self._token = CALLER.set(self._context)
         self._requests.begin(self._context)
 
     def __exit__(self, *exc: object) -> None:
         self._requests.end(self._context)
+        # A pipelined HTTP request begins in the context of the one before it.
+        CALLER.reset(self._token)
 
 
 class RequestAttribution:
     """Tells which of several requests an elicitation is about that does not name one.
 
-    Several agents may be behind one token and client name. So that none is asked what another should be,
-    their requests go to such a server a moment apart: what it asks while a request is the latest it was sent
-    is about that one. Requests are held up for that moment, and never for an answer.
+    Several agents may use one token and client name. So that none gets an elicitation of another, their
+    requests go to such a server a moment apart: an elicitation that comes while a request is the latest
+    belongs to that one. Requests are held up for that moment, and never for an answer.
     """
 
     def __init__(self) -> None:
         self._servers: dict[str, _LatestRequest] = {}
 
     @contextmanager
-    def spaced(self, context: RequestContext, server_id: str, *, is_wanted: bool) -> Generator[None]:
+    def space(self, context: RequestContext, server_id: str, *, is_wanted: bool) -> Generator[None]:
         """Send requests to a server a moment apart while this one is under way, if that is wanted."""
         if not is_wanted:
             yield

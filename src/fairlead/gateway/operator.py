@@ -1,7 +1,7 @@
 """The operator of a gateway's hosts: elicitation and sampling go to the client, approvals to the user.
 
 `PendingApprovals` holds calls until the user decides in the dashboard or with `fairlead approvals`.
-`UrlElicitations` remembers which client was given which page, so that only that client hears of its end.
+`UrlElicitations` remembers which client was sent which page: only that client is notified of its completion.
 """
 
 import secrets
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 from uuid import uuid4
 
 import anyio
@@ -22,6 +22,7 @@ from fairlead.catalog.repair.protocol_versions import VERSIONS, version_number
 from fairlead.catalog.sanitize import gate
 from fairlead.connection.peer import CALLER
 from fairlead.errors import ApprovalRequired
+from fairlead.gateway.open_requests import OpenRequests
 from fairlead.gateway.request_context import UNASKABLE, ClientResult, RequestContext, ServerRequest
 from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.operator import (
@@ -35,22 +36,18 @@ from fairlead.host.operator import (
     UrlRequest,
 )
 
-if TYPE_CHECKING:
-    from fairlead.gateway.client_session import ClientSession
-
-
 MAX_PAGES: Final = 1_000
-"""How many are remembered; the oldest are forgotten first, for a server need not say that all is done."""
+"""Number of elicitations remembered, the latest: a server need not say that one is complete."""
 
 
 class UrlElicitations:
-    """Which client was given which page of which server, and under which name."""
+    """The URL elicitations that clients were sent: the request, and the id there."""
 
     def __init__(self) -> None:
         self._given: dict[str, tuple[tuple[str, str], RequestContext]] = {}
 
-    def given(self, context: RequestContext, question: UrlRequest) -> str:
-        """The name under which a client is given a page: one of ours, which no two servers choose alike."""
+    def register(self, context: RequestContext, question: UrlRequest) -> str:
+        """Return the elicitation id for a client: one of ours, which no two servers choose alike."""
         name = uuid4().hex
         if question.elicitation_id is not None:
             if len(self._given) == MAX_PAGES:
@@ -58,13 +55,13 @@ class UrlElicitations:
             self._given[name] = ((question.server_id, question.elicitation_id), context)
         return name
 
-    def completed(self, server_id: str, elicitation_id: str) -> list[tuple[RequestContext, str]]:
-        """Who is to hear that all is done on a page, and by which name. They are told once."""
+    def take_completed(self, server_id: str, elicitation_id: str) -> list[tuple[RequestContext, str]]:
+        """Return the requests that sent a completed elicitation, with its id there. They are forgotten."""
         page = (server_id, elicitation_id)
-        told = [(context, name) for name, (given, context) in self._given.items() if given == page]
-        for _, name in told:
+        completed = [(context, name) for name, (given, context) in self._given.items() if given == page]
+        for _, name in completed:
             del self._given[name]
-        return told
+        return completed
 
 
 PATIENCE_SECONDS = 120.0
@@ -91,13 +88,13 @@ class PendingApprovals:
     ) -> None:
         self.seconds = seconds
         self.on_change = on_change
-        """Called whenever a call begins to wait, or waits no more."""
+        """Called whenever a call begins or ends to wait."""
         self.is_watched = True
-        """Is there a way to see what waits: a dashboard, or a gateway that commands can ask?"""
+        """Whether users can see pending approvals: in a dashboard, or with `fairlead approvals`."""
         self._waiting: dict[str, PendingApproval] = {}
 
     def pending(self, principal: str | None = None) -> Sequence[PendingApproval]:
-        """Those that wait, the oldest first: all, or those made for one principal."""
+        """Return the pending approvals, the oldest first: all, or those of one principal."""
         return [call for call in self._waiting.values() if principal in (None, call.question.principal)]
 
     def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called everywhere
@@ -131,7 +128,7 @@ class PendingApprovals:
 
 
 def _hint(question: ApprovalRequest) -> str:
-    """How the user approves the next such call, and what settles it for good."""
+    """Return how the user approves the next such call, and what settles it for good."""
     ways = "its user can approve it in the gateway's dashboard, or with `fairlead approvals`"
     return f"{ways}; {question.hint}" if question.hint else ways
 
@@ -145,15 +142,29 @@ _CHOICES: Final[dict[ApprovalAnswer, str]] = {
 _SEVERAL_BLOCKS_SINCE: Final = VERSIONS.index("2025-11-25")
 
 
+class ElicitableClient(Protocol):
+    """A client session, as its operator knows it."""
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """The requests of servers that the client takes."""
+        ...
+
+    @property
+    def requests(self) -> OpenRequests:
+        """Its requests that are being handled."""
+        ...
+
+
 class ClientOperator:
     """An operator that asks whichever client the present request is made for.
 
     A handshake server that asks over stdio does not say in which request. It asks the `client` whose own
-    connection that is, and no other: in the only request it can belong to, or the latest that can be asked.
+    connection that is, and no other: in the only request it can belong to, or the latest that takes it.
     Over HTTP the stream says which request it is. A connection that many clients share has no `client`.
     """
 
-    def __init__(self, approvals: PendingApprovals, client: "ClientSession | None" = None) -> None:
+    def __init__(self, approvals: PendingApprovals, client: ElicitableClient | None = None) -> None:
         self._approvals = approvals
         self._client = client
         self._pages = UrlElicitations()
@@ -161,7 +172,7 @@ class ClientOperator:
 
     @property
     def abilities(self) -> frozenset[Ability]:
-        """What the client can be asked."""
+        """The requests of servers that the client takes."""
         caller = CALLER.get()
         if isinstance(caller, RequestContext):
             return caller.abilities
@@ -170,7 +181,7 @@ class ClientOperator:
     def _find_context(
         self, server_id: str, ability: Ability, tried: Collection[RequestContext] = ()
     ) -> RequestContext | None:
-        """The request in the course of which a question can be asked."""
+        """Return the request in whose course the client can be sent an elicitation or another request."""
         caller = CALLER.get()
         if isinstance(caller, RequestContext):
             return caller if ability in caller.abilities and caller not in tried else None
@@ -181,10 +192,10 @@ class ClientOperator:
     async def _ask(
         self, server_id: str, ability: Ability, question: Callable[[RequestContext], ServerRequest]
     ) -> ClientResult:
-        """Ask in the course of a request. One that is over before it could is followed by another, if any.
+        """Send a request to the client in the course of one of its own, or of the next if that ends before.
 
         Raises:
-            MCPError: No request can be asked in, or the client left the one in which it was asked.
+            MCPError: No open request takes it, or the client left the one in which it was sent.
         """
         tried: set[RequestContext] = set()
         while (context := self._find_context(server_id, ability, tried)) is not None:
@@ -202,7 +213,7 @@ class ClientOperator:
         An agent can fill in any form that it is sent, so that its answer proves nothing about its user.
         """
         context = self._find_context(question.server_id, "form")
-        if context is None or not context.client.endpoint.gateway.trusts_clients:
+        if context is None or not context.client.may_approve:
             return await self._approvals.ask(question)
         answer: ClientResult | None = None
         try:
@@ -212,7 +223,7 @@ class ClientOperator:
             if context.is_ended:
                 raise
             return await self._approvals.ask(question)  # its client cannot show the form after all
-        if not context.client.endpoint.gateway.trusts_clients:  # any more: the form was open meanwhile
+        if not context.client.may_approve:  # any more: the form was open meanwhile
             return await self._approvals.ask(question)
         return _approval_answer(question, answer)
 
@@ -240,7 +251,7 @@ class ClientOperator:
             params = types.ElicitRequestURLParams(
                 message=self._label_message(question.server_id, question.message, context),
                 url=question.url.url,
-                elicitation_id=self._pages.given(context, question),
+                elicitation_id=self._pages.register(context, question),
             )
             return types.ElicitRequest(params=params)
 
@@ -249,9 +260,9 @@ class ClientOperator:
         return answer.action
 
     async def offer_login(self, context: RequestContext, server_id: str, url: str) -> None:
-        """Have the user of a client that can open pages log in to a server, in the course of a request.
+        """Send a login page to a client with URL elicitation, in the course of a request.
 
-        It is asked once for each server: the error of the request names the page as well.
+        Once for each server: the error of the request names the page as well.
         """
         page = show_url(url)
         is_offered = server_id in self._offered_logins
@@ -263,9 +274,9 @@ class ClientOperator:
             await self.elicit_url(question)
 
     def page_completed(self, server_id: str, elicitation_id: str) -> None:
-        """Tell the client that was given the page, by the name it was given."""
-        for context, name in self._pages.completed(server_id, elicitation_id):
-            context.client.notifier.page_completed(context, name)
+        """Notify the client that was sent the page, by the id that it knows."""
+        for context, name in self._pages.take_completed(server_id, elicitation_id):
+            context.client.notifier.announce_completed_page(context, name)
 
     async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
         """Sampling: sent on to the client."""
@@ -280,27 +291,27 @@ class ClientOperator:
         return answer
 
     async def list_roots(self, server_id: str) -> types.ListRootsResult:
-        """Roots: asked of the client."""
+        """Roots: requested from the client."""
         answer = await self._ask(server_id, "roots", lambda _: types.ListRootsRequest())
         assert isinstance(answer, types.ListRootsResult)
         return answer
 
     async def open_url(self, url: str) -> bool:
-        """Leave it to the client, who was asked."""
-        return False
+        """Do nothing: the client opens the page that it was sent."""
+        return True
 
     def notify(self, server_id: str, message: str) -> None:
         """Do nothing: the protocol has no message for it."""
 
     def _label_message(self, server_id: str, message: str, context: RequestContext) -> str:
-        """Say who asks, where there are several it could be and the question does not say."""
+        """Name the server in a message, where the client has several and is not told otherwise."""
         unclear = context.client.has_many_servers and not context.names_servers
         return f"[{server_id}] {message}" if unclear else message
 
 
 def _no_client() -> MCPError:
-    """The error for a server where no client can be asked: no answer is made up, not even a decline."""
-    return MCPError(types.INVALID_REQUEST, "no client can be asked")
+    """Return the error for a server where no client takes its request: no answer is made up."""
+    return MCPError(types.INVALID_REQUEST, "no client takes this request")
 
 
 def _messages_for(messages: list[types.SamplingMessage], number: int) -> Iterator[types.SamplingMessage]:

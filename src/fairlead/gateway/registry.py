@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import STATE_HINT, state_folder
 from fairlead.config.untyped import as_object
@@ -51,17 +51,17 @@ def gateway_folder(env: Mapping[str, str]) -> Path:
 
 
 def local_token_file(env: Mapping[str, str]) -> Path:
-    """Where the token is kept that agents of this machine's user are given: scope `mcp`."""
+    """Return the file with the token for agents of this machine's user: scope `mcp`."""
     return gateway_folder(env) / "token"
 
 
 def agent_token_file(env: Mapping[str, str], agent: str) -> Path:
-    """Where the token of one installed agent of this machine's user is kept: scope `mcp`."""
+    """Return the file with the token of one installed agent: scope `mcp`."""
     return gateway_folder(env) / f"token-{agent}"
 
 
 def decide_token_file(env: Mapping[str, str]) -> Path:
-    """Where the token is kept that the user's own commands decide with: scopes `decide` and `admin`."""
+    """Return the file with the token of the user's own commands: scopes `decide` and `admin`."""
     return gateway_folder(env) / "decide-token"
 
 
@@ -89,7 +89,7 @@ def require_plain(path: Path) -> None:
 ASK_SECONDS: Final = 3.0
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 RELOAD: Final = "/api/reload"
-"""Where a gateway is told to read its configuration again."""
+"""The path that makes a gateway read its configuration again."""
 
 logger = logging.getLogger(__name__)
 
@@ -101,17 +101,17 @@ class RunningGateway(msgspec.Struct, frozen=True, kw_only=True):
     """A gateway, as it describes itself to other commands of the same user."""
 
     url: str
-    """Where it is, as reached from this machine; MCP is at `/mcp` below that."""
+    """Its base URL, as reached from this machine; MCP is at `/mcp` below it."""
     pid: int
     token_file: str | None
-    """Where the agents' token is kept; None where it wants none of them."""
+    """The file with the agents' token; None where they need none."""
     sources: tuple[str, ...]
-    """What its configuration came from."""
+    """The sources of its configuration."""
     workspace: str
     """The folder that its built-in servers work in."""
     started_at: float
     decide_token_file: str | None = None
-    """Where the token is kept that the user's own commands decide with."""
+    """The file with the token of the user's own commands."""
 
     def token(self) -> str | None:
         """The token that agents open it with."""
@@ -122,7 +122,7 @@ class RunningGateway(msgspec.Struct, frozen=True, kw_only=True):
         return read_text(Path(self.decide_token_file)).strip() if self.decide_token_file else None
 
     def ask(self, path: str, message: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What it says at a path, or to a message sent there. `ConnectFailed` if it does not."""
+        """Return its response to a GET, or to a message that is posted. Raises `ConnectFailed`."""
         body = None if message is None else msgspec.json.encode(message)
         try:
             status, said = _request(self.url, path, self.decide_token(), body)
@@ -135,7 +135,7 @@ class RunningGateway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sources_of(loaded: LoadedConfig) -> tuple[str, ...]:
-    """What a configuration came from: files by their path, anything else by what it says."""
+    """Return the sources of a configuration: files by path, others by content."""
     return tuple(
         str(layer.path.resolve()) if layer.path else f"{layer.name}:{_digest(layer.data)}"
         for layer in loaded.layers
@@ -152,8 +152,8 @@ def _digest(data: dict[str, Any]) -> str:
 
 
 @contextmanager
-def announced(env: Mapping[str, str], running: RunningGateway) -> Generator[Callable[[RunningGateway], None]]:
-    """Let other commands find a gateway for the length of the block; yields what describes it anew.
+def announce(env: Mapping[str, str], running: RunningGateway) -> Generator[Callable[[RunningGateway], None]]:
+    """Register a gateway for the length of the block; yields a function that updates its description.
 
     Where nothing can be written they do not find it, and the gateway serves its clients all the same.
     """
@@ -167,7 +167,7 @@ def announced(env: Mapping[str, str], running: RunningGateway) -> Generator[Call
 
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder / _ABOUT))
+            stack.enter_context(hold_lock(folder / _ABOUT))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         except ConfigUnwritable as exc:
             logger.warning("commands will not find this gateway: %s; %s", exc, STATE_HINT)
@@ -191,11 +191,11 @@ def find(
 
 
 def living(env: Mapping[str, str]) -> list[RunningGateway]:
-    """Every gateway of this user that is alive. What others left behind is cleared away."""
+    """Return every live gateway of this user. Entries of dead ones are removed."""
     found: list[RunningGateway] = []
     for about in (state_folder(env) / "gateway" / _FOLDER).glob(f"*/{_ABOUT}"):
         try:
-            with locked(about, timeout=0):
+            with hold_lock(about, timeout=0):
                 shutil.rmtree(about.parent, ignore_errors=True)
         except ConfigUnwritable:
             if (running := _read(about)) is not None:
@@ -204,7 +204,7 @@ def living(env: Mapping[str, str]) -> list[RunningGateway]:
 
 
 def answering(env: Mapping[str, str]) -> list[RunningGateway]:
-    """Every gateway of this user that answers, whatever its configuration, the oldest first."""
+    """Return every gateway of this user that answers, of any configuration, the oldest first."""
     return sorted(filter(_answers, living(env)), key=lambda running: running.started_at)
 
 
@@ -220,7 +220,7 @@ def reload_gateways(env: Mapping[str, str]) -> list[str]:
             answer = running.ask(RELOAD, {})
         except ConnectFailed:
             # One that is busy, ends, or is of an earlier release: it notices the edit by itself.
-            logger.info("a gateway was not told of an edit", extra={"pid": running.pid})
+            logger.info("a gateway was not notified of an edit", extra={"pid": running.pid})
             continue
         if answer.get("reloaded") is False:
             refusals.append(

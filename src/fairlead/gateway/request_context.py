@@ -1,4 +1,4 @@
-"""Request contexts: what is known of one downstream request, and how its client is asked meanwhile."""
+"""Request contexts: what is known of one downstream request, and elicitations in its course."""
 
 import asyncio
 import hashlib
@@ -7,8 +7,9 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import anyio
 import mcp_types as types
@@ -20,20 +21,17 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
-from fairlead.connection.peer import CALLER, QUESTION, TooManyQuestions
+from fairlead.connection.peer import INPUT_REQUEST, TooManyElicitations
 from fairlead.host.operator import Ability
-
-if TYPE_CHECKING:
-    from fairlead.gateway.client_session import ClientSession
-
 
 Context = ServerRequestContext[Any, Any]
 ResultT = TypeVar("ResultT")
+ProtocolFamily = Literal["session", "stateless"]
 
 PARKED_SECONDS: Final = 120.0
-"""How long a request waits for a client that was asked something to come back with answers."""
+"""How long a parked request waits for its client to come back with answers."""
 MAX_ASKED: Final = 64
-"""How many questions a client is asked in the course of one request: a server may ask without end."""
+"""Limit of elicitations and other requests of servers in the course of one request."""
 MAX_PARKED: Final = 100
 """How many requests of one client may wait for its answers."""
 
@@ -41,7 +39,7 @@ _STATE_KEY: Final = secrets.token_bytes(32)
 """Seals request states: those of another process or an earlier run are refused."""
 
 _GATHERING_TICKS: Final = 5
-"""A server's questions come together, and are handed on together: so often others get their turn first."""
+"""A server's elicitations come together, and are sent together: so often others get their turn first."""
 
 _level = TypeAdapter[types.LoggingLevel](types.LoggingLevel)
 
@@ -56,12 +54,12 @@ _ANSWERS: Final[Mapping[str, type[ClientResult]]] = {
 
 
 def abilities_of(capabilities: types.ClientCapabilities | None) -> frozenset[Ability]:
-    """What a client can be asked. Whether a call may be made can always be asked, if not of the client."""
+    """Return the requests of servers that a client takes. Approvals need no client."""
     able: set[Ability] = {"approve"}
-    if capabilities is not None and (asked := capabilities.elicitation) is not None:
-        if asked.form is not None or asked.url is None:
-            able.add("form")  # which is all there was before there were pages
-        if asked.url is not None:
+    if capabilities is not None and (elicitation := capabilities.elicitation) is not None:
+        if elicitation.form is not None or elicitation.url is None:
+            able.add("form")  # older versions have no URL elicitation
+        if elicitation.url is not None:
             able.add("url")
     if capabilities is not None and capabilities.sampling is not None:
         able.add("sample")
@@ -73,92 +71,169 @@ def abilities_of(capabilities: types.ClientCapabilities | None) -> frozenset[Abi
 UNASKABLE: Final = abilities_of(None)
 
 
+class ContextNotifier(Protocol):
+    """A client's notifier, as its request contexts know it."""
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Send a notification that belongs to no request."""
+        ...
+
+    def announce_completed_page(self, context: "RequestContext", elicitation_id: str) -> None:
+        """Send that a URL elicitation is completed."""
+        ...
+
+    async def settle_logs(self) -> None:
+        """Wait for what servers logged just before they answered."""
+        ...
+
+
+class ContextTracker(Protocol):
+    """A client's open requests, as its request contexts know them."""
+
+    def track(self, context: "RequestContext") -> AbstractContextManager[None]:
+        """Count a request for the length of a block."""
+        ...
+
+    async def enter(self, context: "RequestContext", server_id: str) -> None:
+        """Wait until the request may be the latest that its server is sent."""
+        ...
+
+
+class ContextClient(Protocol):
+    """A client session, as its request contexts know it."""
+
+    @property
+    def principal(self) -> str:
+        """Whom the client belongs to."""
+        ...
+
+    @property
+    def version(self) -> str | None:
+        """Its protocol version, where that is known."""
+        ...
+
+    @property
+    def log_level(self) -> types.LoggingLevel | None:
+        """From which level on it gets log messages."""
+        ...
+
+    @property
+    def parked(self) -> "dict[str, MultiRoundContext[Any]]":
+        """Its requests that wait for its answers, by `requestState`."""
+        ...
+
+    @property
+    def requests(self) -> ContextTracker:
+        """Its requests that are being handled."""
+        ...
+
+    @property
+    def notifier(self) -> ContextNotifier:
+        """Sends it notifications."""
+        ...
+
+    @property
+    def may_approve(self) -> bool:
+        """Whether an approval that is answered in it counts as its user's."""
+        ...
+
+    @property
+    def has_many_servers(self) -> bool:
+        """Whether it has several servers, so that an elicitation must name its own."""
+        ...
+
+
 class RequestContext:
-    """Context of a request whose client cannot be asked anything."""
+    """Context of a request whose client takes no requests of servers."""
 
     names_servers = False
-    """Is the client told which server asks, apart from the question?"""
+    """Whether an elicitation names its server apart from the message."""
     has_streamed = False
-    """Was the client told something meanwhile, so that the answer comes on a stream of events?"""
+    """Whether notifications were sent in its course, so that the answer comes on a stream of events."""
 
     def __init__(
         self,
-        client: "ClientSession",
+        client: ContextClient,
         *,
         abilities: frozenset[Ability] = UNASKABLE,
         log_level: types.LoggingLevel | None = None,
     ) -> None:
-        self.client = client
+        self._client = client
         self.abilities = abilities
         self.log_level: types.LoggingLevel | None = log_level
         self.server_id: str | None = None
         """The server that works on it, once that is known."""
         self.open_elicitations: set[anyio.CancelScope] | None = None
-        """What the client is asked in the course of it; made when there is something."""
+        """The elicitations in its course; None before the first."""
         self.is_ended = False
         self._request_count = 0
 
     @property
+    def client(self) -> ContextClient:
+        """The session of the client that made the request."""
+        return self._client
+
+    @property
     def is_parked(self) -> bool:
-        """Does it wait for the client's answers?"""
+        """Whether it waits for the client's answers."""
         return False
 
     @property
     def may_ask_elsewhere(self) -> bool:
-        """May a question that it ended with be asked in another request? Not if the client has seen it."""
+        """Whether its elicitations may be sent in another request: not if the client saw them."""
         return False
 
-    async def put(self, question: ServerRequest, server_id: str) -> ClientResult | None:
-        """Ask the client for as long as the request is open. None where it ended without an answer.
+    async def put(self, request: ServerRequest, server_id: str) -> ClientResult | None:
+        """Send a server's request to the client while this one is open. Returns None where it ended before.
 
         Raises:
-            TooManyQuestions: It was asked too much in the course of the request already.
+            TooManyElicitations: The limit of the request is reached.
         """
         if self.is_ended:
             return None
         if self._request_count >= MAX_ASKED:
-            raise TooManyQuestions(MAX_ASKED)
+            raise TooManyElicitations(MAX_ASKED)
         self._request_count += 1
         if self.open_elicitations is None:
             self.open_elicitations = set()
         with anyio.CancelScope() as scope:
             self.open_elicitations.add(scope)
             try:
-                return await self.ask(question, server_id)
+                return await self.ask(request, server_id)
             finally:
                 self.open_elicitations.discard(scope)
         return None
 
     def end(self) -> None:
-        """Withdraw what is asked in the course of it: a question lives no longer than its request."""
+        """Withdraw its elicitations: they live no longer than their request."""
         self.is_ended = True
         for scope in self.open_elicitations or ():
             scope.cancel()
 
-    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
-        """Put a question of a server to the client."""
-        raise MCPError(INTERNAL_ERROR, "the client cannot be asked")
+    async def ask(self, request: ServerRequest, server_id: str) -> ClientResult:
+        """Send a server's request to the client."""
+        raise MCPError(INTERNAL_ERROR, "the client does not take this request")
 
     async def tell(self, notification: types.ServerNotification) -> None:
-        """Tell the client something that belongs to the request, if there is a way."""
+        """Send a notification that belongs to the request, if there is a way."""
         await self.client.notifier.tell(notification)
 
 
 class SessionContext(RequestContext):
-    """Context of a handshake request: the client is asked while it waits."""
+    """Context of a handshake request: elicitations are sent while the client waits."""
 
-    def __init__(self, client: "ClientSession", context: Context) -> None:
+    def __init__(self, client: ContextClient, context: Context) -> None:
         abilities = abilities_of(context.session.client_capabilities)
         super().__init__(client, abilities=abilities, log_level=client.log_level)
         self._context = context
 
-    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
-        """Ask on the stream that the answer comes on."""
+    async def ask(self, request: ServerRequest, server_id: str) -> ClientResult:
+        """Send it on the stream that the answer comes on."""
         related = ServerMessageMetadata(related_request_id=self._context.request_id)
-        return await self._context.session.send_request(question, _ANSWERS[question.method], metadata=related)
+        return await self._context.session.send_request(request, _ANSWERS[request.method], metadata=related)
 
     async def tell(self, notification: types.ServerNotification) -> None:
-        """Tell on the stream that the answer comes on."""
+        """Send it on the stream that the answer comes on."""
         await self._context.session.send_notification(notification, self._context.request_id)
 
 
@@ -198,8 +273,8 @@ def _seal(nonce: str, expires: int, principal: str, about: RequestIdentity) -> s
 
 
 @dataclass(eq=False, slots=True)
-class _AskedBefore:
-    question: ServerRequest
+class _OpenElicitation:
+    request: ServerRequest
     answer: ClientResult | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
 
@@ -207,12 +282,12 @@ class _AskedBefore:
 class MultiRoundContext(RequestContext, Generic[ResultT]):
     """Context of a stateless request: it ends with `inputRequests`, and goes on when the client comes back.
 
-    It is worked on in a task of its own, which waits while the client has the questions.
+    It runs in a task of its own, which waits while the client has the elicitations.
     """
 
     def __init__(
         self,
-        client: "ClientSession",
+        client: ContextClient,
         about: "RequestIdentity",
         abilities: frozenset[Ability],
         context: Context | None = None,
@@ -227,7 +302,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         """What a client comes back with: another one in each round."""
         self._context = context
         self._given = dict(given or {})
-        self._asked: dict[str, _AskedBefore] = {}
+        self._elicitations: dict[str, _OpenElicitation] = {}
         self._count = 0
         self._stirred = anyio.Event()
         self._scope = anyio.CancelScope()
@@ -240,22 +315,21 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
 
     @property
     def is_parked(self) -> bool:
-        """Has the client gone away with questions?"""
+        """Whether the client has its `inputRequests` and may come back."""
         return self.state in self.client.parked
 
     @property
     def may_ask_elsewhere(self) -> bool:
-        """May a question that it ended with be asked in another request? Not if the client left it."""
+        """Whether its elicitations may be sent in another request: not if the client left them."""
         return not self._scope.cancel_called and not self._was_abandoned
 
     def end(self) -> None:
-        """Withdraw what is asked in the course of it, unless the client has it and may come back."""
+        """Withdraw its elicitations, unless the client has them and may come back."""
         if not self.is_parked:
             super().end()
 
     async def run(self, work: Callable[[], Awaitable[ResultT]]) -> None:
         """Do the work. What comes of it is for `next_round`."""
-        CALLER.set(self)
         try:
             with self._scope, self.client.requests.track(self):
                 self._result = await work()
@@ -269,41 +343,39 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             if self._scope.cancelled_caught:
                 self._abandon()
         if self.is_parked:
-            # It was done before its question was answered: the result waits for the client, for a while.
+            # It was done before its elicitation was answered: the result waits for the client, for a while.
             with anyio.move_on_after(PARKED_SECONDS):
                 await self._is_fetched.wait()
                 return
             self._abandon()
 
     def _abandon(self) -> None:
-        """Give up waiting for the client: what it was asked ends with the request."""
+        """Give up waiting for the client: its elicitations end with the request."""
         self._was_abandoned = True
         self.client.parked.pop(self.state, None)
         self.end()
 
-    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
-        """Hand a question to the client with the next answer, and wait until it comes back."""
-        key = QUESTION.get()
-        if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[question.method]):
+    async def ask(self, request: ServerRequest, server_id: str) -> ClientResult:
+        """Send a server's request with the next `inputRequests`, and wait until the client comes back."""
+        key = INPUT_REQUEST.get()
+        if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[request.method]):
             return given
-        if key is None or key in self._asked:
+        if key is None or key in self._elicitations:
             self._count += 1
-            key = f"question-{self._count}"
-        asked = self._asked[key] = _AskedBefore(question)
+            key = f"request-{self._count}"
+        elicitation = self._elicitations[key] = _OpenElicitation(request)
         self._stirred.set()
         try:
-            await asked.answered.wait()
+            await elicitation.answered.wait()
         finally:
-            if self._asked.get(key) is asked:  # it was withdrawn: the client is not asked any more
-                del self._asked[key]
-        await self.client.requests.attribution.enter(
-            self, server_id
-        )  # the server may ask once more about this one
-        assert asked.answer is not None
-        return asked.answer
+            if self._elicitations.get(key) is elicitation:  # it was withdrawn
+                del self._elicitations[key]
+        await self.client.requests.enter(self, server_id)  # the server may ask once more about this one
+        assert elicitation.answer is not None
+        return elicitation.answer
 
     async def tell(self, notification: types.ServerNotification) -> None:
-        """Tell on the stream that the present answer comes on."""
+        """Send it on the stream that the present answer comes on."""
         if self._context is not None:
             self.has_streamed = True
             await self._context.session.send_notification(notification, self._context.request_id)
@@ -319,13 +391,13 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         self._scope.deadline = float("inf")
         try:
             while not self._is_over:
-                if not self._asked:
+                if not self._elicitations:
                     self._stirred = anyio.Event()
                     await self._stirred.wait()
                     continue
                 for _ in range(_GATHERING_TICKS):
                     await anyio.lowlevel.checkpoint()
-                if self._asked:
+                if self._elicitations:
                     break
         except anyio.get_cancelled_exc_class():
             self._scope.cancel()
@@ -338,7 +410,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             self.state = seal_state(self.client.principal, self.about)
             self.client.parked[self.state] = self
             return types.InputRequiredResult(
-                input_requests={key: asked.question for key, asked in self._asked.items()},
+                input_requests={key: elicitation.request for key, elicitation in self._elicitations.items()},
                 request_state=self.state,
             )
         self._is_fetched.set()
@@ -351,16 +423,16 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         return self._result
 
     def resume(self, context: Context, answers: Mapping[str, object]) -> None:
-        """Go on with a client's answers. What it left unanswered it is asked again."""
-        for key, asked in self._asked.items():
-            if key in answers and not isinstance(answers[key], _ANSWERS[asked.question.method]):
+        """Go on with a client's answers. What it left unanswered it gets again."""
+        for key, elicitation in self._elicitations.items():
+            if key in answers and not isinstance(answers[key], _ANSWERS[elicitation.request.method]):
                 self.client.parked[self.state] = self
                 raise MCPError(INVALID_PARAMS, f"the answer to `{key}` is not of the requested type")
         self._context = context
-        for key in [key for key in self._asked if key in answers]:
-            asked = self._asked.pop(key)
-            asked.answer = answers[key]  # pyright: ignore[reportAttributeAccessIssue] - checked above
-            asked.answered.set()
+        for key in [key for key in self._elicitations if key in answers]:
+            elicitation = self._elicitations.pop(key)
+            elicitation.answer = answers[key]  # pyright: ignore[reportAttributeAccessIssue] - checked above
+            elicitation.answered.set()
 
 
 def _read_log_level(context: Context) -> types.LoggingLevel | None:
@@ -384,7 +456,7 @@ class PlainCall:
         self._is_over = False
 
     def end(self) -> None:
-        """It is over, and the task goes on to other things."""
+        """End it: the task goes on to other things."""
         self._is_over = True
 
     def cancel(self) -> None:
@@ -394,7 +466,7 @@ class PlainCall:
             self._task.cancel()
 
     def was_cancelled(self) -> bool:
-        """Is this why the task was interrupted? If so it goes on; any other cancellation ends the task."""
+        """Return whether this is why the task was interrupted: it goes on then, and ends otherwise."""
         return self._is_cancelled and self._task.uncancel() == 0
 
 

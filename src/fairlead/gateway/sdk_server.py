@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version as installed_version
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import mcp_types as types
 import msgspec
@@ -15,17 +15,18 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
+from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.repair.content import contents_for, prompt_for
 from fairlead.catalog.repair.protocol_versions import version_number
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_object
-from fairlead.connection.peer import CALLER, SESSION_META_KEY
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.connection.tracing import SpanDetails, Trace, Tracer, carrying, read_trace
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.client_session import ClientKey, ClientSession, rejection, session_key
-from fairlead.gateway.lists import with_asked_uris, with_public_uris
+from fairlead.gateway.lists import with_public_uris, with_requested_uris
 from fairlead.gateway.request_context import (
     Context,
     MultiRoundContext,
@@ -35,20 +36,18 @@ from fairlead.gateway.request_context import (
     abilities_of,
     check_state,
 )
+from fairlead.gateway.services import GatewayServices
 from fairlead.gateway.tool_results import MAX_EVENT_BYTES, as_dict, fit_result, take_structured
 from fairlead.host.offers.contents import CleanAnswer
+from fairlead.host.operator import Ability
 from fairlead.policy.results import PLAIN_JSON, READ_TOOL, ResultSource
 
-if TYPE_CHECKING:
-    from fairlead.gateway.endpoint import GatewayEndpoint
-
-
 _ENDLESS: Final = "subscriptions/listen"
-"""A request that is answered when the client goes away: no span is of use that is told of hours later."""
+"""A request that is answered when the client disconnects: a span that ends hours later is of no use."""
 
 
-def traced(tracer: Tracer | None) -> ServerMiddleware[object]:
-    """What the SDK's server shall do around every message: note whose trace it belongs to, and record it."""
+def trace_messages(tracer: Tracer | None) -> ServerMiddleware[object]:
+    """Return middleware for the SDK's server that continues the trace of each message and records a span."""
 
     async def middleware(ctx: Context, call_next: CallNext) -> HandlerResult:
         parent = _trace_of(ctx)
@@ -76,7 +75,7 @@ def traced(tracer: Tracer | None) -> ServerMiddleware[object]:
 
 
 def _trace_of(ctx: Context) -> Trace | None:
-    """What a request says of its trace: in itself, or else in the headers it came with."""
+    """Return the trace that a request names: in its `_meta`, or else in its headers."""
     trace = read_trace(ctx.meta) if ctx.meta else None
     return read_trace(ctx.request.headers) if trace is None and ctx.request is not None else trace
 
@@ -85,19 +84,43 @@ Work = Callable[[RequestContext], Awaitable[dict[str, Any] | ToolResult]]
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 
 SERVER_INFO = {"name": "fairlead", "version": installed_version("fairlead")}
-"""Who answers."""
+"""The `serverInfo` of the gateway."""
 
 ADMITTED = "fairlead.admitted"
-"""Where a scope says who was let in."""
+"""The key of an ASGI scope under which its authenticated request is."""
 
 RESOURCE_NOT_FOUND = -32002
 """The error code of the handshake versions for an unknown resource."""
 
 
+class HandledEndpoint(Protocol):
+    """An endpoint, as its handlers know it."""
+
+    @property
+    def gateway(self) -> GatewayServices:
+        """The gateway that it belongs to."""
+        ...
+
+    @property
+    def server(self) -> Server[Any]:
+        """The SDK's server with the handlers."""
+        ...
+
+    async def stateless(
+        self, key: ClientKey, abilities: frozenset[Ability], label: str | None = None
+    ) -> ClientSession:
+        """Return the client that a request without a protocol session comes from."""
+        ...
+
+    def find_tool(self, name: str) -> CatalogTool | None:
+        """Return a tool as the principal of the present request sees it."""
+        ...
+
+
 class Handlers:
     """The handlers of one endpoint, for all its clients."""
 
-    def __init__(self, endpoint: "GatewayEndpoint") -> None:
+    def __init__(self, endpoint: HandledEndpoint) -> None:
         self._endpoint = endpoint
 
     def server(self) -> Server[Any]:
@@ -114,7 +137,7 @@ class Handlers:
             get_tool_input_schema=self._input_schema,
         )
         # In place of the SDK's own, whose spans quote errors.
-        server.middleware[:] = [traced(self._endpoint.gateway.host.tracer), self._meet]
+        server.middleware[:] = [trace_messages(self._endpoint.gateway.host.tracer), self._meet]
         add = server.add_request_handler
         add("server/discover", types.RequestParams, self._discover)
         add("tools/list", types.PaginatedRequestParams, self._list_tools)
@@ -164,7 +187,7 @@ class Handlers:
         return client
 
     async def _meet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Learn who a client is as soon as it says so."""
+        """Take note of a session's client as soon as it has sent `initialize`."""
         result = await call_next(ctx)
         if isinstance(ctx.lifespan_context, ClientSession) and ctx.session.client_params is not None:
             ctx.lifespan_context.meet(ctx.session)
@@ -173,7 +196,7 @@ class Handlers:
     # Tools.
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        tool = self._endpoint.input_schema(name)
+        tool = self._endpoint.find_tool(name)
         schema: object = tool.entry.read().get("inputSchema") if tool is not None else None
         return schema if is_object(schema) else None
 
@@ -188,13 +211,16 @@ class Handlers:
         client = await self._client(context)
 
         async def work(request_context: RequestContext) -> ToolResult:
-            async def progressed(done: float, total: float | None, message: str | None) -> None:
+            async def report_progress(done: float, total: float | None, message: str | None) -> None:
                 if isinstance(request_context, MultiRoundContext):
                     await request_context.progress(done, total, message)
                 else:
                     await context.session.report_progress(done, total, message)
 
-            result = await client.call(request_context, params.name, params.arguments or {}, progressed)
+            tool = client.find_tool(params.name)
+            result = await client.call(
+                request_context, params.name, tool, params.arguments or {}, report_progress
+            )
             is_streamed = request_context.has_streamed or not _is_modern(context)
             if context.request is not None and is_streamed and len(result.raw) > MAX_EVENT_BYTES:
                 return await _fit_event(client, params.name, result)
@@ -206,15 +232,15 @@ class Handlers:
 
     async def _list_resources(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
-        offered = await (await self._client(context)).listed("resources")
+        offered = await (await self._client(context)).list_offers("resources")
         return _list_result(
-            context, {"resources": await offered.listed("resource", context.protocol_version)}
+            context, {"resources": await offered.list_entries("resource", context.protocol_version)}
         )
 
     async def _list_templates(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
-        offered = await (await self._client(context)).listed("resources")
-        templates = await offered.listed("template", context.protocol_version)
+        offered = await (await self._client(context)).list_offers("resources")
+        templates = await offered.list_entries("template", context.protocol_version)
         return _list_result(context, {"resourceTemplates": templates})
 
     async def _read_resource(
@@ -222,7 +248,7 @@ class Handlers:
     ) -> dict[str, Any] | types.InputRequiredResult:
         client, uri = await self._client(context), str(params.uri)
         code = INVALID_PARAMS if _is_modern(context) else RESOURCE_NOT_FOUND
-        offered = await client.offered()
+        offered = await client.fetch_offers()
         with _naming_logins(client):
             owned = offered.require_owner(uri, code)
 
@@ -231,7 +257,7 @@ class Handlers:
                 with _translate_errors():
                     read = await host.resources.read(owned.server_id, owned.uri)
                     valid = contents_for(read.valid, version_number(context.protocol_version))
-                return _list_result(context, with_asked_uris(_mark_untrusted(valid, read), uri, owned))
+                return _list_result(context, with_requested_uris(_mark_untrusted(valid, read), uri, owned))
 
         return await self._run_request(client, context, params, uri, work)
 
@@ -252,7 +278,7 @@ class Handlers:
     ) -> types.SubscriptionsListenResult:
         client = await self._client(context)
         watched: list[str] = []
-        with self._endpoint.gateway.listening_stream(client) as is_room, client.in_use():
+        with self._endpoint.gateway.listening_stream(client.token_key) as is_room, client.in_use():
             if not is_room:
                 raise MCPError(INTERNAL_ERROR, "there are too many streams: end some, or try again later")
             try:
@@ -269,14 +295,16 @@ class Handlers:
 
     async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams) -> dict[str, Any]:
         _refuse_cursor(params)
-        offered = await (await self._client(context)).listed("prompts")
-        return _list_result(context, {"prompts": await offered.listed("prompt", context.protocol_version)})
+        offered = await (await self._client(context)).list_offers("prompts")
+        return _list_result(
+            context, {"prompts": await offered.list_entries("prompt", context.protocol_version)}
+        )
 
     async def _get_prompt(
         self, context: Context, params: types.GetPromptRequestParams
     ) -> dict[str, Any] | types.InputRequiredResult:
         client = await self._client(context)
-        offered = await client.offered()
+        offered = await client.fetch_offers()
         with _naming_logins(client):
             route = offered.require_prompt(params.name)
 
@@ -293,7 +321,7 @@ class Handlers:
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:
         client = await self._client(context)
-        offered = await client.offered()
+        offered = await client.fetch_offers()
         argument, host = params.argument, client.host
         others = params.context.arguments if params.context else None
         with _translate_errors():
@@ -318,7 +346,7 @@ class Handlers:
         client.set_log_level(params.level)
         return types.EmptyResult()
 
-    # How requests are worked on.
+    # Request contexts.
 
     async def _run_request(
         self,
@@ -342,14 +370,10 @@ class Handlers:
     async def _run_in_context(
         self, request_context: RequestContext, work: Work
     ) -> dict[str, Any] | ToolResult:
-        token = CALLER.set(request_context)
-        try:
-            with request_context.client.requests.track(request_context):
-                result = await work(request_context)
-                await request_context.client.notifier.settle_logs()
-                return result
-        finally:
-            CALLER.reset(token)
+        with request_context.client.requests.track(request_context):
+            result = await work(request_context)
+            await request_context.client.notifier.settle_logs()
+            return result
 
     async def _run_in_rounds(
         self,
@@ -364,20 +388,20 @@ class Handlers:
             if (refusal := check_state(state, client.principal, about)) is not None:
                 raise MCPError(INVALID_PARAMS, refusal)
             # Taken out only now: a state that another client or request shows costs its owner nothing.
-            conversation = client.parked.pop(state, None)
-            if conversation is None:
+            parked = client.parked.pop(state, None)
+            if parked is None:
                 raise MCPError(INVALID_PARAMS, "`requestState` was used already, or its request was given up")
-            conversation.resume(context, params.input_responses or {})
-            return await conversation.next_round()
+            parked.resume(context, params.input_responses or {})
+            return await parked.next_round()
         abilities = abilities_of(context.session.client_capabilities)
         begun = MultiRoundContext[dict[str, Any] | ToolResult](
             client, about, abilities, context, params.input_responses
         )
 
-        async def worked() -> dict[str, Any] | ToolResult:
+        async def run_work() -> dict[str, Any] | ToolResult:
             return await work(begun)
 
-        client.tasks.start_soon(begun.run, worked)
+        client.tasks.start_soon(begun.run, run_work)
         return await begun.next_round()
 
 
@@ -414,7 +438,7 @@ def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
 
 @contextmanager
 def _naming_logins(client: ClientSession) -> Generator[None]:
-    """Say how to log in where something is not found, and may be at a server that wants a login first."""
+    """Add how to log in to an error about something that a server may list only after a login."""
     try:
         yield
     except MCPError as exc:
@@ -426,7 +450,7 @@ def _naming_logins(client: ClientSession) -> Generator[None]:
 
 @contextmanager
 def _translate_errors() -> Generator[None]:
-    """What goes wrong in the block, as clients are told."""
+    """Turn errors of the block into protocol errors."""
     try:
         yield
     except CallRejected as exc:
@@ -436,4 +460,4 @@ def _translate_errors() -> Generator[None]:
 
 
 def _mark_untrusted(result: dict[str, Any], answered: CleanAnswer) -> dict[str, Any]:
-    return gate.marked(result, answered.server_id if answered.untrusted else None)
+    return gate.mark_parsed(result, answered.server_id if answered.untrusted else None)

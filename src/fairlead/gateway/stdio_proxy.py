@@ -45,7 +45,7 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 class _Message(msgspec.Struct, frozen=True):
-    """What of a message matters on its way."""
+    """The members of a message that HTTP headers need."""
 
     id: int | str | None = None
     method: str | None = None
@@ -54,12 +54,12 @@ class _Message(msgspec.Struct, frozen=True):
     error: dict[str, Any] | None = None
 
     @property
-    def is_question(self) -> bool:
+    def is_request(self) -> bool:
         return self.method is not None and self.id is not None
 
     @property
     def version(self) -> str | None:
-        """The version it says it is in, as messages of the stateless protocol do."""
+        """Its protocol version, which only stateless messages name."""
         said = as_object(as_object(self.params).get("_meta")).get(PROTOCOL_VERSION_META_KEY)
         return said if isinstance(said, str) else None
 
@@ -96,7 +96,7 @@ class StdioProxy:
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_BYE_SECONDS):
-                await self._say_goodbye()
+                await self._end_session()
         if self._lost.is_set():
             raise ConnectFailed("gateway", "it was restarted, and this session is gone")
 
@@ -108,17 +108,17 @@ class StdioProxy:
         if not line.strip():
             return
         message = _read(line)
-        if message.method == "notifications/cancelled" and self._give_up(message):
+        if message.method == "notifications/cancelled" and self._cancel(message):
             return
-        if message.is_question and message.method != "initialize":
+        if message.is_request and message.method != "initialize":
             tasks.start_soon(self._ask, line, message)
             return
         await self._ask(line, message)
         if message.method == "notifications/initialized" and self._session:
             tasks.start_soon(self._listen)
 
-    def _give_up(self, message: _Message) -> bool:
-        """Where every question has a stream of its own, hanging up is how it is taken back."""
+    def _cancel(self, message: _Message) -> bool:
+        """Cancel a stateless request by closing its response. Returns whether it was under way."""
         scope = self._under_way.get(as_object(message.params).get("requestId", ""))
         if scope is not None:
             scope.cancel()
@@ -141,7 +141,7 @@ class StdioProxy:
         headers = {
             **self._headers,
             **self._session,
-            **_stamps(message),
+            **_request_headers(message),
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
         }
@@ -155,12 +155,12 @@ class StdioProxy:
             elif response.content_type == "application/json":
                 if body := (await response.read()).replace(b"\n", b" ").strip():
                     await self._forward_answer(body, message, response)
-            elif message.is_question:
+            elif message.is_request:
                 await self._fail(message, f"the gateway answered with status {response.status}")
 
     async def _forward_answer(self, body: bytes, message: _Message, response: aiohttp.ClientResponse) -> None:
         answer = _read(body)
-        if answer.id is None and answer.error is not None and message.is_question:
+        if answer.id is None and answer.error is not None and message.is_request:
             error = msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": answer.error})
             await self._put(error)
             return
@@ -169,7 +169,7 @@ class StdioProxy:
 
     async def _forward_stream(self, response: aiohttp.ClientResponse, message: _Message) -> None:
         events = EventStream(MAX_MESSAGE_BYTES)
-        is_answered = not message.is_question
+        is_answered = not message.is_request
         async for chunk in response.content.iter_any():
             for event in events.feed(chunk):
                 answer = _read(event.data)
@@ -178,7 +178,7 @@ class StdioProxy:
                     self._note_session(answer, message, response)
                 await self._put(bytes(event.data))
         if not is_answered:
-            await self._fail(message, "the gateway hung up before it answered")
+            await self._fail(message, "the gateway closed the stream before it answered")
 
     def _note_session(self, answer: _Message, message: _Message, response: aiohttp.ClientResponse) -> None:
         if message.method != "initialize" or answer.result is None:
@@ -188,7 +188,7 @@ class StdioProxy:
             self._session[_SESSION_HEADER] = session
 
     async def _listen(self) -> None:
-        """Hand on what the gateway says of its own accord."""
+        """Forward the gateway's own event stream, until cancelled."""
         events = EventStream(MAX_MESSAGE_BYTES)
         while True:
             headers = {**self._headers, **self._session, "Accept": "text/event-stream"}
@@ -204,14 +204,14 @@ class StdioProxy:
             events.restart()
             await anyio.sleep(_AGAIN_SECONDS)
 
-    async def _say_goodbye(self) -> None:
+    async def _end_session(self) -> None:
         if _SESSION_HEADER in self._session:
             with suppress(aiohttp.ClientError):
                 async with self._client.delete(self._url, headers={**self._headers, **self._session}):
                     pass
 
     async def _fail(self, message: _Message, reason: str) -> None:
-        if message.is_question:
+        if message.is_request:
             error = {"code": _LOST, "message": reason}
             await self._put(msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": error}))
 
@@ -220,18 +220,18 @@ class StdioProxy:
             await self._write(message + b"\n")
 
 
-def _stamps(message: _Message) -> dict[str, str]:
-    """The headers by which the stateless protocol tells what a message is about."""
+def _request_headers(message: _Message) -> dict[str, str]:
+    """Return the HTTP headers that a stateless message requires."""
     version = message.version
     if version is None or message.method is None:
         return {}
-    stamps = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: message.method}
+    headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: message.method}
     name = as_object(message.params).get(_NAMED.get(message.method, ""))
-    return stamps | {MCP_NAME_HEADER: encode_header_value(name)} if isinstance(name, str) else stamps
+    return headers | {MCP_NAME_HEADER: encode_header_value(name)} if isinstance(name, str) else headers
 
 
 def _with_session(line: bytes, key: str) -> bytes:
-    """A stateless message that names its session; as it is where it names one already."""
+    """Return a stateless message with a session key, unless it has one."""
     message = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     params = msgspec.json.decode(message["params"], type=dict[str, msgspec.Raw])
     meta = msgspec.json.decode(params["_meta"], type=dict[str, msgspec.Raw])
@@ -244,7 +244,7 @@ def _with_session(line: bytes, key: str) -> bytes:
 
 
 def _read(line: bytes | bytearray) -> _Message:
-    """Read what can be read of a message. What is none goes its way, too, and is refused where it arrives."""
+    """Parse a message. An invalid one is passed on, too, and refused by the gateway."""
     try:
         return msgspec.json.decode(line, type=_Message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Tool results as a client's protocol version takes them, whatever the version and the manners of the server.
+"""Tool results as a client's protocol version takes them, from servers of any version.
 
 The invariant: a client gets an object with `content`, a list of blocks that its version has, and, where it
 knows that field, `resultType`. It gets structured content only where its version allows that type and, where
@@ -40,13 +40,13 @@ MAX_CHECKED_BYTES: Final = 256 * 1024
 """Larger structured content is left for the client to check: parsing it would hold up other requests."""
 
 MAX_EVENT_BYTES: Final = 1024 * 1024 - 8192
-"""How large a result may be that goes over a stream of events: HTTP clients of Python take 1 MiB an event."""
+"""Limit of a result in a stream of events: HTTP clients of Python take 1 MiB an event."""
 
 MAX_DEPTH: Final = 100
 """Objects and lists inside each other in structured content: parsers of clients give up at about 200."""
 
 _DEPTH_MARKS: Final = 256 * 1024
-"""How many brackets and quotes are looked at for the depth: to look at more would hold the event loop."""
+"""Limit of brackets and quotes that are counted for the depth: more would block the event loop."""
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'[{]}"'))
 _TOO_DEEP: Final = f"its structured content is nested more than {MAX_DEPTH} levels deep; here it is text"
@@ -113,7 +113,7 @@ def fit_result(result: ToolResult, *, number: int, keeps_null: bool = True) -> b
 
 
 def take_structured(result: ToolResult) -> tuple[bytes | None, ToolResult]:
-    """A result's structured content, and the result without it."""
+    """Return a result's structured content, and the result without it."""
     fields = _decode_raw(result.raw)
     structured = fields.pop("structuredContent", None)
     if structured is None:
@@ -192,7 +192,7 @@ def _are_sound(blocks: list[_ContentBlock], number: int) -> bool:
 
 
 def _is_sound(block: _ContentBlock, number: int) -> bool:
-    """Would a client take the block? A no only asks for a closer look."""
+    """Return whether a client takes the block. False only leads to a closer look."""
     is_plain = block.annotations is UNSET and block.meta is UNSET
     if not is_plain and (
         number < _OUTPUT_SINCE or (block.annotations is not UNSET and block.annotations.last_modified)
@@ -224,7 +224,7 @@ class _OutputDefinition(msgspec.Struct, rename="camel"):
 
 @lru_cache(maxsize=4096)
 def _read_output_schema(definition: bytes, number: int) -> _Schema | None:
-    """Older versions know schemas of objects alone, the oldest none: they are not told of others."""
+    """Older versions have output schemas of objects alone, the oldest none: others are left out."""
     if number < _OUTPUT_SINCE:
         return None
     try:
@@ -238,7 +238,7 @@ def _read_output_schema(definition: bytes, number: int) -> _Schema | None:
 
 
 def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, number: int) -> str | None:
-    """Why a client would not take structured content; None where it would."""
+    """Return why a client would refuse structured content; None where it would not."""
     if number < _OUTPUT_SINCE:
         return "this protocol version has no structured content"
     if number < _NEWEST and not structured.startswith(b"{"):
@@ -263,7 +263,7 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, numb
 
 
 def _is_finite(structured: bytes) -> bool:
-    """Can it be read and written again, with every number as it was?"""
+    """Return whether it can be decoded and encoded without a change of its numbers."""
     try:
         msgspec.json.decode(structured or b"null")
     except _UNREADABLE:
@@ -272,7 +272,7 @@ def _is_finite(structured: bytes) -> bool:
 
 
 def _has_long_number(structured: bytes) -> bool:
-    """Are there so many digits in a row that they cover one of a few places?
+    """Return whether so many digits stand in a row that they cover one of a few places.
 
     A regular expression over all of it would hold up the event loop.
     """
@@ -296,7 +296,7 @@ def _is_deep(structured: bytes) -> bool:
 
 
 def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
-    """Make of any answer a result that a client takes, and lose nothing that it says."""
+    """Convert any answer to a result that a client takes, with all of its content."""
     try:
         fields = _decode_raw(result.raw)
     except _UNREADABLE:
@@ -358,7 +358,7 @@ def _without_ours(raw: Raw, result: ToolResult) -> Raw | None:
 
 
 def _says(blocks: list[Any], structured: bytes) -> bool:
-    """Does a block of text carry the same JSON? What is large is not compared, and so it is said twice."""
+    """Return whether a block of text carries the same JSON. Large content is not compared."""
     if len(structured) > MAX_CHECKED_BYTES:
         return False
     try:

@@ -43,14 +43,15 @@ from fairlead.host.permission import (
     CallPermission,
     ProposedCall,
     encode_arguments,
-    fixed,
+    fix_arguments,
     read_for_rules,
     require_callable,
 )
 from fairlead.host.records import HostRecords
+from fairlead.policy.arguments import ArgumentReadings
 from fairlead.policy.audit import AuditedCall, CallSubject
 from fairlead.policy.consent import NAMESPACE, consent_store_key
-from fairlead.policy.decision import CallPolicy
+from fairlead.policy.decision import CallPolicy, Decision
 from fairlead.policy.quarantine import ScreenedListing
 from fairlead.policy.results import MAX_AS_IT_CAME, ResultSource, as_it_came
 from fairlead.servers.framework.tools import UNTRUSTED_RESULTS
@@ -115,8 +116,8 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Awaited with progress, total and message whenever the server reports progress."""
 
 
-class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one call."""
+class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller of one call wants of it, besides its arguments."""
 
     on_progress: OnProgress | None = None
     request_timeout_ms: int | None = None
@@ -126,7 +127,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A budget of its own for structured content; None: it shares the result budget."""
 
 
-_DEFAULT_OPTIONS = CallOptions()
+_DEFAULT_SETTINGS = CallSettings()
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,14 +174,14 @@ class CallRunner:
         self._ids = ids
 
     def call(
-        self, proposal: ProposedCall, arguments: Mapping[str, Any], options: CallOptions
+        self, proposal: ProposedCall, arguments: Mapping[str, Any], settings: CallSettings
     ) -> Awaitable[ToolResult]:
         """Call a tool and return its result."""
         plan, is_flat = self._plan(proposal), is_flat_and_short(arguments)
         if plan is None or not plan.check.accepts(arguments, is_flat=is_flat):
-            return self._permit_and_run(proposal, arguments, options)
+            return self._permit_and_run(proposal, arguments, settings)
         if is_flat:
-            return self._run(proposal, arguments, options, None, plan)
+            return self._run(proposal, arguments, settings, None, plan)
         audited = self._audit.proposed(
             principal=proposal.principal,
             server=plan.source.server_id,
@@ -189,13 +190,13 @@ class CallRunner:
             definition_digest=plan.subject.definition_digest,
         )
         audited.decided("allow", plan.reason)
-        return self._run(proposal, arguments, options, audited, plan)
+        return self._run(proposal, arguments, settings, audited, plan)
 
     async def _permit_and_run(
-        self, proposal: ProposedCall, arguments: Mapping[str, Any], options: CallOptions
+        self, proposal: ProposedCall, arguments: Mapping[str, Any], settings: CallSettings
     ) -> ToolResult:
         audited, sent = await self._request_permission(proposal, arguments)
-        return await self._run(proposal, sent, options, audited)
+        return await self._run(proposal, sent, settings, audited)
 
     def _plan(self, proposal: ProposedCall) -> CallPlan | None:
         """The plan for a tool that policy allows with any arguments; None for other tools."""
@@ -218,21 +219,21 @@ class CallRunner:
             return None
         if member.refusal(proposal.tool) is not None or proposal.argument_patterns:
             return None
-        permit = self._permission.granted(proposal, None)
-        if permit is None:
+        decision = proposal.decide()
+        if decision.verdict != "allow":
             return None
         plan = CallPlan(
             screened=screened,
             policy=policy,
-            reason=permit.reason,
+            reason=decision.reason,
             check=check_of(entry),
             subject=CallSubject(
                 server=member.server.server_id,
                 tool=proposal.tool,
                 definition_digest=definition_digest(entry.definition),
             ),
-            source=_source(proposal, _DEFAULT_OPTIONS),
-            deadline=_deadline(member, _DEFAULT_OPTIONS),
+            source=_source(proposal, _DEFAULT_SETTINGS),
+            deadline=_deadline(member, _DEFAULT_SETTINGS),
             is_held=member.is_held,
         )
         if len(member.call_plans) >= _MAX_PLANS:
@@ -265,7 +266,7 @@ class CallRunner:
 
     async def deliver(self, raw: msgspec.Raw, proposal: ProposedCall) -> ToolResult:
         """Sanitize a result and cut it to the result budget."""
-        source = _source(proposal, _DEFAULT_OPTIONS)
+        source = _source(proposal, _DEFAULT_SETTINGS)
         return await self._artifacts.deliver(raw, source, principal=proposal.principal)
 
     async def _request_permission(
@@ -299,16 +300,12 @@ class CallRunner:
             readings = None
             if proposal.argument_patterns:
                 # Fixed before they are read: what the rules looked at is what is sent.
-                shown, sent = fixed(fit)
+                shown, sent = fix_arguments(fit)
                 readings = await read_for_rules(proposal, shown)
-            permit = self._permission.granted(proposal, readings)
-            if permit is None:
-                if member.entry(tool) is None:
-                    # The user, and `auto`, must know the definition.
-                    await listing_of(member, self._store)
-                if readings is None:
-                    shown, sent = fixed(fit)
-                permit = await self._permission.permit(proposal, shown, readings, audited.asked)
+            decision = await self._decide(proposal, readings)
+            if decision.verdict == "ask" and readings is None:
+                shown, sent = fix_arguments(fit)
+            permit = await self._permission.permit(proposal, decision, shown, readings, audited.asked)
         except FairleadError as exc:
             if isinstance(exc, CallDenied):
                 audited.decided("deny", str(exc))  # the words of other errors may quote the arguments
@@ -316,6 +313,22 @@ class CallRunner:
             raise
         audited.decided("allow", permit.reason, by=permit.by)
         return audited, sent
+
+    async def _decide(self, proposal: ProposedCall, readings: ArgumentReadings | None) -> Decision:
+        """The decision of policy about this very call, by a definition that is known unless it is allowed.
+
+        Raises:
+            CallDenied: It is quarantined.
+            UnknownTool: Its definition cannot be used.
+        """
+        require_callable(proposal)
+        decision = proposal.decide(readings)
+        if decision.verdict == "allow" or proposal.member.entry(proposal.tool) is not None:
+            return decision
+        # The user, and `auto`, must know the definition.
+        await listing_of(proposal.member, self._store)
+        require_callable(proposal)
+        return proposal.decide(readings)
 
     async def _look_into(self, proposal: ProposedCall) -> None:
         """Check a tool that is not known for sure: consent, a listing of this run, quarantine."""
@@ -344,7 +357,7 @@ class CallRunner:
         self,
         proposal: ProposedCall,
         arguments: Mapping[str, Any] | msgspec.Raw,
-        options: CallOptions,
+        settings: CallSettings,
         audited: AuditedCall | None,
         plan: CallPlan | None = None,
     ) -> ToolResult:
@@ -352,11 +365,11 @@ class CallRunner:
         member, tool, bus = proposal.member, proposal.tool, self._bus
         connection = member.connection or member.live()
         call_id = next(self._ids)
-        if plan is not None and options is _DEFAULT_OPTIONS:
+        if plan is not None and settings is _DEFAULT_SETTINGS:
             source, deadline = plan.source, plan.deadline
         else:
-            source, deadline = _source(proposal, options), _deadline(member, options)
-        on_progress = partial(self._report_progress, call_id, options.on_progress)
+            source, deadline = _source(proposal, settings), _deadline(member, settings)
+        on_progress = partial(self._report_progress, call_id, settings.on_progress)
         if bus.has_listeners:
             bus.emit(McpToolCallBegin(call_id=call_id, server_id=source.server_id, tool=tool))
         started = time.perf_counter()
@@ -412,14 +425,14 @@ class CallRunner:
             await on_progress(progress, total, message)
 
 
-def call_options(
+def call_settings(
     on_progress: OnProgress | None,
     request_timeout_ms: int | None,
     max_structured_bytes: int | None,
     *,
     full_result: bool,
-) -> CallOptions:
-    """The options of a call; the same object for all that want nothing special.
+) -> CallSettings:
+    """The settings of a call; the same object for all that want nothing special.
 
     Raises:
         ArgumentsInvalid: The timeout is no positive number.
@@ -433,12 +446,12 @@ def call_options(
         and max_structured_bytes is None
         and not full_result
     ):
-        return _DEFAULT_OPTIONS
+        return _DEFAULT_SETTINGS
     if on_progress is not None and not callable(on_progress):
         raise WrongType("`on_progress` is a coroutine function or None; nothing was called")
     if not fits(max_structured_bytes, int | None):
         raise WrongType("`max_structured_bytes` is a whole number or None; nothing was called")
-    return CallOptions(
+    return CallSettings(
         on_progress=on_progress,
         request_timeout_ms=request_timeout_ms,
         full_result=full_result,
@@ -455,7 +468,7 @@ def _require_duration(milliseconds: object) -> None:
         )
 
 
-def _source(proposal: ProposedCall, options: CallOptions) -> ResultSource:
+def _source(proposal: ProposedCall, settings: CallSettings) -> ResultSource:
     """Where the result comes from, and its budget."""
     member, tool = proposal.member, proposal.tool
     entry = member.entry(tool)
@@ -463,15 +476,15 @@ def _source(proposal: ProposedCall, options: CallOptions) -> ResultSource:
         server_id=member.server.server_id,
         tool=tool,
         trusted=member.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
-        limit=None if options.full_result else member.config.max_result_bytes,
-        max_structured_bytes=options.max_structured_bytes,
+        limit=None if settings.full_result else member.config.max_result_bytes,
+        max_structured_bytes=settings.max_structured_bytes,
         definition=entry.definition if entry else None,
     )
 
 
-def _deadline(member: ManagedServer, options: CallOptions) -> Callable[[], Deadline]:
+def _deadline(member: ManagedServer, settings: CallSettings) -> Callable[[], Deadline]:
     """A factory of the call's deadline: a new one each time that it is sent."""
-    idle = options.request_timeout_ms or member.config.request_timeout_ms
+    idle = settings.request_timeout_ms or member.config.request_timeout_ms
     return partial(Deadline, idle / 1000, member.config.max_request_ms / 1000)
 
 

@@ -4,7 +4,7 @@ A slow subscriber loses the oldest events; it never blocks the host.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
 
 import anyio
@@ -51,11 +51,36 @@ class Subscriber:
         return self._waiting.popleft()
 
 
-class EventBus:
-    """Hands every event to its subscribers, and to those of the bus above that have `overhears`."""
+class _SharedEvents(Subscriber):
+    """Forwards the events of the bus above that are about shared servers, and not of another host below."""
 
-    def __init__(self, above: "EventBus | None" = None) -> None:
+    def __init__(self, to: Subscriber, has_own: Callable[[str], bool]) -> None:
+        super().__init__(overhears=False)
+        self._to = to
+        self._has_own = has_own
+
+    def put(self, event: Event) -> None:
+        """Forward an event unless it is about a server with a connection below."""
+        if not self._has_own(getattr(event, "server_id", "")):
+            self._to.put(event)
+
+
+class EventBus:
+    """Hands every event to its subscribers, and to those of the bus above that have `overhears`.
+
+    Args:
+        above: The bus of the host above.
+        has_own: Tells which servers are not shared with that host, so that their events there are of others.
+    """
+
+    def __init__(
+        self,
+        above: "EventBus | None" = None,
+        *,
+        has_own: Callable[[str], bool] = lambda _server_id: False,
+    ) -> None:
         self._above = above
+        self._has_own = has_own
         self._subscribers: set[Subscriber] = set()
 
     @property
@@ -92,6 +117,16 @@ class EventBus:
             yield
         finally:
             self.unsubscribe(subscriber)
+
+    @contextmanager
+    def listening_with_shared(self, subscriber: Subscriber) -> Generator[None]:
+        """Subscribe, for the length of the block, to this bus and to the events of shared servers above."""
+        with self.listening(subscriber):
+            if self._above is None:
+                yield
+            else:
+                with self._above.listening_with_shared(_SharedEvents(subscriber, self._has_own)):
+                    yield
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Remove a subscriber and end its iteration."""

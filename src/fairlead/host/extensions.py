@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -10,9 +10,6 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.argument_types import check_types
 from fairlead.connection.connection import Connection
 from fairlead.errors import CallFailed
-
-if TYPE_CHECKING:
-    from fairlead.host.host import Host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,14 +20,22 @@ class CustomCapabilities:
     extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
 
+class ExtensionHost(Protocol):
+    """What extension messages need of a host."""
+
+    async def reach(self, server_id: str) -> Connection:
+        """The connection of a server, open or not."""
+        ...
+
+
 class ExtensionMessages:
     """Messages of your own to servers that declare that they understand them: `host.custom`."""
 
-    def __init__(self, host: "Host") -> None:
+    def __init__(self, host: ExtensionHost) -> None:
         self._host = host
 
     @check_types
-    async def declared(self, server_id: str, capability: str) -> bool:
+    async def declares(self, server_id: str, capability: str) -> bool:
         """Whether a server declares an experimental capability or extension. It is connected if needed."""
         offers = (await (await self._host.reach(server_id)).ready()).capabilities
         return capability in (offers.experimental or {}) or capability in (offers.extensions or {})
@@ -67,7 +72,7 @@ class ExtensionMessages:
         await (await self._reach(server_id, capability)).notify(method, {} if params is None else params)
 
     async def _reach(self, server_id: str, capability: str) -> Connection:
-        if not await self.declared(server_id, capability):
+        if not await self.declares(server_id, capability):
             message = f"it does not declare `{capability}`, so nothing was sent"
             raise CallFailed(server_id, message, delivery="not_sent")
         return await self._host.reach(server_id)

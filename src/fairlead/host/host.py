@@ -5,7 +5,7 @@ What it is made of is in `parts`, the way of a call in `call`, the servers in `m
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolEntry, sanitize_entry
 from fairlead.config.argument_types import check_types, require_types
-from fairlead.config.command_lines import command_line
 from fairlead.config.document.files import reserve_standard_descriptors
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.models import ApprovalMode, Server
@@ -27,18 +26,18 @@ from fairlead.config.secrets.log_filter import mask_logs
 from fairlead.connection.connection import Connection
 from fairlead.connection.tracing import Tracer
 from fairlead.connection.transport.request_headers import AuthProvider
-from fairlead.errors import ConnectFailed, FairleadError
+from fairlead.errors import ConnectFailed, ConsentRequired, FairleadError, StoreError
 from fairlead.events import Event
 from fairlead.host.background import run_off_loop, size_of_tools
-from fairlead.host.call import CallRunner, OnProgress, call_options, listing_of, require_consent
-from fairlead.host.catalogs import CatalogBuilder, Catalogs
-from fairlead.host.events import EventBus, Subscriber
+from fairlead.host.call import CallRunner, OnProgress, call_settings, listing_of, require_consent
+from fairlead.host.events import Subscriber
 from fairlead.host.extensions import CustomCapabilities, ExtensionMessages
 from fairlead.host.managed_server import ManagedServer, ServerStatus
 from fairlead.host.model.bundles import Selection, select
+from fairlead.host.model.catalogs import CatalogBuilder, HostCatalogs
 from fairlead.host.model.meta_tools import RESERVED
 from fairlead.host.model.toolset import Toolset
-from fairlead.host.offers.listing import KnownOffers
+from fairlead.host.offers.offer_requests import KnownOffers
 from fairlead.host.offers.prompts import Prompts
 from fairlead.host.offers.resources import Resources
 from fairlead.host.offers.skills import Skills
@@ -82,15 +81,23 @@ class Host:
         self.config = config
         """The configuration in force."""
         self.parts = parts
+        """What it is made of, for a host below it."""
         self.members = parts.servers
         """The managed servers, by id."""
         self.store = parts.records.store
-        self._tasks = parts.tasks
-        self.bus = parts.bus
+        self._tasks = parts.context.tasks
+        self._transports = parts.context.transports
+        self.bus = parts.context.bus
         """The event bus."""
-        self._builder = CatalogBuilder(parts.tasks, parts.bus.emit)
-        self._catalogs = Catalogs(parts.names or config.config.tools.names, RESERVED, self._builder)
-        self._startups = Startups(parts.tasks, parts.bus.emit)
+        self.catalogs = HostCatalogs(
+            parts.servers,
+            parts.names or config.config.tools.names,
+            RESERVED,
+            CatalogBuilder(self._tasks, self.bus.emit),
+            parts.catalogs_above,
+        )
+        """The known tools, by selection."""
+        self._startups = Startups(self._tasks, self.bus.emit)
         self.docs_allow: tuple[str, ...] = ()
         """The sites that the built-in documentation server may read."""
         self.resources = Resources(self)
@@ -100,12 +107,12 @@ class Host:
         self.custom = ExtensionMessages(self)
         self.approvals = Approvals(parts.records.store)
         """The remembered approvals of tools."""
-        self.permission = CallPermission(parts.human.operator, self.approvals)
+        self.permission = CallPermission(parts.context.human.operator, self.approvals)
         self.logins = parts.logins
         """The OAuth logins to servers."""
         self.artifacts = parts.records.artifacts
         """The parts of results that exceeded the result budget."""
-        self.calls = CallRunner(parts.records, self.permission, parts.bus, parts.call_ids)
+        self.calls = CallRunner(parts.records, self.permission, self.bus, parts.call_ids)
         self._closed = False
 
     @classmethod
@@ -167,7 +174,7 @@ class Host:
         ) as parts:
             host = cls(loaded, parts)
             if subscriber is not None:
-                parts.bus.subscribe(subscriber)
+                host.bus.subscribe(subscriber)
             try:
                 await host.reload(loaded)
                 required = [each.server for each in host.members if each.server.entry.get("required") is True]
@@ -182,7 +189,7 @@ class Host:
 
     def login_hint(self, server_id: str) -> str:
         """What the user of this host does to log in to a server."""
-        return f"run `{command_line('login', server_id)}`"
+        return self.parts.login_hint(server_id)
 
     def status(self) -> list[ServerStatus]:
         """The state of every server. Contacts no server."""
@@ -195,6 +202,9 @@ class Host:
     @check_types
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
         """Connect servers concurrently and list what they offer.
+
+        Args:
+            server_ids: The servers. One that is ready stays connected, and is not listed again.
 
         Returns:
             What went wrong, by server; empty if all are ready.
@@ -218,7 +228,11 @@ class Host:
                 self._tasks.start_soon(self.connect, server_id)
 
     async def connect_all(self) -> dict[str, FairleadError]:
-        """Connect every enabled server. Returns what went wrong, by server."""
+        """Connect every enabled server.
+
+        Returns:
+            What went wrong, by server; empty if all are ready.
+        """
         return await self.connect(*(each.server.server_id for each in self.members if each.server.enabled))
 
     @check_types
@@ -244,19 +258,27 @@ class Host:
 
     @check_types
     async def close(self, server_id: str) -> None:
-        """Close all connections to a server, from any task, in bounded time. The next use reconnects it."""
-        await self.members.end(self._member(server_id).server.server_id)
+        """Close all connections to a server, from any task, in bounded time. The next use reconnects it.
+
+        Args:
+            server_id: The server. The host of a gateway's client closes its own connection to it alone.
+        """
+        await self.members.end(self._member_to_inspect(server_id).server.server_id)
 
     async def aclose(self) -> None:
         """Close every connection, in bounded time, and open none any more."""
         self._closed = True
-        self._builder.is_open = False
+        self.catalogs.close()
         await self.members.close()
         self.bus.close()
 
     @check_types
     async def reload(self, config: LoadedConfig) -> None:
-        """Put another configuration in force. Only servers that changed restart, after their calls."""
+        """Put another configuration in force. Only servers that changed restart, after their calls.
+
+        Args:
+            config: What `load_config` returns.
+        """
         self.docs_allow = config.config.docs.allow
         self.parts.records.audit.settings = config.config.audit
         for server_id, server in config.servers.items():
@@ -264,8 +286,8 @@ class Host:
             if before is not None and before.entry != server.entry:
                 self.approvals.forget_session(server_id)  # the changed entry is the newer decision
         self.config = config
-        self._catalogs = Catalogs(self.parts.names or config.config.tools.names, RESERVED, self._builder)
-        own = {name: program_server(name, Path(), config.rules) for name in self.parts.transports.programs}
+        self.catalogs.reset(self.parts.names or config.config.tools.names)
+        own = {name: program_server(name, Path(), config.rules) for name in self._transports.programs}
         wanted = config.servers | own
         self.members.keep_only(wanted)
         await self._take(wanted.values())
@@ -289,6 +311,13 @@ class Host:
             ConfigInvalid: Its entry is not valid.
         """
         return self._member_to_inspect(server_id).config
+
+    async def notice_consents(self) -> None:
+        """Look up whether servers that wait for the user's consent have been approved meanwhile."""
+        for member in self.members:
+            if member.awaits_consent:
+                with suppress(ConsentRequired, StoreError):
+                    await require_consent(member, self.store)
 
     def is_untrusted(self, server_id: str) -> bool:
         """Whether what this server says is untrusted content. Raises what `configured` raises."""
@@ -332,7 +361,7 @@ class Host:
 
     def catalog(self, selection: Selection) -> Catalog:
         """The tools of a selection that are known now. Contacts no server."""
-        return self._catalogs.current(selection, self.members, self.members.generation)
+        return self.catalogs.current(selection)
 
     async def wait_for_catalog(self, selection: Selection, *, only_first: bool = False) -> None:
         """Wait until a large catalog that is being built is ready. Contacts no server.
@@ -341,12 +370,17 @@ class Host:
             selection: Whose catalog.
             only_first: Do not wait for one that replaces an earlier catalog.
         """
-        self.catalog(selection)
-        await self._catalogs.wait(selection, only_first=only_first)
+        await self.catalogs.wait(selection, only_first=only_first)
 
     @check_types
     async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
-        """The tools of a server, sanitized. It is connected only if it was never listed.
+        """The tools of a server. It is connected only if it was never listed.
+
+        Args:
+            server_id: The server.
+
+        Returns:
+            Their definitions, sanitized and with secrets masked.
 
         Raises:
             ListFailed: The server does not list its tools.
@@ -392,7 +426,7 @@ class Host:
     @check_types
     def skills(self, server_id: str) -> Skills:
         """The skills that a server offers to models."""
-        return Skills(self, server_id)
+        return Skills(server_id, self.custom, self.resources)
 
     @check_types
     async def describe(self, server_id: str) -> ServerInfo:
@@ -457,12 +491,19 @@ class Host:
             groups=groups,
             default_mode=default_mode,
         )
-        options = call_options(on_progress, request_timeout_ms, max_structured_bytes, full_result=full_result)
-        return await self.calls.call(proposal, {} if arguments is None else arguments, options)
+        settings = call_settings(
+            on_progress, request_timeout_ms, max_structured_bytes, full_result=full_result
+        )
+        return await self.calls.call(proposal, {} if arguments is None else arguments, settings)
 
     @check_types
     async def allow(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:
-        """Remember an approval of a tool, as it is defined now, for a principal.
+        """Remember an approval of a tool, as it is defined now.
+
+        Args:
+            server_id: The server.
+            tool: The tool's own name at the server.
+            principal: The identity whose calls are approved.
 
         Raises:
             UnknownTool: The tool's definition is not known.
@@ -523,21 +564,19 @@ class Host:
     async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
         """Events from now on: `async with host.events() as events: async for event in events: …`.
 
+        The host of a gateway's client has those of its own connections and of shared servers.
+
         Args:
             calls: Include the events of single calls.
         """
         subscriber = Subscriber(hears_calls=calls)
-        with self.bus.listening(subscriber):
+        with self.bus.listening_with_shared(subscriber):
             yield subscriber
-
-    def attach(self, subscriber: Subscriber) -> list[tuple[EventBus, Subscriber]]:
-        """Subscribe a client host's subscriber to the events of this host. Returns what to unsubscribe."""
-        return [(self.bus, self.bus.subscribe(subscriber))]
 
     @property
     def tracer(self) -> Tracer | None:
         """The tracer that records requests to servers, if there is one."""
-        return self.parts.transports.tracer
+        return self._transports.tracer
 
     async def _take(self, servers: Iterable[LoadedServer]) -> None:
         taken = await self.members.take(servers)

@@ -30,6 +30,7 @@ from fairlead.connection.transport.http_endpoint import (
 )
 from fairlead.connection.transport.request_headers import AuthProvider, LoginHeaders, ProvidedHeaders
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError, ListenFailed, LoginFailed
+from fairlead.events import BrowserOpenFailed, Event
 from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.operator import Operator, UrlRequest
 from fairlead.host.records import HostRecords
@@ -79,6 +80,8 @@ class Logins:
         self._unasked: set[str] = set()
         self.on_login: Callable[[str, str], None] = lambda _principal, _server_id: None
         """Called after each login, with the principal and the server."""
+        self.emit: Callable[[Event], None] = lambda _event: None
+        """Called with the events of logins."""
         self.broker = Broker(Vault.of(env), records.store, self._refresh_token, tasks)
 
     # For connections.
@@ -88,7 +91,7 @@ class Logins:
     ) -> HeaderSource:
         """What lets requests to a server in, where its entry has neither a header nor a program for that.
 
-        The login is the principal's own, unless the entry has everybody use that of the local user.
+        The login is the principal's own, unless the entry has all principals use that of the local user.
         """
         server_id = server.server_id
         if resolved.auth_provider_id is not None:
@@ -114,7 +117,7 @@ class Logins:
             machine_login=None if is_person else without_a_person,
         )
 
-    async def wanted(self, error: AuthRequired, principal: str = LOCAL) -> None:
+    async def log_in_on_demand(self, error: AuthRequired, principal: str = LOCAL) -> None:
         """A server wants a login: have the principal do it, once for all of its requests. Raises on failure.
 
         A request that stops waiting does not stop the login.
@@ -122,7 +125,7 @@ class Logins:
         server_id = error.server_id
         server, key = self._servers.get(server_id), (principal, server_id)
         is_refused = key in self._declined or server_id in self._unasked
-        # A shared login is the local user's to do: another principal would put its own in everybody's place.
+        # A shared login is the local user's to do: another principal would replace that of all.
         is_foreign = server is not None and principal != LOCAL and not is_personal(server)
         if server is None or "url" not in self._operator.abilities or is_refused or is_foreign:
             raise error
@@ -167,8 +170,8 @@ class Logins:
             if isinstance(shown, UrlRefused):
                 raise LoginFailed(target.server_id, f"its login page cannot be opened: {shown}")
             message = _invitation(target, terms)
-            question = UrlRequest(server_id=target.server_id, message=message, url=shown)
-            agreed = await self._operator.elicit_url(question) == "accept"
+            request = UrlRequest(server_id=target.server_id, message=message, url=shown)
+            agreed = await self._operator.elicit_url(request) == "accept"
             if not agreed:
                 self._declined.add((target.principal, target.server_id))
             return agreed
@@ -177,7 +180,13 @@ class Logins:
 
     def _opening(self, target: LoginTarget) -> OpenUrl:
         async def open_url(url: str) -> bool:
-            opened = await self._operator.open_url(url)
+            opened = False
+            try:
+                opened = await self._operator.open_url(url)
+            finally:
+                if not opened:
+                    page = str(URL(url).with_query(None).with_fragment(None))
+                    self.emit(BrowserOpenFailed(server_id=target.server_id, url=page))
             if not opened:
                 other_way = f"`{command_line('login', target.server_id, options=('--no-browser',))}`"
                 self._operator.notify(

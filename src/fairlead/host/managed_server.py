@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -19,17 +18,19 @@ from fairlead.config.principal import LOCAL
 from fairlead.connection.connection import Connection
 from fairlead.connection.peer import LogIn
 from fairlead.connection.start_limit import StartLimit
+from fairlead.connection.supervisor import Supervisor
 from fairlead.connection.transport.factory import TransportContext, transports_of
 from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
-from fairlead.events import Event, McpToolsChanged, OffersChanged, State, StateChanged, ToolsQuarantined
+from fairlead.events import McpToolsChanged, OffersChanged, State, StateChanged, ToolsQuarantined
 from fairlead.host.background import run_off_loop, size_of
-from fairlead.host.elicitation.peer import ServerPeer
+from fairlead.host.events import EventBus
 from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.operator import Operator
+from fairlead.host.server_peer import ServerPeer
 from fairlead.host.snapshots import KnownServerState, LastFailure, Snapshot
 from fairlead.policy.decision import BundleFilter, CallPolicy
 from fairlead.policy.lockfile import LockedServer
-from fairlead.policy.pins import Pins, UntrustedPins, extend, is_guarded, is_held, joined
+from fairlead.policy.pins import Pins, UntrustedPins, extend, is_guarded, is_held, merge_pins
 from fairlead.policy.quarantine import (
     CallRefusal,
     PreparedListing,
@@ -39,6 +40,7 @@ from fairlead.policy.quarantine import (
     screen,
 )
 from fairlead.policy.review import review_notes
+from fairlead.store.protocol import Store
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +123,20 @@ class HumanSide:
     """The principal whose logins the connections use."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerContext:
+    """Everything that the managed servers of one host are made with, besides their definitions."""
+
+    tasks: TaskGroup
+    """Runs their connections; its owner closes it."""
+    transports: TransportContext
+    store: Store | None
+    human: HumanSide
+    bus: EventBus
+    start_limit: StartLimit
+    """Limits how many processes start at the same time, over all hosts of a gateway."""
+
+
 def login_notes(server: LoadedServer) -> tuple[str, ...]:
     """Notes for the user about whose login a server is used with."""
     is_shared = isinstance(server.config, RemoteServer) and server.config.login == "shared"
@@ -133,22 +149,18 @@ class ManagedServer:
     is_retired = False
     """Whether it was disabled, or another definition replaced it. Its calls under way finish."""
 
-    def __init__(  # noqa: PLR0913 - what a member is made of, named once
+    def __init__(
         self,
         server: LoadedServer,
-        around: TransportContext,
+        context: ServerContext,
         known: KnownServerState,
         *,
-        tasks: TaskGroup,
-        admission: StartLimit,
-        person: HumanSide,
-        emit: Callable[[Event], None],
         save: Callable[["ManagedServer"], None],
         changed: Callable[[], None],
         screened: Callable[["ManagedServer"], None],
     ) -> None:
         self.server = server
-        self.principal = person.principal
+        self.principal = context.human.principal
         self.is_usable = server.usable
         """Whether it is enabled and its entry is valid."""
         self.before_defaults = known.before_defaults
@@ -175,42 +187,47 @@ class ManagedServer:
         self.unsaved_pins: Pins | None = None
         self.listed = anyio.Event()
         """Set whenever the server has been listed in this run, or will not be."""
-        self._emit = emit
+        self._emit = context.bus.emit
         self._changed = changed
-        self._was_screened = screened
+        self._on_screened = screened
         self._prepared: PreparedListing | None = None
         """What was prepared off the event loop for the next listing."""
         self._save = save
         self.connection: Connection | None = None
         if server.config is not None and server.usable:
-            self.connection = Connection(
-                server.server_id,
-                server.config,
-                transports_of(server, around),
-                tasks=tasks,
-                admission=admission if server.transport == "stdio" else None,
-                known_version=snapshot.known_version if snapshot else None,
-                known_listing=snapshot.listing if snapshot else None,
-                peer=ServerPeer(
-                    server.server_id,
-                    server.config,
-                    person.operator,
-                    roots=server.root_folders(),
-                    custom=person.capabilities,
-                    emit=emit,
-                    shared=person.shared,
-                ),
-                log_level=server.config.log_level,
-                log_in=person.log_in,
-                tracer=around.tracer,
-                on_state=self._on_state_changed,
-                on_connected=self._note_connected,
-                prepare=self._prepare,
-                on_listed=self._was_listed,
-            )
+            self.connection = self._connect_with(server.config, context)
         if snapshot is not None:
             self._update_pins(snapshot.listing)
             self._screen(snapshot.listing)
+
+    def _connect_with(self, config: Server, context: ServerContext) -> Connection:
+        """Its connection, which opens on first use."""
+        server, snapshot = self.server, self.snapshot
+        supervisor = Supervisor(
+            server.server_id,
+            config,
+            transports_of(server, context.transports),
+            tasks=context.tasks,
+            admission=context.start_limit if server.transport == "stdio" else None,
+            known_version=snapshot.known_version if snapshot else None,
+            known_listing=snapshot.listing if snapshot else None,
+            peer=ServerPeer(
+                server.server_id,
+                config,
+                context.human.operator,
+                roots=server.root_folders(),
+                custom=context.human.capabilities,
+                emit=context.bus.emit,
+                shared=context.human.shared,
+            ),
+            log_level=config.log_level,
+            log_in=context.human.log_in,
+            on_state=self._on_state_changed,
+            on_connected=self._note_connected,
+            prepare=self._prepare,
+            on_listed=self._on_listed,
+        )
+        return Connection(supervisor, tracer=context.transports.tracer)
 
     @property
     def config(self) -> Server:
@@ -306,7 +323,7 @@ class ManagedServer:
         if self.unsaved_pins is None or isinstance(pins, UntrustedPins):
             self.pins = pins
         else:
-            self.pins = joined(self.unsaved_pins, pins)
+            self.pins = merge_pins(self.unsaved_pins, pins)
         self._elsewhere = {}
         if self.snapshot is not None:
             self._update_pins(self.snapshot.listing)
@@ -366,8 +383,8 @@ class ManagedServer:
     def join_pins(self, first_use: Pins) -> None:
         """Pin what was used for the first time over a connection beside this one, too."""
         if not isinstance(self.pins, UntrustedPins):
-            self.pins = joined(first_use, self.pins)
-            self.unsaved_pins = joined(self.unsaved_pins, first_use) if self.unsaved_pins else first_use
+            self.pins = merge_pins(first_use, self.pins)
+            self.unsaved_pins = merge_pins(self.unsaved_pins, first_use) if self.unsaved_pins else first_use
             self._save(self)
             self._screen_again()
 
@@ -415,6 +432,12 @@ class ManagedServer:
         if listing is None or (listing.is_partial and not listing.tools):
             return None
         return len(listing.tools)
+
+    def retire(self, tasks: TaskGroup) -> None:
+        """End it: its calls under way finish in the background, and no new ones are made."""
+        self.is_retired = True
+        if self.connection is not None:
+            tasks.start_soon(partial(self.connection.aclose, drain=True))
 
     def refresh_if_stale(self) -> None:
         """Ask a connected server again for what it offers, if the answer is too old."""
@@ -475,7 +498,7 @@ class ManagedServer:
         work = partial(prepare, self.server, listing, self.pins, self.lock)
         self._prepared = await run_off_loop(work, size_of(listing))
 
-    def _was_listed(self, listing: Listing, version: str) -> None:
+    def _on_listed(self, listing: Listing, version: str) -> None:
         self._take_listing(listing, version, keeps_sessions=self.keeps_sessions)
 
     def _take_listing(self, listing: Listing, version: str, *, keeps_sessions: bool) -> None:
@@ -525,7 +548,7 @@ class ManagedServer:
             screened = replace(screened, listing=replace(screened.listing, notes=notes), _answers={})
         self.screened = screened
         self._changed()
-        self._was_screened(self)
+        self._on_screened(self)
         if self._held_back.keys() - before.keys():
             self._emit(ToolsQuarantined(server_id=self.server.server_id, tools=tuple(self._held_back)))
 
@@ -570,18 +593,3 @@ class ManagedServer:
 def _extension_notice(tools: int) -> str:
     what = "the pin of 1 tool covers" if tools == 1 else f"the pins of {tools} tools cover"
     return f"{what} icons and `_meta` too from now on, as they are at this moment"
-
-
-LOG_LINES: Final = 60
-LOG_BYTES: Final = 32 * 1024
-
-
-def log_tail(path: Path, lines: int = LOG_LINES) -> tuple[str, ...]:
-    """The last lines of a log, with nothing in them that steers a terminal, and known secrets masked."""
-    try:
-        with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - LOG_BYTES))
-            data = log.read(LOG_BYTES)
-    except OSError:
-        return ()
-    return tuple(gate.log_text(data).splitlines()[-lines:])

@@ -1,27 +1,21 @@
 """The managed servers of a host: added, replaced and removed, their pins watched, their snapshots saved."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
+from typing import Any, Final, Protocol
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup
 
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Server
 from fairlead.config.validate import suggestion
-from fairlead.connection.start_limit import StartLimit
-from fairlead.connection.transport.factory import TransportContext
 from fairlead.errors import ConsentRequired, StoreError, UnknownServer
-from fairlead.host.call import require_approved, require_consent
-from fairlead.host.events import EventBus
-from fairlead.host.managed_server import HumanSide, ManagedServer, ServerStatus, combine
+from fairlead.host.call import require_approved
+from fairlead.host.managed_server import ManagedServer, ServerContext, ServerStatus, combine
 from fairlead.host.operator import Ability
 from fairlead.host.snapshots import (
     KnownServerState,
@@ -35,11 +29,16 @@ from fairlead.host.snapshots import (
     snapshot_key,
 )
 from fairlead.policy.lockfile import LockedServer, locks_of
-from fairlead.policy.pins import REVIEWED, Pins, UntrustedPins, is_guarded, joined, may_be_pinned, pins_key
+from fairlead.policy.pins import (
+    REVIEWED,
+    Pins,
+    UntrustedPins,
+    is_guarded,
+    may_be_pinned,
+    merge_pins,
+    pins_key,
+)
 from fairlead.store.protocol import Store
-
-if TYPE_CHECKING:
-    from fairlead.host.client_host import ClientServers
 
 logger = logging.getLogger(__name__)
 
@@ -63,25 +62,69 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Quarantined).decode
 
 
-class ManagedServers:
-    """The servers of one host, by id."""
+class HostServers(Protocol):
+    """The servers as one host sees them: those it manages, and those it shares with the host above."""
 
-    def __init__(  # noqa: PLR0913 - what members are made with
-        self,
-        tasks: TaskGroup,
-        around: TransportContext,
-        store: Store | None,
-        person: HumanSide,
-        bus: EventBus,
-        admission: StartLimit | None = None,
-        no_pins: UntrustedPins | None = None,
-    ) -> None:
-        self._tasks = tasks
-        self._around = around
-        self._store = store
-        self._person = person
-        self._bus = bus
-        self._admission = admission or StartLimit()
+    @property
+    def generation(self) -> int | None:
+        """Increases whenever servers, or what may be offered of them, change; None if that is not counted."""
+        ...
+
+    def __iter__(self) -> Iterator[ManagedServer]: ...
+
+    def __getitem__(self, server_id: str) -> ManagedServer:
+        """A server to use. Raises `UnknownServer` if there is none with this id."""
+        ...
+
+    def known(self, server_id: str) -> ManagedServer:
+        """A server to inspect rather than to call: no connection is made for that."""
+        ...
+
+    def offering(self) -> Iterable[ManagedServer]:
+        """The servers whose listings make up the catalog."""
+        ...
+
+    @property
+    def offers_the_same(self) -> bool:
+        """Whether every listing is that of the host above."""
+        ...
+
+    def owner(self, server_id: str) -> "ManagedServers":
+        """The servers that this one is saved, pinned and reviewed with: of this host, or one above."""
+        ...
+
+    async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
+        """Apply a configuration. Returns the new ones."""
+        ...
+
+    def drop(self, server_id: str) -> None:
+        """Remove a server. Its calls under way finish first."""
+        ...
+
+    def keep_only(self, server_ids: Iterable[str]) -> None:
+        """Remove all other servers."""
+        ...
+
+    async def end(self, server_id: str) -> None:
+        """End this host's connections to a server. The next use starts it again."""
+        ...
+
+    async def close(self) -> None:
+        """End this host's connections to all servers, in bounded time."""
+        ...
+
+    def statuses_besides(self, server_id: str) -> list[ServerStatus]:
+        """The states of a server's connections that belong to single principals and clients."""
+        ...
+
+
+class ManagedServers:
+    """The servers that one host manages, by id: the host of a program, or that of a gateway's principal."""
+
+    def __init__(self, context: ServerContext, no_pins: UntrustedPins | None = None) -> None:
+        self.context = context
+        self._tasks = context.tasks
+        self._store = context.store
         self._by_id: dict[str, ManagedServer] = {}
         self.generation = 0
         """Increases whenever servers, or what may be offered of them, change."""
@@ -90,10 +133,10 @@ class ManagedServers:
         self._watches_pins = False
         self._no_pins = no_pins
         """Why there is no store for pins, if there is none."""
-        self.followers: WeakSet[ClientServers] = WeakSet()
-        """The client hosts' servers that have connections of their own."""
+        self._clients: dict[str, dict[ManagedServer, Callable[[], None]]] = {}
+        """The servers of clients with connections of their own, by id, and how each is dropped."""
         self._gone: dict[str, ServerStatus] = {}
-        """The counters of followers' connections that ended."""
+        """The counters of clients' connections that ended."""
         self.listed_for: dict[tuple[str, frozenset[Ability]], Snapshot] = {}
         """Listings that depend on client capabilities, by server and the abilities declared to it."""
         self._newest: dict[str, tuple[float, Mapping[str, str]]] = {}
@@ -109,9 +152,26 @@ class ManagedServers:
             raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
         return member
 
+    def get(self, server_id: str) -> ManagedServer | None:
+        """A server, if there is one with this id."""
+        return self._by_id.get(server_id)
+
     def known(self, server_id: str) -> ManagedServer:
-        """A server to inspect rather than to call: no connection is made for that."""
+        """A server to inspect; here the same as one to call."""
         return self[server_id]
+
+    def offering(self) -> Iterable[ManagedServer]:
+        """All of them."""
+        return self._by_id.values()
+
+    @property
+    def offers_the_same(self) -> bool:
+        """False: no host is above."""
+        return False
+
+    def owner(self, server_id: str) -> "ManagedServers":
+        """These."""
+        return self
 
     async def require_approved(self, key: ConsentKey) -> None:
         """Raise `ConsentRequired` unless the user approved exactly this start of a project's server."""
@@ -122,13 +182,6 @@ class ManagedServers:
             member.set_approved(False)
             raise
         member.set_approved(True)
-
-    async def notice_consents(self) -> None:
-        """Look up whether servers that wait for the user's consent have been approved meanwhile."""
-        for member in self:
-            if member.awaits_consent:
-                with suppress(ConsentRequired, StoreError):
-                    await require_consent(member, self._store)
 
     async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
         """Add servers. One with the same definition stays as it is. Returns the new ones."""
@@ -141,9 +194,9 @@ class ManagedServers:
         await self._refresh([self._by_id[server.server_id] for server in wanted if self._has(server)])
         outside = [server for server in changed if server.transport != "in_process"]
         known = await load_known(
-            self._store, outside, no_pins=self._no_pins, principal=self._person.principal
+            self._store, outside, no_pins=self._no_pins, principal=self.context.human.principal
         )
-        return [self._put(server, self._carry_over_state(server, known)) for server in changed]
+        return [self.put(server, self._carry_over_state(server, known)) for server in changed]
 
     async def _refresh(self, kept: Iterable[ManagedServer]) -> None:
         """Reload pins and consents of servers that stay: notifications of changes may have been missed."""
@@ -192,7 +245,7 @@ class ManagedServers:
 
     def drop(self, server_id: str) -> None:
         """Remove a server. Its calls under way finish first."""
-        self._retire(self._by_id.pop(server_id))
+        self._by_id.pop(server_id).retire(self._tasks)
         self._bump_generation()
 
     def keep_only(self, server_ids: Iterable[str]) -> None:
@@ -212,24 +265,21 @@ class ManagedServers:
         member = self._by_id.get(server.server_id)
         return member is not None and same_definition(member.server, server)
 
-    def _put(self, server: LoadedServer, known: KnownServerState) -> ManagedServer:
+    def put(self, server: LoadedServer, known: KnownServerState) -> ManagedServer:
+        """Add a server, or replace the one with its id, whose calls under way finish."""
         before, unsaved = self._by_id.get(server.server_id), None
         for key in [key for key in self.listed_for if key[0] == server.server_id]:
             del self.listed_for[key]
         if before is not None:
-            self._retire(before)
+            before.retire(self._tasks)
             if pins_key(before.server) == pins_key(server):
                 unsaved = before.pins if self._store is None else before.unsaved_pins
         if isinstance(unsaved, Pins) and not isinstance(known.pins, UntrustedPins):
-            known = replace(known, pins=joined(unsaved, known.pins))
+            known = replace(known, pins=merge_pins(unsaved, known.pins))
         member = self._by_id[server.server_id] = ManagedServer(
             server,
-            self._around,
+            self.context,
             known,
-            tasks=self._tasks,
-            admission=self._admission,
-            person=self._person,
-            emit=self._bus.emit,
             save=self._save,
             changed=self._bump_generation,
             screened=self._on_screened,
@@ -238,18 +288,13 @@ class ManagedServers:
         self._share_pins(member)
         if isinstance(unsaved, Pins) and self._store is not None:
             # Another may take its place before they are saved.
-            member.unsaved_pins = joined(member.unsaved_pins, unsaved) if member.unsaved_pins else unsaved
+            member.unsaved_pins = merge_pins(member.unsaved_pins, unsaved) if member.unsaved_pins else unsaved
             self._save(member)
         self._watch_pins_of(member)
         return member
 
     def _bump_generation(self) -> None:
         self.generation += 1
-
-    def _retire(self, member: ManagedServer) -> None:
-        member.is_retired = True
-        if member.connection is not None:
-            self._tasks.start_soon(partial(member.connection.aclose, drain=True))
 
     def _save(self, member: ManagedServer) -> None:
         if member.server.transport == "in_process":
@@ -286,7 +331,7 @@ class ManagedServers:
         """Load the pins of the store: another process may have pinned other definitions first."""
         pins = await load_pins(store, member.server)
         if pins != member.pins:
-            member.repin(pins)
+            await self._take_pins(store, member, pins)
             self._share_pins(member)
 
     # Pins, reviews and quarantine are the same for all connections to a server.
@@ -323,35 +368,50 @@ class ManagedServers:
         return own + self.connections_besides(server_id)
 
     def _share_pins(self, member: ManagedServer) -> None:
-        """Apply the same pins to the connections of followers."""
+        """Apply the same pins to the connections of clients."""
         if self._by_id.get(member.server.server_id) is member:
-            for follower in [*self.followers]:
-                follower.repin(member)
+            for other in self.connections_besides(member.server.server_id):
+                if other.pins is not member.pins:
+                    other.repin(member.pins)
 
-    def count_gone(self, status: ServerStatus) -> None:
-        """Add the counters of a follower's connection that ends: counters never decrease."""
+    def add_client(self, member: ManagedServer, drop: Callable[[], None]) -> None:
+        """Have the connection that a client has to a server follow its pins, reviews and quarantines.
+
+        Args:
+            member: The client's own managed server.
+            drop: Removes it from the client's servers, so that the next use connects anew.
+        """
+        self._clients.setdefault(member.server.server_id, {})[member] = drop
+
+    def remove_client(self, member: ManagedServer) -> None:
+        """Forget a connection of a client that ends, except for its counters: these never decrease."""
+        server_id = member.server.server_id
+        self._clients.get(server_id, {}).pop(member, None)
+        self._count_gone(member.status())
+
+    def _count_gone(self, status: ServerStatus) -> None:
         ended = replace(status, state="idle", last_error=None, last_error_at=None, hint=None)
         known = self._gone.get(status.server_id)
         self._gone[status.server_id] = ended if known is None else combine(known, [ended])
 
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:
-        """The states of a server's connections of followers, including those that ended."""
+        """The states of a server's connections of clients, including those that ended."""
         gone = [self._gone[server_id]] if server_id in self._gone else []
         return [*(member.status() for member in self.connections_besides(server_id)), *gone]
 
     def connections_besides(self, server_id: str) -> list[ManagedServer]:
-        """The managed servers of followers that have a connection of their own to a server."""
-        return [found for each in [*self.followers] if (found := each.own_to(server_id)) is not None]
+        """The managed servers of clients that have a connection of their own to a server."""
+        return [*self._clients.get(server_id, ())]
 
     async def end(self, server_id: str) -> None:
-        """End every connection to a server, those of followers too. The next use starts it again."""
+        """End every connection to a server, those of clients too. The next use starts it again."""
         async with anyio.create_task_group() as closing:
             for member in self._connections(server_id):
                 if member.connection is not None:
                     closing.start_soon(member.connection.aclose)
 
     def _watch_pins_of(self, member: ManagedServer) -> None:
-        """Follow reviews and quarantines in whatever process, and whether the store can be trusted."""
+        """Follow reviews and quarantines in any process, and whether the store can be trusted."""
         if may_be_pinned(member.server) and self._store is not None and not self._watches_pins:
             self._watches_pins = True
             self._tasks.start_soon(self._watch_reviews, self._store)
@@ -385,7 +445,7 @@ class ManagedServers:
         before = member.pins
         self._newest.pop(member.server.server_id, None)
         member.repin(pins)
-        await self._renew(store, member, _newly_pinned(before, pins))
+        await self._renew(store, member, _find_newly_pinned(before, pins))
 
     async def _renew(self, store: Store, member: ManagedServer, reviewed: frozenset[str]) -> None:
         """Begin anew where a review approved another definition than a connection was told, or a new tool.
@@ -397,10 +457,9 @@ class ManagedServers:
         every = self._connections(server_id)
         known = [each.snapshot for each in every if each.snapshot is not None]
         lacking = [each for each in every if each.lacks(reviewed)]
-        for follower in [*self.followers]:
-            own = follower.own_to(server_id)
-            if own is not None and own.findings.keys() & reviewed:
-                follower.drop(server_id)
+        for own, drop in [*self._clients.get(server_id, {}).items()]:
+            if own.findings.keys() & reviewed:
+                drop()
         is_other = bool(member.findings.keys() & reviewed)
         if not is_other and not lacking:
             return
@@ -446,7 +505,9 @@ class ManagedServers:
                 each.follow(news.tools)
 
 
-def _newly_pinned(before: Pins | UntrustedPins | None, now: Pins | UntrustedPins | None) -> frozenset[str]:
+def _find_newly_pinned(
+    before: Pins | UntrustedPins | None, now: Pins | UntrustedPins | None
+) -> frozenset[str]:
     """The tools that a review pinned."""
     if not isinstance(now, Pins):
         return frozenset()

@@ -90,33 +90,33 @@ class Operator(Protocol):
         """The kinds of requests it can answer."""
         ...
 
-    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
+    async def approve(self, request: ApprovalRequest, /) -> ApprovalAnswer:
         """Ask the user to approve a call. Requests about different tools may be open at the same time.
 
         Args:
-            question: The call, and why policy asks.
+            request: The call, and why policy asks.
 
         Returns:
             `once`, `session` or `always` to allow it, `no` to deny it, `cancel` to end the whole run.
         """
         ...
 
-    async def elicit_form(self, question: FormRequest) -> FormAnswer:
+    async def elicit_form(self, request: FormRequest, /) -> FormAnswer:
         """Have the user fill in a form.
 
         Args:
-            question: The form. `question.form` checks answers.
+            request: The form. `request.form` checks answers.
 
         Returns:
             The action, and for `accept` the content.
         """
         ...
 
-    async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
+    async def elicit_url(self, request: UrlRequest, /) -> UrlAnswer:
         """Ask the user whether to open a page. Nothing is opened before the answer.
 
         Args:
-            question: The page, and what is suspicious about its URL.
+            request: The page, and what is suspicious about its URL.
 
         Returns:
             `accept`, `decline` or `cancel`.
@@ -216,23 +216,23 @@ class Callbacks:
         }
         return frozenset(name for name, function in functions.items() if function is not None)
 
-    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
+    async def approve(self, request: ApprovalRequest, /) -> ApprovalAnswer:
         """Await `on_approve`. Without it, return `no`.
 
         Raises:
             WrongType: The function is not async.
         """
-        return await _ask("on_approve", self.on_approve(question)) if self.on_approve else "no"
+        return await _ask("on_approve", self.on_approve(request)) if self.on_approve else "no"
 
-    async def elicit_form(self, question: FormRequest) -> FormAnswer:
+    async def elicit_form(self, request: FormRequest, /) -> FormAnswer:
         """Await `on_form`. Raises `WrongType` if it is not async or returns no `FormAnswer`."""
         assert self.on_form is not None, "it was not declared"
-        return await _ask("on_form", self.on_form(question), FormAnswer)
+        return await _ask("on_form", self.on_form(request), FormAnswer)
 
-    async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
+    async def elicit_url(self, request: UrlRequest, /) -> UrlAnswer:
         """Await `on_url`. Raises `WrongType` if it is not async or returns no `UrlAnswer`."""
         assert self.on_url is not None, "it was not declared"
-        return await _ask("on_url", self.on_url(question), UrlAnswer)
+        return await _ask("on_url", self.on_url(request), UrlAnswer)
 
     async def sample(self, request: SampleRequest) -> "CreateMessageResult":
         """Await `on_sample`. Raises `WrongType` if it is not async."""

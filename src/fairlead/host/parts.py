@@ -10,13 +10,14 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import aiohttp
-from anyio.abc import TaskGroup
 
 from fairlead.catalog.naming import Scheme
 from fairlead.config.argument_types import wrong_type
+from fairlead.config.command_lines import command_line
 from fairlead.config.models import Config
 from fairlead.config.paths import state_folder
 from fairlead.connection.process.guardian import Guardian
+from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.tracing import Tracer
 from fairlead.connection.transport.factory import TransportContext
 from fairlead.connection.transport.request_headers import AuthProvider
@@ -24,8 +25,9 @@ from fairlead.host.background import task_owner
 from fairlead.host.events import EventBus
 from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.logins import Logins
-from fairlead.host.managed_server import HumanSide
-from fairlead.host.managed_servers import ManagedServers
+from fairlead.host.managed_server import HumanSide, ServerContext
+from fairlead.host.managed_servers import HostServers, ManagedServers
+from fairlead.host.model.catalogs import HostCatalogs
 from fairlead.host.operator import Operator
 from fairlead.host.records import HostRecords, open_records
 from fairlead.host.telemetry import programs_tracer
@@ -48,16 +50,17 @@ class GatewayBacking:
 class HostParts:
     """Everything a host works with, except its configuration, which a reload replaces."""
 
-    tasks: TaskGroup
-    """Runs what outlives a single method call; its owner closes it."""
-    transports: TransportContext
+    context: ServerContext
+    """The task group, transports, store, operator and event bus, which its connections use as well."""
     records: HostRecords
-    human: HumanSide
     logins: Logins
-    bus: EventBus
-    servers: ManagedServers
+    servers: HostServers
     call_ids: Iterator[int]
     """Ids of calls in events. Shared with the host above, so that no two calls have the same id."""
+    login_hint: Callable[[str], str]
+    """Returns what the user of the host does to log in to a server."""
+    catalogs_above: HostCatalogs | None = None
+    """The catalogs of the host above, used for as long as both offer the same."""
     names: Scheme | None = None
     """How public tool names are made; None for `tools.names` of the configuration."""
 
@@ -97,7 +100,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
             human = HumanSide(
                 operator=operator,
                 capabilities=capabilities or CustomCapabilities(),
-                log_in=logins.wanted,
+                log_in=logins.log_in_on_demand,
                 shared=backing is not None,
             )
             transports = TransportContext(
@@ -112,22 +115,32 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
                 require_approved=lambda key: servers.require_approved(key),
                 tracer=tracer or programs_tracer(),
             )
-            bus = EventBus()
-            failure = records.store_error
-            no_pins = UntrustedPins.because(failure) if failure is not None else None
-            servers = ManagedServers(tasks, transports, records.store, human, bus, no_pins=no_pins)
-            tasks.start_soon(records.audit.rotate)
-            yield HostParts(
+            context = ServerContext(
                 tasks=tasks,
                 transports=transports,
-                records=records,
+                store=records.store,
                 human=human,
+                bus=EventBus(),
+                start_limit=StartLimit(),
+            )
+            logins.emit = context.bus.emit
+            failure = records.store_error
+            no_pins = UntrustedPins.because(failure) if failure is not None else None
+            servers = ManagedServers(context, no_pins=no_pins)
+            tasks.start_soon(records.audit.rotate)
+            yield HostParts(
+                context=context,
+                records=records,
                 logins=logins,
-                bus=bus,
                 servers=servers,
                 call_ids=count(1),
+                login_hint=_login_hint,
                 names=backing.names if backing else None,
             )
+
+
+def _login_hint(server_id: str) -> str:
+    return f"run `{command_line('login', server_id)}`"
 
 
 def _http_client(stack: AsyncExitStack) -> Callable[[], aiohttp.ClientSession]:

@@ -123,33 +123,27 @@ class CallPermission:
         if decision.verdict == "deny":
             raise denial(proposal, decision)
 
-    def granted(self, proposal: ProposedCall, readings: ArgumentReadings | None) -> Permit | None:
-        """The permit for this very call, if policy allows it without asking; else None."""
-        require_callable(proposal)
-        decision = proposal.decide(readings)
-        return Permit(by="policy", reason=decision.reason) if decision.verdict == "allow" else None
-
     async def permit(
         self,
         proposal: ProposedCall,
+        decision: Decision,
         arguments: Mapping[str, Any],
         readings: ArgumentReadings | None,
-        on_question: Callable[[], None],
+        on_approval_request: Callable[[], None],
     ) -> Permit:
-        """Decide about this very call, and ask the user where policy says `ask`.
+        """Permit a call that policy allows, and ask the user where policy says `ask`.
 
         Args:
             proposal: The call.
+            decision: What policy decided about it just now.
             arguments: Its arguments, to show to the user.
             readings: The readings of the arguments that rules look at.
-            on_question: Called before the user is asked.
+            on_approval_request: Called before the user is asked.
 
         Raises:
             CallDenied: Policy or the user denied it.
             ApprovalRequired: The operator cannot ask.
         """
-        require_callable(proposal)
-        decision = proposal.decide(readings)
         if decision.verdict == "allow":
             return Permit(by="policy", reason=decision.reason)
         if decision.verdict == "deny":
@@ -165,7 +159,7 @@ class CallPermission:
             # The answer to an earlier call of this tool may hold for all its calls.
             if await self._is_answered(approval, decision):
                 return Permit(by="earlier answer", reason="approved by user earlier")
-            on_question()
+            on_approval_request()
             return await self._ask(proposal, decision, arguments, readings, approval)
 
     def decide_again(self) -> None:
@@ -209,7 +203,7 @@ class CallPermission:
         approval: RememberedApproval | None,
     ) -> Permit:
         server_id, entry = proposal.member.server.server_id, proposal.member.entry(proposal.tool)
-        question = ApprovalRequest(
+        request = ApprovalRequest(
             server_id=server_id,
             tool=proposal.tool,
             arguments=dict(arguments),
@@ -224,7 +218,7 @@ class CallPermission:
         self._waiting.add(waiting)
         try:
             with waiting.scope:
-                answer = await self._operator.approve(question)
+                answer = await self._operator.approve(request)
         finally:
             self._waiting.discard(waiting)
         now = _decide_again(proposal, readings)
@@ -277,7 +271,7 @@ def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> 
     return now
 
 
-def fixed(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]:
+def fix_arguments(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]:
     """A copy of the arguments to show and the same to send: the caller cannot change them meanwhile."""
     encoded = encode_arguments(arguments)
     return msgspec.json.decode(encoded, type=dict[str, Any]), encoded

@@ -4,48 +4,32 @@ An artifact is the part of a result that exceeded the result budget. It belongs 
 and is read page by page.
 """
 
-import base64
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
 
 import msgspec
-from mcp_types import (
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    TextContent,
-)
-from pydantic import Field
 
-from fairlead.catalog.results import ResultNotes, ToolResult
+from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
 from fairlead.config.argument_types import check_types
 from fairlead.config.models import ArtifactSettings as ArtifactLimits
 from fairlead.config.models import Config
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
-from fairlead.errors import StoreError, ToolFailed, UnknownArtifact
-from fairlead.host.model.meta_tools import HostTools, encoded, told
+from fairlead.errors import StoreError, UnknownArtifact
 from fairlead.policy.audit import AuditLog
 from fairlead.policy.results import (
     MAX_AS_IT_CAME,
-    MAX_IMAGE,
-    READ_TOOL,
     KeptArtifact,
     ResultSource,
     as_it_came,
-    hand_over_steps,
+    prepare_result_steps,
 )
-from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
 from fairlead.store.async_sqlite import SqliteStore
 from fairlead.store.protocol import Store
@@ -91,7 +75,7 @@ class Artifacts:
     async def deliver(
         self, raw: msgspec.Raw | bytes, source: ResultSource, *, principal: str = LOCAL
     ) -> ToolResult:
-        """A server's result as it may be handed on, with whatever did not fit kept for the principal.
+        """A server's result as it may be prepared on, with what did not fit kept for the principal.
 
         What cannot be kept, because the disk is full or there is no store, costs only itself.
         """
@@ -102,11 +86,11 @@ class Artifacts:
     async def deliver_cleaned(
         self, raw: msgspec.Raw | bytes, source: ResultSource, *, principal: str = LOCAL
     ) -> ToolResult:
-        """The same for a result that cannot be handed on as it came (`as_it_came`)."""
-        handed = await gate.run(hand_over_steps(raw, source, keeping=self._files is not None))
-        if handed.kept and not await self._keep(handed.kept, source, principal):
-            return (await gate.run(hand_over_steps(raw, source, keeping=False))).result
-        return handed.result
+        """The same for a result that cannot be prepared on as it came (`as_it_came`)."""
+        prepared = await gate.run(prepare_result_steps(raw, source, keeping=self._files is not None))
+        if prepared.kept and not await self._keep(prepared.kept, source, principal):
+            return (await gate.run(prepare_result_steps(raw, source, keeping=False))).result
+        return prepared.result
 
     @check_types
     async def keep(
@@ -170,82 +154,6 @@ class Artifacts:
             logger.warning("an artifact is not kept", extra={"server": source.server_id}, exc_info=True)
             return False
         return True
-
-
-class ReadArtifactInput(ToolModel):
-    """What to read."""
-
-    handle: str
-    start: Annotated[int, Field(ge=0)] = 0
-    length: Annotated[int, Field(ge=1, le=LONGEST_PAGE)] = PAGE_CHARACTERS
-
-
-class ReadArtifactOutput(ToolModel):
-    """Where it came from. The page itself is content."""
-
-    server: str
-    untrusted: bool
-
-
-class ArtifactTools(HostTools):
-    """With this a model reads what did not fit.
-
-    It is always offered where something can be kept: a tool that came with the first artifact would change
-    the list of tools in the middle of a conversation, and with it all that a provider has cached of it.
-    """
-
-    def __init__(self, artifacts: Artifacts, principal: str = LOCAL) -> None:
-        self._artifacts = artifacts
-        self._principal = principal
-        tool = ToolDefinition(
-            name=READ_TOOL,
-            description="Read on where a result was cut, or see what was left out of it.",
-            input=ReadArtifactInput,
-            output=ReadArtifactOutput,
-            handler=self._read,
-        )
-        super().__init__({"mcp.readArtifact": tool})
-
-    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
-        """The page alone, marked as what its server is."""
-        if result.is_error:
-            return await super().handed(tool, arguments, result)
-        origin = ReadArtifactOutput.model_validate(result.structured_content)
-        page = encoded(result.model_copy(update={"structured_content": None}))
-        handles = {0: str(arguments["handle"])}  # for a provider that does not take such media
-        remarks = ResultNotes(handles=handles)
-        return ToolResult(origin.server, page, untrusted=origin.untrusted, remarks=remarks)
-
-    async def _read(self, context: ToolContext, asked: ReadArtifactInput) -> Reply[ReadArtifactOutput]:
-        reading = self._artifacts.read(
-            asked.handle, principal=self._principal, start=asked.start, length=asked.length
-        )
-        page = await told(reading)
-        artifact = page.artifact
-        output = ReadArtifactOutput(server=artifact.server_id, untrusted=artifact.untrusted)
-        return Reply(output=output, content=tuple(_blocks(page)))
-
-
-def _blocks(page: ArtifactPage) -> Iterator[ContentBlock]:
-    artifact = page.artifact
-    if page.text is not None:
-        yield TextContent(text=page.text)
-        more = "" if page.next_start is None else f" Read on: start={page.next_start}."
-        end = page.start + len(page.text)
-        yield TextContent(text=f"[Characters {page.start:,} to {end:,} of {page.total:,}.{more}]")
-        return
-    data = base64.b64encode(page.data or b"").decode()
-    if len(data) > MAX_IMAGE:
-        hint = f"`fairlead artifacts show {artifact.handle} --output FILE` writes it to a file"
-        raise ToolFailed(f"{artifact.media_type}, {page.total:,} bytes: too large for a model", hint=hint)
-    match artifact.media_type.partition("/")[0]:
-        case "image":
-            yield ImageContent(data=data, mime_type=artifact.media_type)
-        case "audio":
-            yield AudioContent(data=data, mime_type=artifact.media_type)
-        case _:
-            blob = BlobResourceContents(uri=artifact.handle, mime_type=artifact.media_type, blob=data)
-            yield EmbeddedResource(resource=blob)
 
 
 logger = logging.getLogger(__name__)

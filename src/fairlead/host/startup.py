@@ -114,16 +114,16 @@ class _Start:
 
     def outcome(self) -> McpStartupComplete:
         """The final event, with servers in the order they were requested."""
-        told = [self.updates[server_id] for server_id in self.members]
+        updates = [self.updates[server_id] for server_id in self.members]
 
-        def ended(status: StartupStatus) -> tuple[str, ...]:
-            return tuple(update.server_id for update in told if update.status == status)
+        def names_with(status: StartupStatus) -> tuple[str, ...]:
+            return tuple(update.server_id for update in updates if update.status == status)
 
         return McpStartupComplete(
-            ready=ended("ready"),
-            failed={update.server_id: update.error or "" for update in told if update.status == "failed"},
-            cancelled=ended("cancelled"),
-            auth_required=ended("auth_required"),
+            ready=names_with("ready"),
+            failed={update.server_id: update.error or "" for update in updates if update.status == "failed"},
+            cancelled=names_with("cancelled"),
+            auth_required=names_with("auth_required"),
         )
 
 

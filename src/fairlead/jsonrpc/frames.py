@@ -37,7 +37,7 @@ MAX_BATCH_MESSAGES = 1_000
 """Largest batch (2025-03-26 has them): all of one is processed at once."""
 
 _EXCERPT_BYTES = 2_000
-"""Bytes kept of an invalid line, beside what a secret at its end needs to be masked."""
+"""Bytes kept of an invalid line, without those that masking a secret at its end needs."""
 _HEAD_BYTES, _TAIL_BYTES = 4096, 512
 _LARGE_BYTES = 256 * 1024
 _LONG_TEXT_BYTES = 64 * 1024
@@ -194,7 +194,7 @@ def parse(line: bytes | bytearray) -> list[Frame | UnusableLine]:
         return [message]
     try:
         if not line.isascii():
-            line = _well_formed(line)
+            line = _repair_utf8(line)
         return [_decode_frame(line)]
     except (ValueError, RecursionError) as exc:
         sound = _without_lone_surrogates(line)
@@ -214,10 +214,10 @@ def _is_long_text(line: bytes | bytearray) -> bool:
 def _large_message(line: bytes | bytearray) -> Frame | UnusableLine | None:
     """Parse a large message: an answer without its result, all else only where it can be decoded quickly.
 
-    The envelope is decoded natively whatever is in it; parameters of a request or notification, to objects.
+    The envelope is always decoded natively; parameters of a request or notification, to objects.
     """
     try:
-        frame = _decode_frame(line if line.isascii() else _well_formed(line))
+        frame = _decode_frame(line if line.isascii() else _repair_utf8(line))
     except (ValueError, RecursionError):
         frame = None
     if frame is not None and frame.method is None:
@@ -248,7 +248,7 @@ def _large_answer(line: bytes | bytearray) -> Frame | None:
     return Frame(id=request_id, result=msgspec.Raw(memoryview(line)[head.end() : end.start()]))
 
 
-def _well_formed(line: bytes | bytearray) -> bytes | bytearray:
+def _repair_utf8(line: bytes | bytearray) -> bytes | bytearray:
     try:
         line.decode()
     except UnicodeDecodeError:
@@ -345,7 +345,7 @@ def _unusable(text: bytes | bytearray, reason: str) -> UnusableLine:
 def _outer_members(text: bytes | bytearray) -> dict[bytes, bytes]:
     """Outermost members of a broken object, as far as they show without parsing the nested ones.
 
-    Servers write the id before the result or after it: both ends are searched, whatever lies between.
+    Servers write the id before the result or after it: both ends are searched, without what lies between.
     """
     head, tail = bytes(text[:_HEAD_BYTES]), bytes(text[-_TAIL_BYTES:])
     members: dict[bytes, bytes] = {}

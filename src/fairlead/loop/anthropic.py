@@ -17,13 +17,13 @@ from fairlead.loop.provider import (
     WantedCall,
     arguments_in,
     complaint_in,
-    counted,
+    token_count,
 )
 
 BASE_URL: Final = "https://api.anthropic.com"
 VERSION: Final = "2023-06-01"
 DEFAULT_OUTPUT_TOKENS: Final = 8192
-"""The longest answer in one step, which this API wants to be told."""
+"""The longest answer in one step, which this API requires."""
 
 _STOPS: dict[str, Literal["length", "refused"]] = {
     "max_tokens": "length",
@@ -37,11 +37,11 @@ class Anthropic:
     """The Messages API."""
 
     def url(self, model: ChatModel) -> str:
-        """Where steps are asked for."""
+        """The URL that steps are requested from."""
         return f"{(model.base_url or BASE_URL).rstrip('/').removesuffix('/v1')}/v1/messages"
 
     def headers(self, model: ChatModel) -> dict[str, str]:
-        """Who we are to the API."""
+        """Headers that authenticate a request."""
         key = {"x-api-key": model.api_key} if model.api_key else {}
         return {"anthropic-version": VERSION, **key}
 
@@ -69,13 +69,13 @@ class Anthropic:
         return BlockReader()
 
     def results(self, answered: Sequence[tuple[WantedCall, ToolResult]]) -> list[Message]:
-        """What tools brought: all of it in one message."""
+        """Return the one message for all results."""
         blocks = [anthropic_result(result, call.call_id) for call, result in answered]
         return [{"role": "user", "content": blocks}]
 
 
 def _mark_cacheable(block: dict[str, Any]) -> dict[str, Any]:
-    """A block up to which the API keeps what it has read, so that the next step costs a fraction."""
+    """Return a block that ends a cached prefix: the next step then costs a fraction."""
     return block | {"cache_control": {"type": "ephemeral"}}
 
 
@@ -98,7 +98,7 @@ class BlockReader:
 
     @property
     def whole(self) -> bool:
-        """Has the model said all it wanted to?"""
+        """Whether the answer is complete."""
         return self.ended or bool(self._stop)
 
     def feed(self, data: bytes) -> str:
@@ -114,7 +114,7 @@ class BlockReader:
                 return self._take(event["index"], as_object(event.get("delta")))
             case "message_delta":
                 self._stop = str(as_object(event.get("delta")).get("stop_reason") or self._stop)
-                self._output_tokens = counted(as_object(event.get("usage")).get("output_tokens"))
+                self._output_tokens = token_count(as_object(event.get("usage")).get("output_tokens"))
             case "message_stop":
                 self.ended = True
             case "error":
@@ -161,6 +161,6 @@ class BlockReader:
 
 
 def _usage(said: dict[str, Any]) -> Usage:
-    read = counted(said.get("cache_read_input_tokens"))
-    written = counted(said.get("cache_creation_input_tokens"))
-    return Usage(input_tokens=counted(said.get("input_tokens")) + read + written, cached_tokens=read)
+    read = token_count(said.get("cache_read_input_tokens"))
+    written = token_count(said.get("cache_creation_input_tokens"))
+    return Usage(input_tokens=token_count(said.get("input_tokens")) + read + written, cached_tokens=read)

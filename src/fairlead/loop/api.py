@@ -55,8 +55,10 @@ class TemporaryFailure(Exception):
         self.hint = hint
 
 
-def refused(status: int, body: bytes, model: ChatModel, *, named: str, wait: float | None) -> Exception:
-    """What an answer means that is none."""
+def error_for_response(
+    status: int, body: bytes, model: ChatModel, *, named: str, wait: float | None
+) -> Exception:
+    """Return the error for a response that is no answer."""
     complaint = complaint_in(body) or Complaint("", "")
     words = f"HTTP {status}{_words(complaint)}"
     if _says(complaint, _UNPAID):
@@ -68,8 +70,8 @@ def refused(status: int, body: bytes, model: ChatModel, *, named: str, wait: flo
     return ModelFailed(f"{named}: {words}", hint=_hint(status, model))
 
 
-def judged(complaint: Complaint, named: str) -> Exception:
-    """What it means that an API complains in the middle of its answer."""
+def error_for_complaint(complaint: Complaint, named: str) -> Exception:
+    """Return the error for a complaint of an API in the middle of its answer."""
     words = f"it gave up{_words(complaint)}"
     if _says(complaint, _TOO_LONG):
         return _too_long(named, words)
@@ -106,7 +108,7 @@ def _says(complaint: Complaint, signs: tuple[str, ...]) -> bool:
 
 
 def _words(complaint: Complaint) -> str:
-    """What the API says, fit to be shown."""
+    """Return the message of an API, sanitized."""
     words = " ".join(gate.error_text(complaint).split())[:_MAX_WORDS]
     return f": {words}" if words else ""
 
@@ -114,11 +116,11 @@ def _words(complaint: Complaint) -> str:
 Emit = Callable[[RunEvent], Awaitable[None]]
 
 MAX_TRIES: Final = 4
-"""How often a step is asked for while the API is busy or away."""
+"""How often a step is requested while the API is busy or unreachable."""
 MAX_BROKEN: Final = 2
-"""How often it is asked for when the answer breaks off: nothing was called yet, but all of it is paid for."""
+"""How often it is requested when the answer breaks off: nothing was called yet, but all of it is paid for."""
 MAX_WAIT_SECONDS: Final = 60.0
-"""How long an API may have us wait; one that says more is not waited for."""
+"""Longest wait that an API may request; more is a failure."""
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 _FIRST_WAIT_SECONDS = 0.5
@@ -126,7 +128,7 @@ _MAX_ERROR_BYTES = 64 * 1024
 
 
 class ModelApi:
-    """A model's API. It is told apart from the model itself: what is wrong here, no model said."""
+    """A model's API. Its errors are not the model's words."""
 
     def __init__(
         self, http: aiohttp.ClientSession, model: ChatModel, dialect: ProviderApi, emit: Emit
@@ -139,7 +141,7 @@ class ModelApi:
         SECRETS.learn(model.api_key or "")
 
     async def turn(self, body: bytes) -> ModelTurn:
-        """Ask for one step, more than once where that may help. Raises `ModelFailed`."""
+        """Request one step, again after temporary failures. Raises `ModelFailed`."""
         tries = broken = 0
         while True:
             try:
@@ -174,7 +176,7 @@ class ModelApi:
                 hint = None if began or silent else f"is it running, and is {self._url.origin()} right?"
                 raise TemporaryFailure(words, midway=began or silent, hint=hint) from None
         except Complaint as exc:
-            raise judged(exc, self._named) from None
+            raise error_for_complaint(exc, self._named) from None
         if not reader.whole:
             raise TemporaryFailure("its answer broke off", midway=True)
         return reader.turn()
@@ -197,7 +199,7 @@ class ModelApi:
                 ),
             )
         except ValueError:  # which is said of a URL or a key that no request can hold
-            raise ModelFailed(f"{self._named} cannot be asked: its URL or its key is malformed") from None
+            raise ModelFailed(f"{self._named} cannot be called: its URL or its key is malformed") from None
 
     async def _read(self, response: aiohttp.ClientResponse, reader: TurnReader) -> None:
         events, size, whole = EventStream(MAX_ANSWER_BYTES), 0, bytearray()
@@ -230,7 +232,7 @@ class ModelApi:
         body = bytearray()
         while len(body) < _MAX_ERROR_BYTES and (chunk := await response.content.readany()):
             body += chunk
-        return refused(
+        return error_for_response(
             response.status,
             bytes(body),
             self.model,
@@ -255,7 +257,7 @@ def _backoff(tries: int) -> float:
 
 
 def _retry_after(said: str) -> float | None:
-    """How long an API wants us to wait, which it says in seconds or as a date."""
+    """Return the seconds of a `Retry-After` header, which has seconds or a date."""
     try:
         return max(0.0, float(said))
     except ValueError:

@@ -16,7 +16,7 @@ Outcome = Literal["finished", "needs_a_person", "gave_up", "cut_off", "max_steps
 - `gave_up`: it refused, or said nothing.
 - `cut_off`: its answer is longer than it may be.
 - `max_steps`, `max_tokens`: the limit was reached, and it wanted to go on.
-- `cancelled`: the user, asked to approve a call, ended the whole run.
+- `cancelled`: the user ended the run instead of approving a call.
 """
 
 
@@ -50,7 +50,7 @@ class TextDelta:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRetried:
-    """The model is asked again after so many seconds. What it said in this step does not count."""
+    """The step is requested again after so many seconds. What the model said in it does not count."""
 
     reason: str
     seconds: float
@@ -62,30 +62,30 @@ class ToolCalled:
 
     call_id: str
     tool: str
-    """Which, for people: `server/tool`."""
+    """`server/tool`, for display."""
     name: str
-    """What the model called."""
+    """The name that the model called."""
     arguments: dict[str, Any] | None = field(repr=False)
-    """None where what the model wrote is no JSON object."""
+    """None where they are no JSON object."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolReturned:
-    """A call is over. Whatever came of it, the model reads it."""
+    """A call ended. The model reads its outcome, failures included."""
 
     call_id: str
     tool: str
     seconds: float
     result: ToolResult = field(repr=False)
     error: str | None = None
-    """The code of what kept the call from being made or answered, such as `call_denied`."""
+    """The code of the error, if the call failed, such as `call_denied`."""
     hint: str | None = None
-    """What the user can do about that."""
+    """What the user can do about the error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepFinished:
-    """The model was asked, and what it called has returned."""
+    """The model answered, and its calls returned."""
 
     step: int
     usage: Usage

@@ -20,7 +20,7 @@ from fairlead.loop.provider import (
     WantedCall,
     arguments_in,
     complaint_in,
-    counted,
+    token_count,
 )
 
 BASE_URL: Final = "https://api.openai.com/v1"
@@ -33,11 +33,11 @@ class OpenAI:
     """The API's words."""
 
     def url(self, model: ChatModel) -> str:
-        """Where steps are asked for."""
+        """The URL that steps are requested from."""
         return f"{(model.base_url or BASE_URL).rstrip('/')}/chat/completions"
 
     def headers(self, model: ChatModel) -> dict[str, str]:
-        """Who we are to the API. A local one often does not care."""
+        """Headers that authenticate a request. A local API often needs none."""
         return {"Authorization": f"Bearer {model.api_key}"} if model.api_key else {}
 
     async def tools(self, toolset: Toolset) -> ProviderTools:
@@ -67,7 +67,7 @@ class OpenAI:
         return ChunkReader()
 
     def results(self, answered: Sequence[tuple[WantedCall, ToolResult]]) -> list[Message]:
-        """What tools brought: a message each, and then the images, which no tool's message takes."""
+        """Return the messages for results: one each, then the images, which no tool's message takes."""
         messages = [message for call, result in answered for message in openai_messages(result, call.call_id)]
         return sorted(messages, key=lambda message: message["role"] != "tool")
 
@@ -80,7 +80,7 @@ class _PartialCall:
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
     rest: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What else the API keeps with it and wants back."""
+    """Further fields of a call, which the API requires back."""
 
 
 class ChunkReader:
@@ -188,7 +188,7 @@ def _new_id() -> str:
 
 def _usage(said: dict[str, Any]) -> Usage:
     return Usage(
-        input_tokens=counted(said.get("prompt_tokens")),
-        output_tokens=counted(said.get("completion_tokens")),
-        cached_tokens=counted(as_object(said.get("prompt_tokens_details")).get("cached_tokens")),
+        input_tokens=token_count(said.get("prompt_tokens")),
+        output_tokens=token_count(said.get("completion_tokens")),
+        cached_tokens=token_count(as_object(said.get("prompt_tokens_details")).get("cached_tokens")),
     )

@@ -25,18 +25,18 @@ class ChatModel:
     provider: Provider
     name: str
     base_url: str | None = None
-    """Where its API is; the provider's own if not set."""
+    """Base URL of its API; the provider's own if not set."""
     api_key: str | None = field(default=None, repr=False)
     key_from: str = "`api_key`"
     """Where the key comes from, for error messages."""
     max_output_tokens: int | None = None
     silence_seconds: float = DEFAULT_SILENCE_SECONDS
-    """How long it may say nothing: a local model may take minutes for a long conversation."""
+    """Idle timeout in seconds: a local model may take minutes for a long conversation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WantedCall:
-    """A tool call that a model asks for. `arguments` is None where it wrote no JSON object."""
+    """A tool call of a model. `arguments` is None where they are no JSON object."""
 
     call_id: str
     name: str
@@ -45,7 +45,7 @@ class WantedCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelTurn:
-    """What a model said in one step."""
+    """The answer of a model in one step."""
 
     text: str
     calls: tuple[WantedCall, ...]
@@ -56,7 +56,7 @@ class ModelTurn:
 
 
 class Complaint(Exception):
-    """An API says what is wrong: `kind` is its word for it, where it has one."""
+    """An error that an API reported; `kind` is its error type, if any."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
@@ -64,16 +64,16 @@ class Complaint(Exception):
 
 
 class TurnReader(Protocol):
-    """Takes in what an API streams, event by event."""
+    """Reader of an API's event stream."""
 
     @property
     def whole(self) -> bool:
-        """Has the model said all it wanted to?"""
+        """Whether the answer is complete."""
         ...
 
     @property
     def ended(self) -> bool:
-        """Will nothing follow?"""
+        """Whether no event follows."""
         ...
 
     def feed(self, data: bytes) -> str:
@@ -89,11 +89,11 @@ class ProviderApi(Protocol):
     """One provider's API."""
 
     def url(self, model: ChatModel) -> str:
-        """Where steps are asked for."""
+        """The URL that steps are requested from."""
         ...
 
     def headers(self, model: ChatModel) -> dict[str, str]:
-        """Who we are to the API."""
+        """Headers that authenticate a request."""
         ...
 
     async def tools(self, toolset: Toolset) -> ProviderTools:
@@ -111,12 +111,12 @@ class ProviderApi(Protocol):
         ...
 
     def results(self, answered: Sequence[tuple[WantedCall, ToolResult]]) -> list[Message]:
-        """What tools brought, in the order they were called."""
+        """Return the messages for results, in the order of the calls."""
         ...
 
 
 def complaint_in(body: bytes) -> Complaint | None:
-    """What an API says is wrong, in one of the shapes that APIs have for it."""
+    """Return the error in a response body, in any of the forms that APIs use; None without one."""
     try:
         document = as_object(msgspec.json.decode(body))
     except (ValueError, RecursionError):
@@ -130,8 +130,8 @@ def complaint_in(body: bytes) -> Complaint | None:
     return Complaint(message, next((kind for kind in kinds if isinstance(kind, str)), ""))
 
 
-def counted(value: object) -> int:
-    """A number of tokens; none where an API says something else."""
+def token_count(value: object) -> int:
+    """Return a number of tokens; 0 where an API says something else."""
     return value if isinstance(value, int) and value > 0 else 0
 
 

@@ -1,6 +1,6 @@
 """The agent loop: ask the model, call the tools it wants, send the results back, until it is done.
 
-`sampled` answers a server's sampling request: a single step, without tools and without history.
+`sample` answers a server's sampling request: a single step, without tools and without history.
 """
 
 import time
@@ -47,7 +47,7 @@ _NOT_CALLED = "not called: the run has reached its limit"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLimits:
-    """How far a run may go: how often the model is asked, and how many tokens that may take in all."""
+    """How far a run may go: how many steps, and how many tokens in all."""
 
     max_steps: int = 20
     max_tokens: int | None = None
@@ -65,10 +65,10 @@ async def run_task(
 ) -> AsyncGenerator[AsyncIterator[RunEvent]]:
     """Have a model carry out a task: `async with run_task(host.tools, model, "…") as events: async for …`.
 
-    Leaving the block ends the run: calls under way are cancelled, and their servers are told. `history` is
+    Leaving the block ends the run: calls under way are cancelled, at their servers, too. `history` is
     what was said before, in the words of the model's API; the run adds to it, and only what is whole. The
-    iteration raises `ModelFailed` where the model's API does not do what it is asked (`ModelUnavailable`
-    where it may do so later); whatever goes wrong with a tool is for the model to read.
+    iteration raises `ModelFailed` where the model's API fails (`ModelUnavailable` where it may work later);
+    the failure of a tool is for the model to read.
     """
     messages = [] if history is None else history
     messages.append({"role": "user", "content": task})
@@ -123,10 +123,10 @@ class _Run:
         self._emit = emit
         self._bounds = bounds
         self._blocked = False
-        """Did the last calls need the user?"""
+        """Whether the last calls needed the user."""
 
     async def play(self, system: str, messages: list[Message]) -> None:
-        """Ask the model and do what it wants, again and again."""
+        """Run steps until the model is done or a limit is reached."""
         usage = Usage()
         for step in count(1):
             tools = await self._dialect.tools(await self._toolset.settled())  # there may be others by now
@@ -147,7 +147,7 @@ class _Run:
                 return
 
     def _outcome(self, turn: ModelTurn, step: int, usage: Usage) -> Outcome | None:
-        """How the run ends with this turn, if it does."""
+        """Return how the run ends with this turn, if it does."""
         if turn.stop == "length":
             return "cut_off"
         if turn.stop == "refused" or not (turn.calls or turn.text.strip()):
@@ -160,7 +160,7 @@ class _Run:
         return "max_tokens" if limit is not None and usage.total >= limit else None
 
     def _whole(self, turn: ModelTurn, answered: Sequence[ToolResult]) -> list[Message]:
-        """What a step adds to the conversation: APIs refuse one in which a call has no result."""
+        """Return the messages of a step: APIs refuse a conversation in which a call has no result."""
         if turn.calls:
             return [turn.message, *self._dialect.results([*zip(turn.calls, answered, strict=True)])]
         return [turn.message] if turn.text else []
@@ -168,7 +168,7 @@ class _Run:
     # Calls.
 
     async def _call_all(self, calls: Sequence[WantedCall], tools: ProviderTools) -> list[ToolResult] | None:
-        """Make calls at once, and return what came of each, in order. None where the user ends the run."""
+        """Make calls concurrently, and return their results in order. None where the user ends the run."""
         returned: dict[int, ToolReturned] = {}
         limiter = anyio.CapacityLimiter(CALLS_AT_ONCE)
 
@@ -188,7 +188,7 @@ class _Run:
         return [returned[place].result for place in range(len(calls))]
 
     async def _call(self, call: WantedCall, tools: ProviderTools) -> ToolReturned:
-        """Make one call. What goes wrong becomes a result that says so, which the model can read."""
+        """Make one call. A failure becomes a result for the model."""
         name, arguments = _resolve_call(call, tools)
         known = self._toolset.catalog.called(name)
         tool = f"{known.key.server_id}/{known.key.shown_tool}" if known else name
@@ -228,11 +228,15 @@ def _resolve_call(call: WantedCall, tools: ProviderTools) -> tuple[str, dict[str
 
 
 SAMPLING_SYSTEM: Final = "Answer what you are asked. You have no tools."
-"""What a model is told where the server has nothing to tell it."""
+"""The system prompt of a sampling request that has none."""
 
 
-async def sampled(model: ChatModel, request: SampleRequest) -> CreateMessageResult:
-    """Have a model answer a server. Raises `ModelFailed` where it does not, or the question is not text."""
+async def sample(model: ChatModel, request: SampleRequest) -> CreateMessageResult:
+    """Answer a sampling request with a model.
+
+    Raises:
+        ModelFailed: The model does not answer, or the request is not text.
+    """
     params = request.params
     messages: list[Message] = [
         {"role": message.role, "content": words_in(message.content_as_list)} for message in params.messages
@@ -249,7 +253,7 @@ async def sampled(model: ChatModel, request: SampleRequest) -> CreateMessageResu
 
 
 def words_in(blocks: Sequence[SamplingMessageContentBlock]) -> str:
-    """What is said in a message that is all words."""
+    """Return the text of a message. Raises `ModelFailed` where it is not all text."""
     if not all(isinstance(block, TextContent) for block in blocks):
         raise ModelFailed("a server asks the model about something that is not text")
     return "\n".join(block.text for block in blocks if isinstance(block, TextContent))

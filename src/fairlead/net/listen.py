@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fairlead.errors import ListenFailed
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp
 
 
 try:
@@ -259,7 +259,7 @@ class _Packets:
         self._transport.close()
 
     def flush(self) -> None:
-        """Send what is held back: a response may have no body, whatever its head says."""
+        """Send what is held back: a response may have no body, although its head says so."""
         if self._head:
             self.write(b"")
 
@@ -295,6 +295,8 @@ class _Protocol(HttpToolsProtocol):
         attach(cast("dict[str, object]", self.scope), self._open)
 
     def on_headers_complete(self) -> None:
+        # The parser leaves whitespace after values, which are compared as bytes everywhere.
+        self.headers[:] = [(name, value.strip(b" \t")) for name, value in self.headers]
         self._in_body = True
         self._open.begin_body()
         super().on_headers_complete()
@@ -321,27 +323,12 @@ def _protocol_with(limits: ConnectionLimits) -> type[_Protocol]:
     return type("LimitedProtocol", (_Protocol,), {"limits": limits})
 
 
-class _Trimmed:
-    """Application that gets header values without surrounding whitespace, from any parser.
-
-    Of the two parsers that uvicorn may use, the fast one leaves trailing whitespace.
-    """
-
-    def __init__(self, app: "ASGIApp") -> None:
-        self._app = app
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        if scope["type"] == "http":
-            scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        await self._app(scope, receive, send)
-
-
 @asynccontextmanager
 async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[None]:
     """Serve on a bound socket until the block is left; requests under way get a little time to finish."""
     limits = ConnectionLimits()
     config = uvicorn.Config(
-        _Trimmed(app),
+        app,
         log_config=None,
         access_log=False,
         proxy_headers=False,  # forwarded client addresses are not trusted

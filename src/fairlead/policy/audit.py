@@ -105,7 +105,7 @@ def encode_with(shared: bytes, fields: CallFields) -> bytes:
     return encode(fields)[:-1] + shared
 
 
-def noted(
+def event_record(
     kind: str, principal: str, server: str, details: Mapping[str, Any] | None, masker: Masker = SECRETS
 ) -> AuditRecord:
     """Record of an event other than a call. Secrets in the details are masked."""
@@ -124,7 +124,7 @@ def note(
 ) -> None:
     """Record what a user did: an approval, a review, a restart."""
     if settings.enabled:
-        database.append(LOG, encode(noted(kind, principal, server, details)))
+        database.append(LOG, encode(event_record(kind, principal, server, details)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -427,7 +427,7 @@ class AuditLog:
     ) -> None:
         """Record an event other than a call: a consent, a remembered approval, a login."""
         if self._store is not None and self.settings.enabled:
-            self.append(encode(noted(kind, principal, server, details, self._masker)))
+            self.append(encode(event_record(kind, principal, server, details, self._masker)))
 
     async def rotate(self) -> None:
         """Delete records beyond the age or size limit, now and every hour, until cancelled."""
@@ -457,7 +457,7 @@ class AuditLog:
         assert self._store is not None, "only what can be kept is recorded"
         try:
             if self._lost_unsaid:
-                said = encode(noted("lost", "", "", {"records": self._lost_unsaid}))
+                said = encode(event_record("lost", "", "", {"records": self._lost_unsaid}))
                 if self._store.append(LOG, said):
                     self._lost_unsaid = 0
             kept = self._store.append(LOG, record)

@@ -187,7 +187,9 @@ class CallPolicy:
                 self._settled.clear()  # callers can name unlisted tools without end
             usual = _default_mode(self.server, default, before_defaults=self._before_defaults)
             settled = _settle(self.server, tool, caller, usual)
-            lists = listed(self.server.config, tool, bundle_filter) if self.server.config else _ALLOWED
+            lists = (
+                decide_by_lists(self.server.config, tool, bundle_filter) if self.server.config else _ALLOWED
+            )
             if lists.verdict == "deny":
                 settled = _beside_lists(settled, lists, own_word=own_word)
             self._settled[key] = settled
@@ -407,7 +409,7 @@ def _trusted_annotation(server: LoadedServer, entry: ToolEntry | None) -> _Claim
     return "destructive" if is_destructive(entry.definition) else "unknown"
 
 
-def listed(server: Server, tool: str, bundle_filter: BundleFilter | None = None) -> Decision:
+def decide_by_lists(server: Server, tool: str, bundle_filter: BundleFilter | None = None) -> Decision:
     """Decide by the allowlists and denylists of an entry and a bundle: deny beats allow."""
     if refuses_any(tool, server.deny_tools):
         return Decision(verdict="deny", reason="listed in deny_tools", field="deny_tools")

@@ -208,7 +208,7 @@ def is_held(server: LoadedServer, pins: "Pins | UntrustedPins | None") -> bool:
     return may_be_pinned(server) and any(pin.by == "review" for pin in pins.tools.values())
 
 
-def granting(server: Server, bundle_filter: BundleFilter | None = None) -> tuple[str, ...]:
+def allow_patterns(server: Server, bundle_filter: BundleFilter | None = None) -> tuple[str, ...]:
     """Patterns that allow tools of a server: those of its entry, else those of a bundle that grants."""
     if server.allow_tools is not None:
         return server.allow_tools
@@ -321,12 +321,12 @@ def read_pins(value: bytes, server_id: str) -> Pins:
     return pins
 
 
-def written(pins: Pins) -> bytes:
+def encode_pins(pins: Pins) -> bytes:
     """Encode pins for the store."""
     return _encode(pins)
 
 
-def joined(first_use: Pins, there: Pins | None) -> Pins:
+def merge_pins(first_use: Pins, there: Pins | None) -> Pins:
     """Merge the pins of a first use into stored pins, without changing those."""
     if there is None:
         return first_use
@@ -344,10 +344,10 @@ def _newer(ours: Pin | None, there: Pin) -> Pin:
     return ours if ours and is_extended and (ours.by, ours.at) == (there.by, there.at) else there
 
 
-def beside(first_use: Pins, server_id: str) -> Callable[[bytes | None], bytes]:
+def add_first_use(first_use: Pins, server_id: str) -> Callable[[bytes | None], bytes]:
     """Store update that adds the pins of a first use. Damaged pins are left unchanged."""
-    return lambda stored: written(
-        joined(first_use, read_pins(stored, server_id) if stored is not None else None)
+    return lambda stored: encode_pins(
+        merge_pins(first_use, read_pins(stored, server_id) if stored is not None else None)
     )
 
 
@@ -362,7 +362,7 @@ def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins
         while True:
             version, before = _to_review(database, key, server.server_id)
             pins = review(before)
-            value = written(pins)
+            value = encode_pins(pins)
             if len(value) > MAX_PINS_BYTES:
                 raise StoreError(
                     f"the pins of `{server.server_id}` would take {len(value)} bytes,"
@@ -398,4 +398,4 @@ def _reviewable(stored: bytes, server_id: str) -> Pins | None:
 
 async def save_first_use(store: Store, server: LoadedServer, pins: Pins) -> None:
     """Store the pins of a first use. A review that another process recorded meanwhile takes precedence."""
-    await update(store, NAMESPACE, pins_key(server), beside(pins, server.server_id))
+    await update(store, NAMESPACE, pins_key(server), add_first_use(pins, server.server_id))

@@ -24,9 +24,9 @@ from fairlead.policy.pins import (
     PinDifferences,
     Pins,
     UntrustedPins,
+    allow_patterns,
     check,
     check_reviewed,
-    granting,
     is_guarded,
     may_be_pinned,
     pin_of,
@@ -165,7 +165,7 @@ def first_use(
     """
     if server.config is None or not is_guarded(server) or isinstance(pins, UntrustedPins):
         return None
-    patterns = granting(server.config, bundle_filter)
+    patterns = allow_patterns(server.config, bundle_filter)
     if not patterns or (pins is not None and set(patterns) <= set(pins.patterns)):
         return None
     locked_out = screen(server, listing, None, lock).quarantined

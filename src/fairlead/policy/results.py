@@ -97,13 +97,13 @@ _AROUND = len(b'{"content":[{"type":"text","text":""}],"isError":false,"resultTy
 """JSON around a text, which costs nothing."""
 
 
-def hand_over(raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True) -> PreparedResult:
-    """Prepare a result in one go. In an event loop use `hand_over_steps`."""
-    return gate.finish(hand_over_steps(raw, source, keeping=keeping))
+def prepare_result(raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True) -> PreparedResult:
+    """Prepare a result in one go. In an event loop use `prepare_result_steps`."""
+    return gate.finish(prepare_result_steps(raw, source, keeping=keeping))
 
 
 def as_it_came(body: bytes, source: ResultSource) -> ToolResult | None:
-    """A small result that may go on unchanged, as nearly all may; None where `hand_over_steps` is needed."""
+    """A small result that may go on unchanged, as nearly all may; else None: see `prepare_result_steps`."""
     size, limit = len(body), source.limit
     if limit is not None and size > limit and not (body.startswith(_TEXT_BEGINS) and size <= limit + _AROUND):
         return None
@@ -115,7 +115,7 @@ def as_it_came(body: bytes, source: ResultSource) -> ToolResult | None:
     return ToolResult(source.server_id, body, untrusted=not source.trusted, definition=source.definition)
 
 
-def hand_over_steps(
+def prepare_result_steps(
     raw: msgspec.Raw | bytes, source: ResultSource, *, keeping: bool = True
 ) -> "gate.Steps[PreparedResult]":
     """Prepare a result in steps: sanitized, masked and within its budget.
@@ -470,7 +470,7 @@ class _Parcel:
         if self._spend(len(words.encode()) if is_short else len(words)):
             self.blocks.append(block)
             return
-        shown = "" if block["type"] == "resource_link" else _beginning(words, int(self._room))
+        shown = "" if block["type"] == "resource_link" else _first_part(words, int(self._room))
         self._room = 0
         if shown:
             self.blocks.append(_cut_to(block, words, shown))
@@ -531,7 +531,7 @@ def _beginning_of(value: bytes | memoryview, size: int) -> str:
     return bytes(value[:size]).decode(errors="ignore")
 
 
-def _beginning(text: str, room: int) -> str:
+def _first_part(text: str, room: int) -> str:
     """As much of the text as fits, up to the end of a line if one is near."""
     if room < SHORTEST_SHOWN:
         return ""

@@ -54,9 +54,9 @@ from fairlead.policy.decision import (
     Decision,
     approval_mode_of,
     claims_of,
+    decide_by_lists,
     is_destructive,
     is_harmless,
-    listed,
 )
 from fairlead.policy.pins import (
     Pin,
@@ -185,7 +185,9 @@ def _entry_to_write(
         return entry_to_edit(server, REVIEW_FIELDS, layers)
     except ConfigUnwritable:
         config = server.config
-        offered = config and all(listed(config, tool.key.tool).verdict == "allow" for tool in decision.usable)
+        offered = config and all(
+            decide_by_lists(config, tool.key.tool).verdict == "allow" for tool in decision.usable
+        )
         if decision.deny or decision.without_globs is not None or not offered:
             raise
         return None
@@ -425,7 +427,7 @@ def tools_to_review(
 def _tool(server: LoadedServer, policy: CallPolicy, entry: ToolEntry, pins: Pins | None) -> ReviewedTool:
     assert server.config is not None, "only servers with a valid entry are listed"
     name = entry.key.tool
-    lists = listed(server.config, name)
+    lists = decide_by_lists(server.config, name)
     pin = pins.tools.get(name) if pins else None
     has_mode = approval_mode_of(server.config, name) is not None
     state = _state(entry, pin) if is_guarded(server) else _state_if_trusted(entry, pin, has_mode=has_mode)

@@ -11,7 +11,7 @@ from typing import Literal, Self, TypeAlias
 
 from fairlead.errors import LockLost, StoreError, ValueTooLarge, VersionConflict
 from fairlead.store.protocol import ANY, AnyVersion, Expected, Lease, LogRecord, NewValue, StoredValue
-from fairlead.store.sqlite_file import connect, connect_for_reading, explained, require_trusted
+from fairlead.store.sqlite_file import connect, connect_for_reading, explain_errors, require_trusted
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
 """The largest value that is read."""
@@ -65,7 +65,7 @@ class Database:
 
     def get(self, namespace: str, key: str) -> StoredValue | None:
         """Value of a key, or None."""
-        with explained(self._path):
+        with explain_errors(self._path):
             # The size of a blob is in its header: one that is too large is never read.
             row: tuple[bytes | None, int, int] | None = self._connection.execute(
                 "SELECT CASE WHEN length(value) <= ?1 THEN value END, version, length(value)"
@@ -116,7 +116,7 @@ class Database:
 
     def scan(self, namespace: str, prefix: str = "") -> list[StoredValue]:
         """All values whose key starts with `prefix`, in the order of their keys."""
-        with explained(self._path):
+        with explain_errors(self._path):
             rows = self._connection.execute(
                 "SELECT key, value, version FROM entry WHERE namespace = ? AND key >= ? ORDER BY key",
                 (namespace, prefix),
@@ -155,7 +155,7 @@ class Database:
         return cursor.rowcount > 0
 
     def _is_held(self, name: str) -> bool:
-        with explained(self._path):
+        with explain_errors(self._path):
             row: tuple[float, float] | None = self._connection.execute(
                 "SELECT renewed, seconds FROM lease WHERE name = ?", (name,)
             ).fetchone()
@@ -179,13 +179,13 @@ class Database:
 
     def last_position(self) -> int:
         """Position of the newest message, 0 where there was never one."""
-        with explained(self._path):
+        with explain_errors(self._path):
             (position,) = self._connection.execute("SELECT max(position) FROM message").fetchone()
         return position or 0
 
     def messages(self, *, after: int) -> list[PublishedMessage]:
         """Messages published since, as far as they are kept, oldest first."""
-        with explained(self._path):
+        with explain_errors(self._path):
             rows = self._connection.execute(
                 "SELECT position, topic, payload FROM message WHERE position > ? ORDER BY position", (after,)
             )
@@ -204,7 +204,7 @@ class Database:
 
     def has_changed_elsewhere(self) -> bool:
         """Whether another connection wrote anything since the last call. Costs microseconds."""
-        with explained(self._path):
+        with explain_errors(self._path):
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         changed = version != self._data_version
         self._data_version = version
@@ -229,7 +229,7 @@ class Database:
 
     def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[LogRecord]:
         """Oldest records with a sequence number above `after`, oldest first."""
-        with explained(self._path):
+        with explain_errors(self._path):
             rows = self._connection.execute(
                 "SELECT sequence, time, value FROM record WHERE log = ? AND sequence > ?"
                 " ORDER BY sequence LIMIT ?",
@@ -239,7 +239,7 @@ class Database:
 
     def last_records(self, log: str, *, before: int | None = None, limit: int = 1000) -> list[LogRecord]:
         """Newest records with a sequence number below `before`, newest first."""
-        with explained(self._path):
+        with explain_errors(self._path):
             rows = self._connection.execute(
                 "SELECT sequence, time, value FROM record WHERE log = ? AND (? IS NULL OR sequence < ?)"
                 " ORDER BY sequence DESC LIMIT ?",
@@ -268,7 +268,7 @@ class Database:
     @contextlib.contextmanager
     def _writing(self, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> Generator[None]:
         """One write transaction. NORMAL survives the death of the process, FULL also a power cut."""
-        with explained(self._path), self._connection:
+        with explain_errors(self._path), self._connection:
             if synchronous != self._synchronous:
                 self._connection.execute(f"PRAGMA synchronous = {synchronous}")
                 self._synchronous = synchronous

@@ -132,7 +132,7 @@ _creation = threading.Lock()
 
 def connect(path: Path) -> sqlite3.Connection:
     """Connect to the store's file, which is created if missing. The caller closes the connection."""
-    with explained(path):
+    with explain_errors(path):
         try:
             _secure(path)
             require_trusted(path)
@@ -161,7 +161,7 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
         journal = path.with_name(f"{path.name}-wal")
         if os.access(path.parent, os.W_OK) or (journal.exists() and journal.stat().st_size):
             return connect(path)
-        with explained(path):
+        with explain_errors(path):
             require_trusted(path)
             address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
             connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
@@ -182,7 +182,7 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Generator[None]:
+def explain_errors(path: Path) -> Generator[None]:
     """Turn errors of SQLite into a `StoreError` with a hint."""
     try:
         yield

@@ -14,17 +14,17 @@ from fairlead.servers.framework.server import McpServer
 
 
 class FakeClock:
-    """A clock that stands still until it is moved. Call it for the time, as `time.monotonic` is called."""
+    """A clock that stands still until it is advanced. Call it for the time, like `time.monotonic`."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
 
     def __call__(self) -> float:
-        """The time."""
+        """Return the time."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock by so many seconds."""
         self.now += seconds
 
 
@@ -32,10 +32,19 @@ class FakeClock:
 async def open_host(
     folder: Path, *, seconds: float = 30.0, **servers: McpServer | dict[str, Any]
 ) -> AsyncGenerator[Host]:
-    """Run a host whose home, state and current folder are below `folder`, for at most `seconds`.
+    """Run an isolated host for the length of the block. Calls need no approval, unless an entry says so.
 
-    A server is an entry as in a configuration file, or an `McpServer`, which then runs in this process. Calls
-    are not asked about, unless an entry says so.
+    Args:
+        folder: Its home, state and current folder are below it.
+        seconds: How long the block may take.
+        servers: The servers by id: entries as in a configuration file, or `McpServer`s, which run in this
+            process.
+
+    Yields:
+        The host.
+
+    Raises:
+        TimeoutError: The block took longer.
     """
     home, project = folder / "home", folder / "project"
     home.mkdir(parents=True, exist_ok=True)
@@ -56,7 +65,7 @@ async def open_host(
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A symbolic link, and what it says."""
+    """A symbolic link in a tree, and its target."""
 
     target: str
 
@@ -65,7 +74,14 @@ Tree = Mapping[str, Union[str, bytes, Link, "Tree"]]
 
 
 def write_tree(folder: Path, tree: Tree) -> Path:
-    """Write files (text or bytes), links and folders, and return the folder.
+    """Write files, links and folders.
+
+    Args:
+        folder: The folder to write to; it is created.
+        tree: Content by name: text or bytes for a file, a `Link`, or another tree for a folder.
+
+    Returns:
+        The folder.
 
     ```python
     write_tree(tmp_path / "repo", {"README.md": "# Hello", "src": {"main.py": "print()"}, "here": Link(".")})

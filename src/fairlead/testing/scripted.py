@@ -9,9 +9,9 @@ from fairlead.testing import scripted_program
 
 
 class ScriptedServer:
-    """A stdio server that follows a script, and what its processes noted in `record`.
+    """A stdio MCP server that follows a script, and the record that its processes write.
 
-    `scripted_program.DEFAULTS` lists what a script may say, `scripted_program.TOOLS` what its tools do:
+    `scripted_program.DEFAULTS` lists the fields of a script, `scripted_program.TOOLS` the tools:
 
     ```python
     server = ScriptedServer(tmp_path / "record", tools=["crash", "echo"], broken_starts=2)
@@ -21,7 +21,13 @@ class ScriptedServer:
     ```
     """
 
-    def __init__(self, record: Path, **script: Any) -> None:  # noqa: ANN401 - whatever JSON can say
+    def __init__(self, record: Path, **script: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Make a server; `entry` and `argv` start it.
+
+        Args:
+            record: The file that its processes write to, one JSON line for each thing that happens.
+            script: Fields that differ from `scripted_program.DEFAULTS`.
+        """
         self.record = record
         self.script = {"record": str(record), **script}
 
@@ -31,20 +37,24 @@ class ScriptedServer:
         return (sys.executable, "-I", "-S", scripted_program.__file__, json.dumps(self.script))
 
     def entry(self, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
-        """Its entry in a configuration."""
+        """Return its entry in a configuration, with more fields."""
         command, *args = self.argv
         return {"command": command, "args": args, "trust": "trusted", **fields}
 
     def notes(self, what: str) -> list[Any]:
-        """What its processes noted of one kind (`started`, `received`, `called`), in order."""
+        """Return what its processes recorded, in order.
+
+        Args:
+            what: The kind: `started`, `received` or `called`.
+        """
         lines = self.record.read_text().splitlines() if self.record.exists() else []
         return [note[what] for note in map(json.loads, lines) if what in note]
 
     @property
     def starts(self) -> int:
-        """How many processes were started."""
+        """Number of processes that were started."""
         return len(self.notes("started"))
 
     def calls(self, tool: str) -> int:
-        """How often a tool was carried out."""
+        """Return how often a tool was called."""
         return self.notes("called").count(tool)

@@ -1,7 +1,7 @@
 """A stdio MCP server that follows a script: one JSON argument, see `DEFAULTS`. Standard library only.
 
-Whatever its processes do is noted in the script's `record`, one JSON line each, so that a test can count
-over restarts. The name of the tool that is called says what happens.
+Its processes write what happens to the script's `record`, one JSON line each, so that a test can count over
+restarts. The name of the tool that is called says what happens.
 """
 
 import json

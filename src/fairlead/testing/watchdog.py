@@ -22,7 +22,7 @@ _IDLE = frozenset({"threading", "selectors", "queue", "socketserver", "concurren
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lateness:
-    """How long the event loop was held once, and by what, where that was seen."""
+    """How long the event loop was blocked once, and the stack that blocked it, where that was seen."""
 
     seconds: float
     waited: float = 0.0
@@ -42,7 +42,7 @@ class Lateness:
 
 
 class LoopHeld(AssertionError):
-    """The event loop was held for longer than a test allows."""
+    """The event loop was blocked for longer than a test allows."""
 
 
 class LoopWatchdog:
@@ -52,12 +52,12 @@ class LoopWatchdog:
     that held the interpreter's lock meanwhile: a busy machine is no fault of the code. A thread that keeps
     the lock while it runs counts, since the loop cannot run. Where the system does not tell, all counts.
 
-    Threads wait in the run queue beside each other, too: one that wants the lock is woken every few
-    milliseconds, only to find it taken. So whatever time of a processor the process used counts as well,
+    Threads wait in the run queue for each other, too: one that wants the lock is woken every few
+    milliseconds, only to find it taken. So the processor time that the process used counts as well,
     as far as the loop was not in the run queue itself.
 
     In the loop there is nothing but the timer. The observer's thread looks at all else: every system call
-    gives up the interpreter's lock, and beside a thread that computes it takes 5 ms to get it back.
+    gives up the interpreter's lock, and while another thread computes it takes 5 ms to get it back.
     """
 
     def __init__(self, limit: float, *, interval: float | None = None) -> None:
@@ -110,8 +110,8 @@ class LoopWatchdog:
         self.worst = Lateness(seconds=0.0)
 
     @contextmanager
-    def paused(self) -> Generator[None]:
-        """Leave out what the loop does in this block, which must not wait for anything."""
+    def pause(self) -> Generator[None]:
+        """Do not count what the loop does in this block, which must not wait for anything."""
         assert self._timer is not None, "it was started"
         self._timer.cancel()
         self._note()
@@ -233,10 +233,19 @@ SHARED_FACTOR = float(os.environ.get("FAIRLEAD_LOOP_FACTOR") or 1)
 
 @contextmanager
 def watch_loop(limit: float = 0.05) -> Generator[LoopWatchdog]:
-    """Watch the running event loop for the length of the block, which fails if the loop was held too long.
+    """Watch the running event loop for the length of the block.
 
     Under a tracer (coverage, a debugger) Python is several times slower, and the limit is as much higher.
     On a machine that others share, `FAIRLEAD_LOOP_FACTOR` makes it so many times as high.
+
+    Args:
+        limit: How many seconds the loop may be blocked at once.
+
+    Yields:
+        The watchdog.
+
+    Raises:
+        LoopHeld: The loop was blocked for longer; the message shows by what.
     """
     factor = _TRACED_FACTOR if sys.gettrace() is not None else 1
     watchdog = LoopWatchdog(limit * factor * SHARED_FACTOR)
@@ -258,7 +267,7 @@ def _garbage_set_aside() -> Generator[None]:
     """
     with ExitStack() as stack:
         for watchdog in _observer.watchdogs_of_this_thread():
-            stack.enter_context(watchdog.paused())
+            stack.enter_context(watchdog.pause())
         gc.collect()
         gc.freeze()
     try:

@@ -27,14 +27,15 @@ from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
+from fairlead.connection.process.stderr import log_tail
 from fairlead.errors import ConfigError, FairleadError, ListFailed
 from fairlead.events import Event
 from fairlead.gateway.client_session import SessionInfo
-from fairlead.host.catalogs import cost_of, is_direct
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
-from fairlead.host.managed_server import ManagedServer, ServerStatus, log_tail
+from fairlead.host.managed_server import ManagedServer, ServerStatus
 from fairlead.host.model.bundles import Selection
+from fairlead.host.model.catalogs import cost_of, is_direct
 from fairlead.host.model.explain import Explainer, ToolExplanation, names_of
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls

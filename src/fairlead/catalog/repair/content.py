@@ -235,7 +235,7 @@ class _Repairs:
         if is_object(inner := part.get("resource")):
             part = inner
         uri = self._read_uri(part.get("uri"), f"{at}.uri", asked, is_alone=is_alone)
-        fields: Block = {"uri": uri, **self._read_described(part, at)}
+        fields: Block = {"uri": uri, **self._read_description(part, at)}
         text, blob = part.get("text"), part.get("blob", part.get("data"))
         data = None if blob is None else self._read_data(blob, f"{at}.blob")
         if blob is not None and data is None:
@@ -250,7 +250,7 @@ class _Repairs:
                 self.note(at, "has both text and binary data; given as two")
             yield {**fields, "blob": data[0]}
 
-    def _read_described(self, part: Block, at: str) -> Block:
+    def _read_description(self, part: Block, at: str) -> Block:
         """Media type and `_meta` of a part."""
         fields: Block = self._read_common({"_meta": part["_meta"]}, at) if "_meta" in part else {}
         media_type: object = part.get("mimeType") or part.get("mime_type")

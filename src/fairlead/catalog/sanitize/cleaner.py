@@ -32,7 +32,7 @@ from fairlead.catalog.sanitize.text import (
     may_hide,
     reveal_hidden,
 )
-from fairlead.config.secrets.masking import SECRETS, telling
+from fairlead.config.secrets.masking import SECRETS, digits_and_capitals
 from fairlead.config.untyped import is_list, is_object
 
 OURS = "fairlead/"
@@ -50,7 +50,7 @@ MAX_SAMPLE_CHARACTERS = 200
 _MAX_INSPECTED = 1000
 """Most texts whose hidden characters are counted: the exact number of more does not matter."""
 PRINTED = bytes((*b"\t\n", *range(0x20, 0x7F)))
-_QUIET = bytes({*PRINTED} - {*telling(PRINTED)})
+_QUIET = bytes({*PRINTED} - {*digits_and_capitals(PRINTED)})
 
 
 def sample(said: str) -> str:

@@ -279,7 +279,7 @@ def _decode_members(raw: msgspec.Raw) -> Any:  # noqa: ANN401 - any JSON value
         return decode(bytes(raw))
 
 
-def marked(said: dict[str, Any], server_id: str | None) -> dict[str, Any]:
+def mark_parsed(said: dict[str, Any], server_id: str | None) -> dict[str, Any]:
     """Like `mark`, for a parsed result."""
     meta = said.get("_meta")
     kept: dict[str, Any] = without_mark(meta) if is_object(meta) else {}

@@ -52,7 +52,7 @@ def all_schemas(root: dict[str, Any]) -> Iterator[dict[str, Any]]:
         pending.extend(inner for _, inner in subschemas(schema) if is_object(inner))
 
 
-def mapped(schema: Schema, where: str, change: Callable[[dict[str, Any], str], Schema]) -> Schema:
+def map_schemas(schema: Schema, where: str, change: Callable[[dict[str, Any], str], Schema]) -> Schema:
     """Copy in which `change` is applied to every schema and its path, the inner ones first."""
     if isinstance(schema, bool):
         return schema
@@ -63,11 +63,15 @@ def mapped(schema: Schema, where: str, change: Callable[[dict[str, Any], str], S
             continue
         place = below(where, keyword)
         if keyword in SINGLES:
-            new[keyword] = mapped(value, place, change)
+            new[keyword] = map_schemas(value, place, change)
         elif keyword in LISTS:
-            new[keyword] = [mapped(item, f"{place}[{index}]", change) for index, item in enumerate(value)]
+            new[keyword] = [
+                map_schemas(item, f"{place}[{index}]", change) for index, item in enumerate(value)
+            ]
         else:
-            new[keyword] = {name: mapped(item, below(place, name), change) for name, item in value.items()}
+            new[keyword] = {
+                name: map_schemas(item, below(place, name), change) for name, item in value.items()
+            }
     return change(new, where)
 
 

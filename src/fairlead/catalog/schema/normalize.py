@@ -160,13 +160,13 @@ def schema_map(value: object) -> dict[str, Any]:
 
 def _type(value: object) -> str | list[str]:
     words = value if is_list(value) else [value]
-    types = [_type_named(word) for word in words]
+    types = [_type_of_name(word) for word in words]
     if not types:
         raise UnusableKeyword("must name a type")
     return list(dict.fromkeys(types)) if is_list(value) and len(types) > 1 else types[0]
 
 
-def _type_named(word: object) -> str:
+def _type_of_name(word: object) -> str:
     name = word.lower() if isinstance(word, str) else ""
     name = _OTHER_WORDS.get(name, name)
     if name not in TYPES:

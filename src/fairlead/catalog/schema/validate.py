@@ -23,7 +23,7 @@ import jsonschema_rs
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.coerce import coerce
 from fairlead.catalog.schema.effort import FLAT_AND_SHORT, EffortExceeded, ValueSize, effort, measure, weigh
-from fairlead.catalog.schema.keywords import all_schemas, mapped
+from fairlead.catalog.schema.keywords import all_schemas, map_schemas
 from fairlead.catalog.schema.normalize import ScreenedSchema, screen_definition
 from fairlead.catalog.tools import ToolEntry
 from fairlead.config.untyped import as_object, is_object
@@ -264,7 +264,7 @@ def _certain(schema: dict[str, Any]) -> dict[str, Any]:
     doubtful = [one for one in all_schemas(schema) if _doubts(one)]
     if not doubtful:
         return schema
-    return as_object(mapped(schema, "", _without_doubts))
+    return as_object(map_schemas(schema, "", _without_doubts))
 
 
 def _doubts(schema: dict[str, Any]) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from fairlead.actions.known_catalog import KnownCatalog, read_catalog
+from fairlead.adapters.common import PROVIDERS
 from fairlead.adapters.openai import MAX_TOOLS
-from fairlead.adapters.providers import PROVIDERS
 from fairlead.catalog.catalog import Catalog, CatalogPart
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.normalize import SchemaChange

@@ -26,7 +26,7 @@ from fairlead.cli.catalogs import ask_unknown, bundle_option, warn_of_absent
 from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedServer
 from fairlead.errors import ConfigError
-from fairlead.host.model.explain import tools_called
+from fairlead.host.model.explain import find_tool_keys
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import on_one_line, print_data, print_json, print_table, printable, say, warn
 
@@ -79,7 +79,7 @@ def _resolve_gold_keys(found: KnownCatalog, question: SearchQuestion) -> SearchQ
 
 
 def _keys(found: KnownCatalog, question: SearchQuestion, group: frozenset[str]) -> frozenset[str]:
-    keys = frozenset(str(key) for name in group for key in tools_called(name, found.catalog.names))
+    keys = frozenset(str(key) for name in group for key in find_tool_keys(name, found.catalog.names))
     if not keys:
         named = ", ".join(sorted(group))
         warn(f"question `{question.question_id}`: agents have no tool {named}", "it counts as not found")

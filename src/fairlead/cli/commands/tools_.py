@@ -22,7 +22,7 @@ from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedServer
 from fairlead.errors import GatewayGone
 from fairlead.gateway.registry import RunningGateway
-from fairlead.policy.decision import CallPolicy, listed
+from fairlead.policy.decision import CallPolicy, decide_by_lists
 from fairlead.terminal.output import on_one_line, print_data, print_json, print_table, printable, say, warn
 from fairlead.terminal.tables import show_costs
 
@@ -109,7 +109,8 @@ def _entries(found: KnownCatalog, server: LoadedServer) -> tuple[ToolEntry, ...]
 def _is_allowed(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> bool:
     bundle_filter = found.selection.bundle_filter(server.server_id)
     return (
-        server.config is not None and listed(server.config, entry.key.tool, bundle_filter).verdict == "allow"
+        server.config is not None
+        and decide_by_lists(server.config, entry.key.tool, bundle_filter).verdict == "allow"
     )
 
 

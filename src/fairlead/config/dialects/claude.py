@@ -11,7 +11,7 @@ from fairlead.config.dialects.dialect import (
     ImportedDocument,
     Location,
     distinct,
-    moved,
+    path_from_env,
     upward,
     user,
 )
@@ -26,8 +26,8 @@ from fairlead.config.dialects.fields import (
     MalformedField,
     ValueKind,
     disabled,
-    noted,
     read_servers,
+    report_ignored,
     section,
     server_ids,
     strings,
@@ -78,11 +78,13 @@ FORMAT = Format(
     ),
     reading={
         "disabled": disabled,
-        "alwaysLoad": noted("has no equivalent on a server; name the tools in a bundle's `always_direct`"),
-        "oauth.authServerMetadataUrl": noted(
+        "alwaysLoad": report_ignored(
+            "has no equivalent on a server; name the tools in a bundle's `always_direct`"
+        ),
+        "oauth.authServerMetadataUrl": report_ignored(
             "cannot be set here; set `authorization_url` and `token_url` instead"
         ),
-        "oauth.xaa": noted("has no equivalent here"),
+        "oauth.xaa": report_ignored("has no equivalent here"),
     },
     targets={"stdio": {"type": "stdio"}, "http": {"type": "http"}, "sse": {"type": "sse"}},
 )
@@ -142,7 +144,7 @@ def write(entries: Mapping[str, Entry]) -> ExportedDocument:
 
 def locations(place: MachinePaths) -> list[Location]:
     """`.mcp.json` here and above, then the user's file."""
-    home = moved(place, "CLAUDE_CONFIG_DIR", place.home)
+    home = path_from_env(place, "CLAUDE_CONFIG_DIR", place.home)
     return distinct(upward(place, ".mcp.json"), user(home / ".claude.json"))
 
 

@@ -8,7 +8,7 @@ from fairlead.config.dialects.dialect import (
     ImportedDocument,
     Location,
     application_data,
-    moved,
+    path_from_env,
     user,
 )
 from fairlead.config.dialects.fields import (
@@ -16,10 +16,10 @@ from fairlead.config.dialects.fields import (
     SECONDS,
     FieldMapping,
     Format,
-    approved,
     note_other_keys,
-    noted,
+    read_approved_tools,
     read_servers,
+    report_ignored,
     section,
     table,
     text,
@@ -49,10 +49,10 @@ FORMAT = Format(
         FieldMapping("oauthClient.clientSecret", "oauth.client_secret", text(PREFIXED)),
     ),
     reading={
-        "autoApprove": approved,
-        "oauth": noted("is a login Cline keeps for itself; log in again here"),
-        "metadata": noted("is Cline's own; ignored"),
-        "remoteConfigured": noted("says that an administrator added it; ignored"),
+        "autoApprove": read_approved_tools,
+        "oauth": report_ignored("is a login Cline keeps for itself; log in again here"),
+        "metadata": report_ignored("is Cline's own; ignored"),
+        "remoteConfigured": report_ignored("says that an administrator added it; ignored"),
     },
 )
 
@@ -85,7 +85,7 @@ def locations(place: MachinePaths) -> list[Location]:
     """Cline's present path, then the one of its extension for VS Code."""
     default = place.home / ".cline" / "data" / "settings" / _FILE
     storage = application_data(place) / "Code" / "User" / "globalStorage" / "saoudrizwan.claude-dev"
-    return user(moved(place, "CLINE_MCP_SETTINGS_PATH", default), storage / "settings" / _FILE)
+    return user(path_from_env(place, "CLINE_MCP_SETTINGS_PATH", default), storage / "settings" / _FILE)
 
 
 CLINE = ConfigDialect(name="cline", title="Cline", syntax="json", locations=locations, read=read)

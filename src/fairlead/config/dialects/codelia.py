@@ -7,7 +7,7 @@ from fairlead.config.dialects.dialect import (
     ImportedDocument,
     Location,
     distinct,
-    named,
+    paths_from_env,
     project,
     user,
 )
@@ -56,7 +56,9 @@ def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
 
 def locations(place: MachinePaths) -> list[Location]:
     """The file in the current folder, then the user's where the environment names one."""
-    return distinct(project(place, ".codelia/config.json"), user(*named(place, "CODELIA_CONFIG_PATH")))
+    return distinct(
+        project(place, ".codelia/config.json"), user(*paths_from_env(place, "CODELIA_CONFIG_PATH"))
+    )
 
 
 CODELIA = ConfigDialect(name="codelia", title="Codelia", syntax="json", locations=locations, read=read)

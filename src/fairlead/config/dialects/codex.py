@@ -11,7 +11,7 @@ from fairlead.config.dialects.dialect import (
     ImportedDocument,
     Location,
     distinct,
-    moved,
+    path_from_env,
     upward,
     user,
 )
@@ -25,13 +25,13 @@ from fairlead.config.dialects.fields import (
     FieldContext,
     FieldMapping,
     Format,
-    allowed,
     is_pattern,
     items,
     mapping,
-    noted,
+    read_allowlist,
     read_servers,
     report_if_equal,
+    report_ignored,
     scopes,
     section,
     string,
@@ -167,16 +167,18 @@ FORMAT = Format(
         "env_vars": _read_env_vars,
         "env_http_headers": _read_env_headers,
         "bearer_token_env_var": _read_bearer,
-        "bearer_token": noted("is refused by Codex too; put the token into the environment or the keyring"),
-        "enabled_tools": allowed,
+        "bearer_token": report_ignored(
+            "is refused by Codex too; put the token into the environment or the keyring"
+        ),
+        "enabled_tools": read_allowlist,
         "default_tools_approval_mode": lambda value, spot: {"approval": {"default": _read_mode(value, spot)}},
         "tools": _read_tools,
-        "oauth_resource": noted("cannot be set here; the server's own metadata says it"),
+        "oauth_resource": report_ignored("cannot be set here; the server's own metadata says it"),
         "auth": report_if_equal("chatgpt", "logs in with a ChatGPT session, which only Codex has"),
-        "environment_id": noted("says where Codex runs it; it runs on this machine here"),
-        "supports_parallel_tool_calls": noted("has no equivalent here"),
-        "omit_tools_from": noted("has no equivalent here"),
-        "name": noted("is only a label; ignored"),
+        "environment_id": report_ignored("says where Codex runs it; it runs on this machine here"),
+        "supports_parallel_tool_calls": report_ignored("has no equivalent here"),
+        "omit_tools_from": report_ignored("has no equivalent here"),
+        "name": report_ignored("is only a label; ignored"),
     },
     writing={"env": _write_env, "headers": _write_headers, "approval": _write_approval},
     targets={"stdio": {}, "http": {}},
@@ -203,7 +205,7 @@ def write(entries: Mapping[str, Entry]) -> ExportedDocument:
 
 def locations(place: MachinePaths) -> list[Location]:
     """Project files here and above, then the user's."""
-    home = moved(place, "CODEX_HOME", place.home / ".codex")
+    home = path_from_env(place, "CODEX_HOME", place.home / ".codex")
     return distinct(upward(place, ".codex/config.toml"), user(home / "config.toml"))
 
 

@@ -20,8 +20,8 @@ from fairlead.config.dialects.fields import (
     Format,
     disabled,
     note_other_keys,
-    noted,
     read_servers,
+    report_ignored,
     scopes,
     section,
     table,
@@ -53,7 +53,7 @@ def _format(style: ReferenceSyntax) -> Format:
             FieldMapping("auth.scopes", "oauth.scope", scopes(style)),
         ),
         reading={
-            "envFile": noted("has no equivalent here; put its variables into `env`"),
+            "envFile": report_ignored("has no equivalent here; put its variables into `env`"),
             "disabled": disabled,
         },
         targets={"stdio": {"type": "stdio"}, "http": {}, "sse": {"type": "sse"}},

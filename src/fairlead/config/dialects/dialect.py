@@ -107,15 +107,15 @@ def application_data(place: MachinePaths) -> Path:
     return config_home(place)
 
 
-def named(place: MachinePaths, variable: str) -> list[Path]:
+def paths_from_env(place: MachinePaths, variable: str) -> list[Path]:
     """Path in that environment variable, if it is set."""
     configured = place.env.get(variable)
     return [place.cwd / configured] if configured else []
 
 
-def moved(place: MachinePaths, variable: str, default: Path) -> Path:
+def path_from_env(place: MachinePaths, variable: str, default: Path) -> Path:
     """Path in that environment variable, else the default."""
-    return next(iter(named(place, variable)), default)
+    return next(iter(paths_from_env(place, variable)), default)
 
 
 def _roaming(place: MachinePaths) -> Path:

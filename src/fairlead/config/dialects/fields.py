@@ -321,7 +321,7 @@ disabled: Reader = FieldMapping("disabled", "enabled", NEGATED).read
 """Not a field of every format, but so common in files that its meaning is clear."""
 
 
-def noted(message: str) -> Reader:
+def report_ignored(message: str) -> Reader:
     """Reader of a field that has no effect here, and is reported."""
 
     def read(_: object, spot: FieldContext) -> Entry:
@@ -331,18 +331,18 @@ def noted(message: str) -> Reader:
     return read
 
 
-def silently(_: object, __: FieldContext) -> Entry:
+def read_redundant(_: object, __: FieldContext) -> Entry:
     """Read a redundant field."""
     return {}
 
 
 def report_if_equal(value: object, message: str) -> Reader:
     """Reader that reports a field with this value, and ignores it otherwise."""
-    report = noted(message)
+    report = report_ignored(message)
     return lambda found, spot: report(found, spot) if found == value else {}
 
 
-def allowed(value: object, spot: FieldContext) -> Entry:
+def read_allowlist(value: object, spot: FieldContext) -> Entry:
     """Read an allowlist. An empty one denies all tools: ours are never empty."""
     if names := TOOL_NAMES.read(value, spot):
         return {"allow_tools": names}
@@ -350,7 +350,7 @@ def allowed(value: object, spot: FieldContext) -> Entry:
     return {"deny_tools": ["*"]}
 
 
-def approved(value: object, spot: FieldContext) -> Entry:
+def read_approved_tools(value: object, spot: FieldContext) -> Entry:
     """Read a list of tools that need no approval."""
     names = TOOL_NAMES.read(value, spot)
     return {"approval": {"tools": dict.fromkeys(names, "allow")}} if names else {}

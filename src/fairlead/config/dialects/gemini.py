@@ -12,7 +12,7 @@ from fairlead.config.dialects.dialect import (
     ImportedDocument,
     Location,
     distinct,
-    moved,
+    path_from_env,
     project,
     user,
 )
@@ -25,15 +25,15 @@ from fairlead.config.dialects.fields import (
     Format,
     MalformedField,
     Reader,
-    allowed,
     disabled,
-    noted,
+    read_allowlist,
+    read_redundant,
     read_servers,
     report_if_equal,
+    report_ignored,
     scopes,
     section,
     server_ids,
-    silently,
     strings,
     table,
     text,
@@ -73,22 +73,24 @@ FORMAT = Format(
     ),
     reading={
         "httpUrl": _read_http_url,
-        "includeTools": allowed,
-        "tcp": noted("is a WebSocket, which cannot be reached from here"),
+        "includeTools": read_allowlist,
+        "tcp": report_ignored("is a WebSocket, which cannot be reached from here"),
         "trust": report_if_equal(
             True, 'skips every confirmation there; if you want that here, set `approval` to "allow" yourself'
         ),
         "oauth.enabled": report_if_equal(
             False, "has no equivalent here; set `oauth` to false to never log in"
         ),
-        "oauth.issuer": noted("is found in the server's metadata here; ignored"),
-        "oauth.audiences": noted("has no equivalent here"),
-        "oauth.redirectUri": noted("cannot be set here; set `callback_port` if the login needs a fixed port"),
-        "oauth.tokenParamName": noted("has no equivalent here"),
-        "authProviderType": noted("is a login only Gemini CLI has"),
-        "targetAudience": noted("is for a login only Gemini CLI has"),
-        "targetServiceAccount": noted("is for a login only Gemini CLI has"),
-        "extension": noted("says which extension it came with; ignored"),
+        "oauth.issuer": report_ignored("is found in the server's metadata here; ignored"),
+        "oauth.audiences": report_ignored("has no equivalent here"),
+        "oauth.redirectUri": report_ignored(
+            "cannot be set here; set `callback_port` if the login needs a fixed port"
+        ),
+        "oauth.tokenParamName": report_ignored("has no equivalent here"),
+        "authProviderType": report_ignored("is a login only Gemini CLI has"),
+        "targetAudience": report_ignored("is for a login only Gemini CLI has"),
+        "targetServiceAccount": report_ignored("is for a login only Gemini CLI has"),
+        "extension": report_ignored("says which extension it came with; ignored"),
         "disabled": disabled,
     },
     # Disabled servers are in a list apart from the entries.
@@ -118,7 +120,10 @@ def _format(raw: object) -> Format:
     """Format of one server, which prefers a URL over a command, and `httpUrl` over `url`."""
     entry = as_object(raw)
     if "httpUrl" in entry:
-        first: dict[str, Reader] = {"url": noted("is ignored where there is an `httpUrl`"), "type": silently}
+        first: dict[str, Reader] = {
+            "url": report_ignored("is ignored where there is an `httpUrl`"),
+            "type": read_redundant,
+        }
     elif "type" in entry:
         return FORMAT
     else:
@@ -156,7 +161,7 @@ def write(entries: Mapping[str, Entry]) -> ExportedDocument:
 
 def locations(place: MachinePaths) -> list[Location]:
     """The project's file, then the user's."""
-    home = moved(place, "GEMINI_CLI_HOME", place.home)
+    home = path_from_env(place, "GEMINI_CLI_HOME", place.home)
     return distinct(project(place, ".gemini/settings.json"), user(home / ".gemini" / "settings.json"))
 
 

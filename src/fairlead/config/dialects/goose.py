@@ -10,7 +10,7 @@ from fairlead.config.dialects.dialect import (
     ImportedDocument,
     Location,
     config_home,
-    named,
+    paths_from_env,
     user,
 )
 from fairlead.config.dialects.fields import (
@@ -20,10 +20,10 @@ from fairlead.config.dialects.fields import (
     FieldContext,
     FieldMapping,
     Format,
+    read_redundant,
     read_servers,
     report_if_equal,
     section,
-    silently,
     strings,
     table,
     text,
@@ -35,7 +35,7 @@ from fairlead.config.dialects.references import (
     NotExpressible,
     Piece,
     ReferenceSyntax,
-    expanding,
+    build_syntax,
     in_our_words,
     variable,
 )
@@ -80,7 +80,7 @@ def _format(raw: object) -> Format:
     """Format of one extension: for a URL, variables are values for its headers, not an environment."""
     extension = as_object(raw)
     remote = extension.get("type") != "stdio"
-    style = _substituting(extension)
+    style = _reference_syntax(extension)
     return Format(
         title="Goose",
         fields=(
@@ -94,17 +94,17 @@ def _format(raw: object) -> Format:
             FieldMapping("description", "description", text(LITERAL)),
         ),
         reading={
-            "envs": silently if remote else FieldMapping("envs", "env", table(LITERAL)).read,
+            "envs": read_redundant if remote else FieldMapping("envs", "env", table(LITERAL)).read,
             "env_keys": _note_keys if remote else _read_keys,
             "available_tools": _read_available,
-            "name": silently,
-            "display_name": silently,
+            "name": read_redundant,
+            "display_name": read_redundant,
             "bundled": report_if_equal(True, _BUNDLED),
         },
     )
 
 
-def _substituting(extension: dict[str, Any]) -> ReferenceSyntax:
+def _reference_syntax(extension: dict[str, Any]) -> ReferenceSyntax:
     values, keys = as_object(extension.get("envs")), as_list(extension.get("env_keys"))
 
     def meaning(match: re.Match[str]) -> Piece | None:
@@ -112,7 +112,7 @@ def _substituting(extension: dict[str, Any]) -> ReferenceSyntax:
         value = values.get(name)
         return value if isinstance(value, str) else variable(name) if name in keys else None
 
-    return expanding(r"\$\{\s*([A-Za-z_]\w*)\s*\}|\$([A-Za-z_]\w*)", meaning, lambda _: None)
+    return build_syntax(r"\$\{\s*([A-Za-z_]\w*)\s*\}|\$([A-Za-z_]\w*)", meaning, lambda _: None)
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
@@ -135,7 +135,7 @@ def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
 def locations(place: MachinePaths) -> list[Location]:
     """The one file."""
     default = config_home(place) / ("Block/goose/config" if place.platform == "win32" else "goose")
-    folders = [root / "config" for root in named(place, "GOOSE_PATH_ROOT")] or [default]
+    folders = [root / "config" for root in paths_from_env(place, "GOOSE_PATH_ROOT")] or [default]
     return user(*(folder / "config.yaml" for folder in folders))
 
 

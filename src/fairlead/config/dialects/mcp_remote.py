@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.config.dialects.dialect import Entry
-from fairlead.config.dialects.references import NotExpressible, Piece, in_our_words, joined
+from fairlead.config.dialects.references import NotExpressible, Piece, in_our_words, join_literals
 from fairlead.config.secrets.references import SecretReference, split
 from fairlead.config.untyped import is_object
 
@@ -95,7 +95,7 @@ class _Bridge:
         if header is None:
             raise _Inexpressible(argument)
         self.headers[header[1]] = in_our_words(
-            [part for piece in joined(split(header[2])) for part in self._expand(piece)]
+            [part for piece in join_literals(split(header[2])) for part in self._expand(piece)]
         )
 
     def _expand(self, piece: Piece) -> Iterator[Piece]:

@@ -12,7 +12,7 @@ from fairlead.config.dialects.dialect import (
     Location,
     config_home,
     distinct,
-    named,
+    paths_from_env,
     upward,
     user,
 )
@@ -26,8 +26,8 @@ from fairlead.config.dialects.fields import (
     Format,
     MalformedField,
     ValueKind,
-    noted,
     read_servers,
+    report_ignored,
     section,
     table,
     text,
@@ -41,7 +41,7 @@ from fairlead.config.paths import MachinePaths
 _TYPES = {"local": "stdio", "remote": "http"}
 _NAMES = ("opencode.jsonc", "opencode.json")
 _SSE = "cannot be set in opencode, which tries SSE where HTTP fails"
-_REDIRECT = noted("cannot be set here; set `callback_port` if the login needs a fixed port")
+_REDIRECT = report_ignored("cannot be set here; set `callback_port` if the login needs a fixed port")
 
 
 def _read_command(value: object, spot: FieldContext) -> Entry:
@@ -139,9 +139,9 @@ def write(entries: Mapping[str, Entry]) -> ExportedDocument:
 def locations(place: MachinePaths) -> list[Location]:
     """The project's files here and above, then the user's."""
     in_project = (*(f".opencode/{name}" for name in _NAMES), *_NAMES)
-    folders = [*named(place, "OPENCODE_CONFIG_DIR"), config_home(place) / "opencode"]
+    folders = [*paths_from_env(place, "OPENCODE_CONFIG_DIR"), config_home(place) / "opencode"]
     in_folders = (folder / name for folder in folders for name in _NAMES)
-    return distinct(upward(place, *in_project), user(*named(place, "OPENCODE_CONFIG"), *in_folders))
+    return distinct(upward(place, *in_project), user(*paths_from_env(place, "OPENCODE_CONFIG"), *in_folders))
 
 
 OPENCODE = ConfigDialect(

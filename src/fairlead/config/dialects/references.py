@@ -24,7 +24,7 @@ class ReferenceSyntax:
     write: Callable[[str], str]
 
 
-def expanding(
+def build_syntax(
     pattern: str,
     meaning: Callable[[re.Match[str]], Piece | None],
     say: Callable[[SecretReference], str | None],
@@ -51,7 +51,7 @@ def expanding(
             piece if isinstance(piece, str) else _require_expressible(piece, say(piece)) for piece in wanted
         )
         # No format has an escape, so the only proof that a literal stays one is to parse it back.
-        if joined(pieces(words)) != wanted:
+        if join_literals(pieces(words)) != wanted:
             raise NotExpressible("has literal text that would be taken for a reference there")
         return words
 
@@ -60,10 +60,10 @@ def expanding(
 
 def in_our_words(pieces: Iterable[Piece]) -> str:
     """Write pieces as one of our strings. Raises `NotExpressible` where our syntax cannot hold them."""
-    wanted = joined(pieces)
+    wanted = join_literals(pieces)
     text = "".join(piece.replace("${", "$${") if isinstance(piece, str) else str(piece) for piece in wanted)
     try:
-        fits = joined(split(text)) == wanted
+        fits = join_literals(split(text)) == wanted
     except ValueError:
         fits = False
     if not fits:
@@ -86,12 +86,12 @@ def plain_variable_name(text: str, *, before: str = "") -> str | None:
 
 def _our_pieces(text: str) -> list[Piece]:
     try:
-        return joined(split(text))
+        return join_literals(split(text))
     except ValueError as exc:
         raise NotExpressible(f"is malformed: {exc}") from None
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
+def join_literals(pieces: Iterable[Piece]) -> list[Piece]:
     """Join neighbouring literals and drop empty ones, so that equal meanings compare equal."""
     result: list[Piece] = []
     for piece in pieces:
@@ -148,18 +148,18 @@ def editor_style(
         kind, colon, name = match[1].partition(":")
         return variable(name.strip()) if colon and kind == "env" else variables(match[1])
 
-    return expanding(r"\$\{([^}]+)\}", meaning, say)
+    return build_syntax(r"\$\{([^}]+)\}", meaning, say)
 
 
 AS_OURS = ReferenceSyntax(read=str, write=str)
 """Our own syntax."""
-LITERAL = expanding(r"(?!)", lambda _: None, lambda _: None)
+LITERAL = build_syntax(r"(?!)", lambda _: None, lambda _: None)
 """Nothing is expanded: `${…}` is text."""
-BRACED = expanding(r"\$\{([^}]+)\}", _parse_braced, _shell_words)
+BRACED = build_syntax(r"\$\{([^}]+)\}", _parse_braced, _shell_words)
 """`${NAME}` and `${NAME:-default}`."""
-SHELL = expanding(r"\$(?:(\w+)|\{([^}]+?)(?::-([^}]*))?\})", _parse_braced_or_bare, _shell_words)
+SHELL = build_syntax(r"\$(?:(\w+)|\{([^}]+?)(?::-([^}]*))?\})", _parse_braced_or_bare, _shell_words)
 """`$NAME`, `${NAME}` and `${NAME:-default}`."""
-CURLY = expanding(r"\{(env|file):([^}]+)\}", _curly, _curly_words)
+CURLY = build_syntax(r"\{(env|file):([^}]+)\}", _curly, _curly_words)
 """`{env:NAME}` and `{file:path}`."""
 PREFIXED = editor_style(lambda _: None)
 """`${env:NAME}` and nothing else."""

@@ -11,7 +11,7 @@ from fairlead.config.dialects.dialect import (
     ExportedDocument,
     ImportedDocument,
     Location,
-    named,
+    paths_from_env,
     upward,
     user,
 )
@@ -132,7 +132,7 @@ def write(entries: Mapping[str, Entry]) -> ExportedDocument:
 
 def locations(place: MachinePaths) -> list[Location]:
     """File that the environment names, else those here and above; the nearest counts."""
-    return user(*named(place, "CODEX_TOOLLOOP_MCP_CONFIG_PATH")) or upward(place, *_FILES)
+    return user(*paths_from_env(place, "CODEX_TOOLLOOP_MCP_CONFIG_PATH")) or upward(place, *_FILES)
 
 
 TOOLLOOP = ConfigDialect(

@@ -9,8 +9,8 @@ from fairlead.config.dialects.fields import (
     TRANSPORTS,
     FieldMapping,
     Format,
-    approved,
     note_other_keys,
+    read_approved_tools,
     read_servers,
     section,
     table,
@@ -44,7 +44,7 @@ FORMAT = Format(
         FieldMapping("disabled", "enabled", NEGATED),
         FieldMapping("disabledTools", "deny_tools", TOOL_NAMES),
     ),
-    reading={"alwaysAllow": approved},
+    reading={"alwaysAllow": read_approved_tools},
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairlead.config.document import jsonc
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.document.jsonc import Json, JsoncDocument, JsoncNode
 from fairlead.config.untyped import as_list, value_at
 from fairlead.errors import ConfigInvalid, ConfigUnwritable
@@ -59,7 +59,7 @@ def edit_file(path: Path, change: Callable[[str], str], *, create: str | None = 
     Returns whether the file was written, which it is not if `change` returns its argument. If anything fails,
     or the new text could not be parsed, the file is unchanged.
     """
-    with locked(path):
+    with hold_lock(path):
         old = read_text(path) if create is None or os.path.exists(path) else ""
         text = old if old.strip() or create is None else create
         jsonc.loads(text, file=str(path))

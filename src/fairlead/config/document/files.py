@@ -120,13 +120,13 @@ def read_text(path: Path, *, limit: int = READ_LIMIT, keep_mark: bool = False) -
 
 
 @contextmanager
-def locked(path: Path, *, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
+def hold_lock(path: Path, *, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
     """Hold the exclusive lock for edits of this file, across threads and processes.
 
     It is released when its holder dies. It is not re-entrant. Missing folders on the path are created.
     """
     with ExitStack() as stack:
-        with _writing(path):
+        with _explain_write_errors(path):
             target = _target(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             descriptor = _open_lock(target)
@@ -140,9 +140,9 @@ def write_atomic(path: Path, text: str, *, mode: int | None = None) -> None:
     """Replace a file atomically: readers see the old text or the new one, also after a crash.
 
     A symbolic link stays one and its target is replaced. Without `mode` a file keeps its permissions. Hold
-    `locked` wherever another process may write the same file.
+    `hold_lock` wherever another process may write the same file.
     """
-    with _writing(path):
+    with _explain_write_errors(path):
         content = text.encode()
         target = _target(path)
         old = _status(target)
@@ -178,7 +178,7 @@ def _require_regular(status: os.stat_result) -> None:
 
 
 @contextmanager
-def _writing(path: Path) -> Generator[None]:
+def _explain_write_errors(path: Path) -> Generator[None]:
     try:
         yield
     except (OSError, ValueError) as exc:

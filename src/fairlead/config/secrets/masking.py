@@ -280,7 +280,7 @@ def _spellings(character: str) -> str:
     return rf"(?:{'|'.join(forms)})(?:=\r?\n)?"
 
 
-def telling(text: bytes) -> bytes:
+def digits_and_capitals(text: bytes) -> bytes:
     """Digits and capital letters of a text, which the sieve compares."""
     return text.translate(None, _NOT_TELLING)
 
@@ -328,7 +328,7 @@ class Masker:
     def may_hold(self, raw: bytes, sieved: bytes | None = None) -> bool:
         """Whether any known value is in these bytes, text or JSON, in any encoding.
 
-        `sieved` is the result of `telling` for them, where the caller has it already.
+        `sieved` is the result of `digits_and_capitals` for them, where the caller has it already.
         """
         return bool(self._find_secrets(raw, sieved))
 
@@ -341,9 +341,9 @@ class Masker:
             others = views.texts[1:]
         else:
             others = find_nested_texts(raw)
-        found = _sift(self._secrets, raw, telling(raw) if sieved is None else sieved)
+        found = _sift(self._secrets, raw, digits_and_capitals(raw) if sieved is None else sieved)
         for text in others:
-            found += _sift(self._secrets, text, telling(text))
+            found += _sift(self._secrets, text, digits_and_capitals(text))
         if not found:
             return []
         views = views or DecodedViews(raw)

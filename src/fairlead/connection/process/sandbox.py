@@ -130,7 +130,7 @@ class SandboxView:
         return nearest in self.shown
 
 
-def sandboxed(server_id: str, command: Command, wanted: SandboxRequest) -> Command:
+def wrap_in_sandbox(server_id: str, command: Command, wanted: SandboxRequest) -> Command:
     """The command that starts a server in a sandbox. Raises `ConnectFailed` where it cannot have one."""
     bwrap = shutil.which(PROGRAM, path=command.parent.get("PATH"))
     if bwrap is None:

@@ -13,6 +13,10 @@ MAX_LINES = 100
 MAX_FIRST_LINES = 30
 MAX_LINE_CHARACTERS = 500
 MAX_LOG_BYTES = 1024 * 1024
+SHOWN_LINES = 60
+"""How many lines of a log are shown."""
+
+_SHOWN_BYTES = 32 * 1024
 
 _MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS
 
@@ -144,3 +148,14 @@ class StderrLog:
         # Servers print secrets now and then, so the log is for its owner's eyes only.
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._size = os.fstat(self._file).st_size
+
+
+def log_tail(path: Path, lines: int = SHOWN_LINES) -> tuple[str, ...]:
+    """The last lines of a log file, with nothing in them that steers a terminal, and known secrets masked."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - _SHOWN_BYTES))
+            data = log.read(_SHOWN_BYTES)
+    except OSError:
+        return ()
+    return tuple(gate.log_text(data).splitlines()[-lines:])

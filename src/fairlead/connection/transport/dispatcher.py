@@ -10,8 +10,8 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -220,26 +220,12 @@ class WireDispatcher(Dispatcher[TransportContext]):
         else:
             self._on_closed.append(callback)
 
-    def call_raw(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        opts: CallOptions | None = None,
-        deadline: Deadline | None = None,
-    ) -> Coroutine[Any, Any, msgspec.Raw]:
-        """Send a request and return its result, an object, as the bytes that came.
-
-        A `msgspec.Raw` anywhere in `params` goes out as it is. `deadline` is a clock that progress resets, in
-        place of the option `timeout`. Raises `RequestFailed` or `NotEncodable`.
-        """
-        return self._request(method, params, opts or _NO_OPTIONS, deadline)
-
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """Send a request and return its result as a dict. Raises `RequestFailed` or `NotEncodable`."""
         opts = opts or _NO_OPTIONS
-        raw = await self._request(method, params, opts)
+        raw = await self.call_raw(method, params, opts)
         try:
             result = object_of(raw, MAX_DECODED_BYTES)
         except ValueError as exc:
@@ -273,13 +259,25 @@ class WireDispatcher(Dispatcher[TransportContext]):
 
     # Requests of ours.
 
-    async def _request(
+    async def call_raw(
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        opts: CallOptions,
+        opts: CallOptions = _NO_OPTIONS,
         deadline: Deadline | None = None,
     ) -> msgspec.Raw:
+        """Send a request and return its result, an object, as the bytes that came.
+
+        Args:
+            method: The method.
+            params: Its parameters. A `msgspec.Raw` anywhere in them goes out as it is.
+            opts: The options of the SDK: headers, timeout, progress.
+            deadline: A clock that progress resets, in place of the option `timeout`.
+
+        Raises:
+            RequestFailed: No result came.
+            NotEncodable: The parameters are no JSON.
+        """
         call = self._open_call(method, opts, deadline)
         if call.on_progress is not None:
             params = with_progress_token(params, call.id)
@@ -444,7 +442,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if item.id is None:
             self._on_notification(item.method, item.params)
         else:
-            self._inbox.asked(item.id, item.method, item.params)
+            self._inbox.handle_request(item.id, item.method, item.params)
 
     def _on_answer(self, frame: Frame) -> None:
         call = None if frame.id is None else self._calls.get(frame.id)
@@ -477,7 +475,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 reports = call.reports = call.reports or ProgressReports(call.on_progress)
                 if reports.put(report):
                     self._tasks.start_soon(reports.deliver)
-        self._inbox.notified(method, bytes(raw), params)
+        self._inbox.handle_notification(method, bytes(raw), params)
 
     def post_now(self, frame: bytes) -> None:
         """Send a message without waiting, or drop it where the server does not keep up."""
@@ -490,6 +488,10 @@ class WireDispatcher(Dispatcher[TransportContext]):
             await self.post(frame)
         finally:
             self._posts_under_way -= 1
+
+
+Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
+"""Opens a connection to a server, for the length of a block."""
 
 
 def _start_of(arrived: bytes | bytearray | ConnectionEnding) -> bytes | bytearray:

@@ -18,12 +18,11 @@ from fairlead.config.paths import home_folder
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import proxy_secrets, secret_values
 from fairlead.config.untyped import as_object
-from fairlead.connection.link import Transport
 from fairlead.connection.process.child import Command, child_environment
 from fairlead.connection.process.guardian import Guardian
-from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, sandboxed
+from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, wrap_in_sandbox
 from fairlead.connection.tracing import Tracer
-from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.connection.transport.http import HttpDispatcher
 from fairlead.connection.transport.http_endpoint import HeaderSource
 from fairlead.connection.transport.legacy_sse import SseDispatcher
@@ -89,7 +88,7 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
     )
     if resolved.sandbox is not None:
         wanted = _sandbox_request(server, resolved.sandbox, around.env)
-        command = await to_thread.run_sync(sandboxed, server.server_id, command, wanted)
+        command = await to_thread.run_sync(wrap_in_sandbox, server.server_id, command, wanted)
     log = around.logs / f"{server.server_id}.log" if around.logs else None
     async with StdioDispatcher(
         command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes

@@ -177,7 +177,7 @@ class Inbox:
         self._notifications = NotificationQueue()
         tasks.start_soon(self._handle_notifications)
 
-    def notified(self, method: str, raw: bytes, params: Mapping[str, Any] | None) -> None:
+    def handle_notification(self, method: str, raw: bytes, params: Mapping[str, Any] | None) -> None:
         """Take in a notification."""
         if method == "notifications/cancelled":
             request_id = cancelled_request_id_from_params(params)
@@ -196,7 +196,7 @@ class Inbox:
             except Exception:
                 logger.exception("a notification handler raised", extra={"method": method})
 
-    def asked(self, request_id: RequestId | float, method: str, raw: msgspec.Raw) -> None:
+    def handle_request(self, request_id: RequestId | float, method: str, raw: msgspec.Raw) -> None:
         """Take in a request, or refuse it."""
         if len(self._requests) >= self._max_requests or self._requests.get(request_id) is not None:
             self.refuse(request_id, INTERNAL_ERROR, "too many requests at once")

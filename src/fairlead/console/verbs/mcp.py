@@ -9,11 +9,12 @@ from anyio import to_thread
 
 from fairlead.actions.switch import restart_server, switch_server
 from fairlead.config.paths import state_folder
+from fairlead.connection.process.stderr import log_tail
 from fairlead.console.mcp_actions import log_in, review
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Suggestion, Verb, fitting, option_of, words_of
 from fairlead.errors import ArgumentsInvalid, ConfigError
-from fairlead.host.managed_server import ServerStatus, log_tail
+from fairlead.host.managed_server import ServerStatus
 from fairlead.terminal.output import display_path, plural, print_edit
 
 USAGE: Final = (

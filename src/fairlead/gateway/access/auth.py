@@ -1,8 +1,10 @@
 """Authentication and authorization of HTTP requests: token, scope, bundles and rate limit."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Final, Protocol, runtime_checkable
 
+import anyio
 import msgspec
 from starlette.types import Scope
 
@@ -60,12 +62,36 @@ class TokenRevocations(Protocol):
     """Tells which tokens were revoked."""
 
     async def identify(self, token: str) -> AuthenticatedRequest | None:
-        """Say whose token this is; None where it is refused by now."""
+        """Return whose token this is; None where it is refused by now."""
         ...
 
     def is_revoked(self, credential: str) -> bool:
-        """Was the token with this digest removed?"""
+        """Return whether the token with this digest was removed."""
         ...
+
+
+class OpenStreams:
+    """The requests of a gateway that may outlast the token they were authenticated with."""
+
+    def __init__(self) -> None:
+        self._open: dict[anyio.CancelScope, str] = {}
+
+    @contextmanager
+    def bind_to_token(self, token: str | None) -> Generator[None]:
+        """Cancel the block once the token is refused. Without a token it ends by itself."""
+        with anyio.CancelScope() as scope:
+            if token:
+                self._open[scope] = token
+            try:
+                yield
+            finally:
+                self._open.pop(scope, None)
+
+    async def end_revoked(self, access: TokenRevocations) -> None:
+        """Cancel the blocks whose token is refused by now."""
+        refused = {token for token in {*self._open.values()} if await access.identify(token) is None}
+        for scope in [scope for scope, token in self._open.items() if token in refused]:
+            scope.cancel()
 
 
 def screened_headers(scope: Scope) -> Mapping[bytes, bytes]:
@@ -127,7 +153,7 @@ class TokenAuthenticator:
         return found if isinstance(found, AuthenticatedRequest) else None
 
     def screen(self, scope: Scope) -> RequestRefused | None:
-        """Check where a request comes from and what it looks like, whatever its token: for `GuardedApp`."""
+        """Check `Host`, `Origin`, method and content type of a request, for `GuardedApp`."""
         headers = deciding_headers(scope)
         refused = self._origins.screen(scope, headers)
         if refused is None:
@@ -183,7 +209,7 @@ class TokenAuthenticator:
         )
 
     def is_revoked(self, credential: str) -> bool:
-        """Was the token with this digest removed?"""
+        """Return whether the token with this digest was removed."""
         return self._tokens is None or not self._tokens.is_valid(credential)
 
     def _refuse_unauthorized(self, text: str, error: str = "") -> RequestRefused:

@@ -26,9 +26,9 @@ from fairlead.errors import ConfigError, FairleadError, IssuerUnavailable, Login
 
 ALGORITHMS: Final = ("RS256", "ES256")
 FRESH_SECONDS: Final = 180.0
-"""How long fetched keys are believed: a key that its issuer retired opens nothing after that.
+"""How long fetched keys are used: a key that its issuer retired is refused after that.
 
-Where the issuer cannot be asked any more they are kept for `STALE_SECONDS` at most, and then none is left.
+Where the issuer cannot be reached any more they are kept for `STALE_SECONDS` at most, and then none is left.
 """
 STALE_SECONDS: Final = 200.0
 PATIENCE_SECONDS: Final = 30.0
@@ -50,7 +50,7 @@ class _KeySet(msgspec.Struct, frozen=True):
 
 
 class IssuerKeys:
-    """The keys of one issuer. Nothing is asked before the first token comes."""
+    """The keys of one issuer, fetched when the first token comes."""
 
     def __init__(
         self, oauth: GatewayOAuth, web: HttpContext, *, clock: Callable[[], float] = time.monotonic
@@ -111,7 +111,7 @@ class IssuerKeys:
     async def _fetch(self) -> list[jwt.PyJWK]:
         named = (self._oauth.issuer, self._oauth.jwks_url)
         chosen = {url.host for text in named if text and (url := read_url(text)) and url.host}
-        http = await self._web.errand(_NAME, self._oauth.issuer, chosen)
+        http = await self._web.client_for(_NAME, self._oauth.issuer, chosen)
         answer = await http.get(await self._place(http))
         document = answer.read(_KeySet) if answer.status == 200 else None
         keys = [key for entry in document.keys if (key := _usable(entry))] if document else []
@@ -124,7 +124,7 @@ class IssuerKeys:
             own = read_url(self._oauth.jwks_url)
             if own is None:
                 raise ConfigError("`gateway.oauth.jwks_url` is no URL")
-            return http.checked(self._oauth.jwks_url, "`gateway.oauth.jwks_url`", own=own.origin())
+            return http.require_url(self._oauth.jwks_url, "`gateway.oauth.jwks_url`", own=own.origin())
         for url in _documents(http.check_metadata_url(self._oauth.issuer, "`gateway.oauth.issuer`")):
             answer = await http.get(url)
             document = answer.read(_Metadata) if answer.status == 200 else None
@@ -191,7 +191,7 @@ class VerifiedToken:
     scopes: frozenset[str]
     groups: frozenset[str] = frozenset()
     says_groups: bool = True
-    """Does the token say which groups its bearer is in, even if those are none?"""
+    """Whether the token has the groups claim, even an empty one."""
     bundles: frozenset[str] | None = None
     """The only bundles it may use; None for all, and for what is in no bundle."""
 
@@ -246,12 +246,12 @@ class JwtAccess:
 
     @property
     def required_scopes(self) -> tuple[str, ...]:
-        """What every token must be for."""
+        """The scopes that every token must have."""
         return self._oauth.required_scopes
 
     @property
     def resource_metadata(self) -> dict[str, object]:
-        """What the gateway says about itself to clients that look for a way to log in (RFC 9728)."""
+        """The protected resource metadata (RFC 9728)."""
         scopes = {"scopes_supported": list(self.required_scopes)} if self.required_scopes else {}
         return {
             "resource": self._oauth.audience,
@@ -262,7 +262,7 @@ class JwtAccess:
 
     @property
     def metadata_url(self) -> str:
-        """Where that is published; only its path where the audience is no URL."""
+        """URL of the metadata; only its path where the audience is no URL."""
         audience = read_url(self._oauth.audience)
         if audience is None:
             return _WELL_KNOWN
@@ -290,7 +290,7 @@ class JwtAccess:
     def _require_groups(self, found: VerifiedToken) -> VerifiedToken | TokenForbidden:
         """Refuse a token without the groups claim where groups count, so that no rule about one lapses.
 
-        Asked for each request: a rule may have come after the token was checked.
+        Checked for each request: a rule may have come after the token was verified.
         """
         required = self._oauth.groups_required
         if found.says_groups or not (self._names_groups() if required is None else required):
@@ -349,7 +349,7 @@ class JwtAccess:
             own.add("decide")
         groups = self._groups(claims)
         if groups is None:
-            # Rules that deny something to a group must not lapse for a token whose groups cannot be told.
+            # Rules that deny something to a group must not lapse for a token whose groups are ambiguous.
             claim = self._oauth.groups_claim
             return TokenInvalid(f"its `{claim}` is not one name, nor a list of at most {MAX_GROUPS} names")
         caller = GroupedPrincipal(oauth_principal(self._oauth.issuer, who), groups)
@@ -365,7 +365,7 @@ class JwtAccess:
         )
 
     def _groups(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
-        """The groups that a token names; None where they cannot be told.
+        """Return the groups that a token names; None where the claim is ambiguous.
 
         One text is one name; a text that could be several (`interns, data`) is in doubt.
         """
@@ -421,12 +421,12 @@ def _claim_at(claims: Mapping[str, Any], path: str) -> object:
 
 
 def _is_plain_name(name: str) -> bool:
-    """Can a name be told apart from others by reading it? Not with characters that do not show."""
+    """Return whether a name has no invisible characters, by which it could look like another."""
     return bool(name) and name.isprintable() and name == name.strip()
 
 
 def _scopes(claims: Mapping[str, Any]) -> set[str]:
-    """What a token is for, in either of the ways issuers say it."""
+    """Return the scopes of a token, from `scope` or `scp`."""
     found: set[str] = set()
     for claim in ("scope", "scp"):
         said = claims.get(claim)

@@ -14,13 +14,17 @@ from fairlead.auth.url_guard import read_url
 from fairlead.config.models import GatewaySettings
 from fairlead.gateway.access.auth import TokenAuthenticator, screened_headers
 from fairlead.gateway.access.jwt import IssuerKeys, JwtAccess
-from fairlead.gateway.access.origin import MAX_BODY_BYTES, OriginPolicy, too_large
+from fairlead.gateway.access.origin import MAX_BODY_BYTES, OriginPolicy, RequestRefused
 from fairlead.gateway.access.rate_limit import RateLimit
 from fairlead.gateway.access.tokens import Tokens, decide_token, local_token, token_file
 from fairlead.gateway.registry import dashboard_name, decide_token_file, local_token_file
 from fairlead.net.ssrf import is_loopback_host
 
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
+# The rest of the body is not waited for.
+_TOO_LARGE: Final = RequestRefused.saying(
+    413, f"the request body is larger than {MAX_BODY_BYTES:,} bytes", {"Connection": "close"}
+)
 
 
 class GuardedApp:
@@ -29,12 +33,9 @@ class GuardedApp:
     It also serves the protected resource metadata (RFC 9728), where tokens come from an issuer.
     """
 
-    def __init__(
-        self, app: ASGIApp, authenticator: TokenAuthenticator, *, max_body_bytes: int = MAX_BODY_BYTES
-    ) -> None:
+    def __init__(self, app: ASGIApp, authenticator: TokenAuthenticator) -> None:
         self._app = app
         self._authenticator = authenticator
-        self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it."""
@@ -46,37 +47,32 @@ class GuardedApp:
             await refused(scope, receive, send)
         elif scope["path"].startswith(RESOURCE_METADATA) and self._authenticator.resource_metadata:
             await JSONResponse(self._authenticator.resource_metadata)(scope, receive, send)
-        else:
-            await self._limit_body(scope, receive, send)
-
-    async def _limit_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on whose body is within the limit: as it says, or else as it is counted."""
-        length = screened_headers(scope).get(b"content-length")
-        if length is None:
+        elif (length := screened_headers(scope).get(b"content-length")) is None:
             await self._count_body(scope, receive, send)
-        elif int(length) > self._max_body_bytes:
-            await too_large(self._max_body_bytes)(scope, receive, send)
+        elif int(length) > MAX_BODY_BYTES:
+            await _TOO_LARGE(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
     async def _count_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = _LimitedBody(receive, send, self._max_body_bytes)
+        """Pass on a request that does not say how long its body is, and count it."""
+        exchange = _LimitedBody(receive, send)
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except Exception:
             if not exchange.is_cut_off:  # the application met a disconnect, which is no error of its own
                 raise
         if exchange.is_cut_off and not exchange.has_begun:
-            await too_large(self._max_body_bytes)(scope, receive, send)
+            await _TOO_LARGE(scope, receive, send)
 
 
 class _LimitedBody:
-    """A request on its way in, up to a limit. To the application, one past it is a client that went away."""
+    """A request body up to the limit. To the application, one past it is a client that disconnected."""
 
-    def __init__(self, receive: Receive, send: Send, limit: int) -> None:
+    def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self._left = limit
+        self._left = MAX_BODY_BYTES
         self.is_cut_off = False
         self.has_begun = False
 

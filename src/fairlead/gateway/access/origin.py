@@ -12,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import Receive, Scope, Send
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+"""The limit of request bodies, which `GuardedApp` enforces."""
 
 _DECIDING = frozenset((b"host", b"origin", b"content-type", b"content-length", b"authorization"))
 _METHODS = frozenset(("GET", "HEAD", "POST", "DELETE"))
@@ -40,13 +41,6 @@ class RequestRefused:
         headers.append((b"content-length", str(len(self.body)).encode()))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
-
-
-def too_large(limit: int) -> RequestRefused:
-    """Answer a request whose body is past the limit. The rest of it is not waited for."""
-    return RequestRefused.saying(
-        413, f"the request body is larger than {limit:,} bytes", {"Connection": "close"}
-    )
 
 
 def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
@@ -123,7 +117,7 @@ class OriginPolicy:
         return None
 
     def _is_own_address(self, scope: Scope, host: bytes) -> bool:
-        """Is it the address the request came to, where all are listened on?
+        """Return whether it is the address the request came to, where all are listened on.
 
         A name never is: its owner decides which address it has.
         """
@@ -137,7 +131,7 @@ class OriginPolicy:
 
 
 def is_address_text(scope: Scope) -> bool:
-    """Is the path printable ASCII, as all paths here are, and the query text in UTF-8 without NUL?
+    """Return whether the path is printable ASCII and the query UTF-8 text without NUL.
 
     A path may come back in a cookie or a redirect, and either may be looked up: what is no text reaches
     neither.
@@ -153,7 +147,7 @@ def is_address_text(scope: Scope) -> bool:
 
 
 def is_protocol_path(path: str) -> bool:
-    """Is this a path of MCP, rather than of the dashboard or the control API?"""
+    """Return whether this is a path of MCP, rather than of the dashboard or the control API."""
     return path.strip("/").partition("/")[0] in ("mcp", "sse", "messages")
 
 

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from fairlead.config.document.files import locked, read_text, write_atomic
+from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.paths import STATE_HINT
 from fairlead.config.principal import LOCAL, TOKEN_OWNER
 from fairlead.config.secrets.masking import SECRETS
@@ -70,7 +70,7 @@ class NamedToken(msgspec.Struct, frozen=True, kw_only=True):
     bundles: tuple[str, ...] | None = None
     scopes: tuple[str, ...] = ("mcp",)
     principal: str | None = None
-    """Whose it is; None, as in files of older versions, for a user known by the token's name."""
+    """Its principal; None, as in files of older versions, for a user named like the token."""
 
     @property
     def owner(self) -> TokenOwner:
@@ -126,7 +126,7 @@ class TokenFile:
         self.path = path
 
     def read(self) -> list[NamedToken]:
-        """All of them; `ConfigUnreadable` where the file is not what was written."""
+        """Return all tokens. Raises `ConfigUnreadable` for a damaged file."""
         require_plain(self.path)
         if not self.path.exists():
             return []
@@ -196,13 +196,13 @@ class TokenFile:
         return found
 
     def _change(self, change: Callable[[list[NamedToken]], list[NamedToken]]) -> None:
-        with locked(self.path):
+        with hold_lock(self.path):
             text = msgspec.json.encode(_Document(tokens=change(self.read())))
             write_atomic(self.path, msgspec.json.format(text, indent=2).decode() + "\n", mode=0o600)
 
 
 def token_file(env: Mapping[str, str]) -> TokenFile:
-    """Where this user's named tokens are."""
+    """Return the file with this user's named tokens."""
     return TokenFile(gateway_folder(env) / "tokens.json")
 
 
@@ -225,7 +225,7 @@ class Tokens:
         self._latest: tuple[bytes, TokenOwner] | None = None
 
     def owner(self, token: str) -> TokenOwner | None:
-        """Whose token this is.
+        """Return the owner of a token.
 
         Looked up by its digest: how long that takes says something about the digest at most, from which no
         token can be guessed. The one that came last is known without: most come again and again.
@@ -241,7 +241,7 @@ class Tokens:
         return owner
 
     def is_valid(self, credential: str) -> bool:
-        """Does the token with this digest still open anything?"""
+        """Return whether the token with this digest is still valid."""
         self._refresh()
         return credential in self._owners
 
@@ -293,7 +293,7 @@ def _expand_scopes(scopes: frozenset[str]) -> frozenset[str]:
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token. It is as random as a key, so nothing slower is needed."""
+    """Return the digest of a token. It is as random as a key, so no slow hash is needed."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -302,7 +302,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
         status = os.stat(path)
     except OSError:
         return None
-    # The time of modification can be kept by whatever replaces a file; the time of change cannot.
+    # What replaces a file can keep its modification time, but not its change time.
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
@@ -321,7 +321,7 @@ def decide_token(env: Mapping[str, str]) -> str:
 
 
 def agent_token(env: Mapping[str, str], agent: str) -> str:
-    """The token of one installed agent of this machine's user; made where there is none that opens."""
+    """Return the token of one installed agent of this machine's user; created where none is valid."""
     path, named, name = agent_token_file(env, agent), token_file(env), _agent_token_name(agent)
     require_plain(path)
     kept = read_text(path).strip() if path.exists() else ""

@@ -5,9 +5,9 @@ from pydantic import TypeAdapter
 
 from fairlead.config.models import Server
 from fairlead.gateway.control.protocol import ElicitationAsked, ElicitationReply
-from fairlead.host.elicitation.peer import ServerPeer
 from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.operator import Operator
+from fairlead.host.server_peer import ServerPeer
 
 _params = TypeAdapter[types.ElicitRequestParams](types.ElicitRequestParams)
 

@@ -209,23 +209,29 @@ class CommandContext(RequestContext):
     ) -> None:
         # No approval is asked for: the user typed the command, and a script confirms it with an option.
         super().__init__(client, abilities=abilities)
+        self._session = client
         self._put = put
         self._elicitations = questions
         self._waiting = 0
+
+    @property
+    def client(self) -> ClientSession:
+        """The client session that the commands of a principal share."""
+        return self._session
 
     @property
     def is_parked(self) -> bool:
         """Is the user being asked?"""
         return self._waiting > 0
 
-    async def ask(self, question: ServerRequest, server_id: str) -> ClientResult:
+    async def ask(self, request: ServerRequest, server_id: str) -> ClientResult:
         """Send an elicitation to the user; it is withdrawn when the wait is cancelled."""
-        assert isinstance(question, types.ElicitRequest), "nothing else was declared"
+        assert isinstance(request, types.ElicitRequest), "nothing else was declared"
         asked, name = _Open(self.client.principal), secrets.token_hex(16)
         self._elicitations[name] = asked
         self._waiting += 1
         try:
-            params = question.params.model_dump_json(by_alias=True, exclude_none=True).encode()
+            params = request.params.model_dump_json(by_alias=True, exclude_none=True).encode()
             await self._put(ElicitationAsked(name, server_id, msgspec.Raw(params)))
             await asked.answered.wait()
         finally:

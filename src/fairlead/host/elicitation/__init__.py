@@ -1,1 +1,1 @@
-"""Server requests to the host and its user: form and URL elicitation, sampling, roots."""
+"""Elicitation: forms and URLs as a user is shown them, checked and sanitized."""

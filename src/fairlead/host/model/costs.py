@@ -2,21 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.search.search import SearchHit, search
+from fairlead.catalog.search.search import search
 from fairlead.catalog.signatures import estimate, exact
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
-from fairlead.host.catalogs import cost_of, has_reading, is_direct
 from fairlead.host.model.bundles import Selection
-from fairlead.host.model.meta_tools import HostTools, MetaTools
-from fairlead.host.model.resource_tools import ReadingTools
-from fairlead.host.records import Artifacts, ArtifactTools
-
-if TYPE_CHECKING:
-    from fairlead.host.host import Host
-    from fairlead.host.model.toolset import Toolset
+from fairlead.host.model.catalogs import cost_of, has_reading, is_direct
+from fairlead.host.model.meta_tools import HostTools, MetaTools, SearchableTools, SearchOutcome
+from fairlead.host.model.resource_tools import ArtifactTools, ReadingHost, ReadingTools
+from fairlead.host.records import Artifacts
 
 SEARCHES = 20
 """How many searches the average cost of one is estimated from."""
@@ -56,8 +52,8 @@ class Costs:
 async def costs_of(catalog: Catalog, selection: Selection, listings: Mapping[str, Listing]) -> Costs:
     """Count a catalog: exactly where the tokenizer is at hand, else by its size."""
     chosen = [listing for server_id, listing in listings.items() if selection.has(server_id)]
-    reading = ReadingTools(cast("Host", None), selection)  # defined, and never called
-    meta = MetaTools(cast("Toolset", _Shelf(catalog)))
+    reading = ReadingTools(cast("ReadingHost", None), selection)  # defined, and never called
+    meta = MetaTools(cast("SearchableTools", _Shelf(catalog)))
     together = cost_of(catalog)
     some = catalog.tools[:: len(catalog) // SEARCHES + 1]
     found = [await meta.call("mcp_search_tools", {"queries": [_wish(tool.entry)[:200]]}) for tool in some]
@@ -87,12 +83,6 @@ def _wish(entry: ToolEntry) -> str:
     return (entry.description or entry.title or "").strip().partition(".")[0] or entry.key.tool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
-    hits: tuple[SearchHit, ...]
-    unavailable: Mapping[str, str]
-
-
 class _Shelf:
     """The part of a toolset that searching needs, over a fixed catalog."""
 
@@ -101,5 +91,7 @@ class _Shelf:
 
     async def search(
         self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
-    ) -> _Found:
-        return _Found(hits=search(self.catalog.index, queries, server=server, limit=limit), unavailable={})
+    ) -> SearchOutcome:
+        return SearchOutcome(
+            hits=search(self.catalog.index, queries, server=server, limit=limit), unavailable={}
+        )

@@ -10,9 +10,9 @@ from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.merge import FieldPath, ValueOrigin
 from fairlead.config.untyped import as_list, value_at
-from fairlead.host.catalogs import cost_of, is_direct, mode_for
 from fairlead.host.model.bundles import Selection
-from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, listed
+from fairlead.host.model.catalogs import cost_of, is_direct, mode_for
+from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, decide_by_lists
 from fairlead.policy.tool_names import matches
 
 _LISTS = frozenset({"allow_tools", "deny_tools", "trust"})
@@ -72,7 +72,7 @@ def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable
     return name_tools(sorted({*keys, *rejected}), config.config.tools.names, first_party=first_party)
 
 
-def tools_called(name: str, names: NameTable) -> list[ToolKey]:
+def find_tool_keys(name: str, names: NameTable) -> list[ToolKey]:
     """The tools that the user may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
     return [key for key, public in names.names.items() if name == public or name in _spellings(key)]
 
@@ -121,7 +121,7 @@ class Explainer:
             )
         assert server.config is not None
         bundle_filter = self._selection.bundle_filter(key.server_id)
-        rule = self._rule(server, key.tool, listed(server.config, key.tool, bundle_filter))
+        rule = self._rule(server, key.tool, decide_by_lists(server.config, key.tool, bundle_filter))
         policy = CallPolicy(server, before_defaults=key.server_id in self._before_defaults)
         decision = self._selection.decide(policy, key.tool, self._entry(key))
         over_gateway = self._over_gateway.decide(policy, key.tool, self._entry(key)).verdict

@@ -3,8 +3,9 @@
 Also the base of the other tools that the host itself gives to models.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol, TypeVar
 
 from mcp_types import CallToolResult, TextContent
 from pydantic import Field
@@ -12,6 +13,7 @@ from pydantic import Field
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.schema.normalize import screen_definition
+from fairlead.catalog.search.search import SearchHit
 from fairlead.catalog.signatures import estimate, signature
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.untyped import as_object
@@ -25,10 +27,6 @@ from fairlead.servers.framework.tools import (
     describe_tool,
     run_tool,
 )
-
-if TYPE_CHECKING:
-    from fairlead.host.model.toolset import Toolset
-
 
 RESERVED = frozenset(
     {
@@ -67,7 +65,7 @@ class HostTools:
         """Whether this is the name of one of these tools."""
         return name in self._tools
 
-    def described(self, tool: AnyTool) -> str:
+    def describe(self, tool: AnyTool) -> str:
         """The definition that a model gets."""
         return tool.description
 
@@ -75,7 +73,7 @@ class HostTools:
         """The tools as a model gets them, by name."""
         for name, dotted in self._dotted.items():
             tool = self._tools[name]
-            update = {"description": self.described(tool), "output_schema": None, "annotations": None}
+            update = {"description": self.describe(tool), "output_schema": None, "annotations": None}
             described = describe_tool(tool).model_copy(update=update)
             yield (
                 name,
@@ -89,19 +87,21 @@ class HostTools:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call one of them."""
         result = await run_tool(self._tools[name], _NoContext(), arguments)
-        return await self.handed(self._tools[name], arguments, result)
+        return await self.prepare_result(self._tools[name], arguments, result)
 
-    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+    async def prepare_result(
+        self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult
+    ) -> ToolResult:
         """What a tool returned, as a model may have it. Where a server wrote it, more is to be done."""
-        return ToolResult("mcp", encoded(result))
+        return ToolResult("mcp", encode_result(result))
 
 
-def encoded(result: CallToolResult) -> bytes:
+def encode_result(result: CallToolResult) -> bytes:
     """A result as it would go over the wire."""
     return result.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
-async def told(asking: Awaitable[AskedT]) -> AskedT:
+async def await_for_model(asking: Awaitable[AskedT]) -> AskedT:
     """Await a result. Errors become error results for the model."""
     try:
         return await asking
@@ -170,13 +170,53 @@ class CallInput(ToolModel):
 
 
 class CallOutput(ToolModel):
-    """Whatever the tool returns."""
+    """What the tool returns."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchOutcome:
+    """The hits of a search, and the servers that could not be searched, each with the reason."""
+
+    hits: tuple[SearchHit, ...]
+    unavailable: Mapping[str, str]
+
+
+class SearchableTools(Protocol):
+    """What meta-tools need of a toolset."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are known now."""
+        ...
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The enabled servers that cannot be used now, each with the reason."""
+        ...
+
+    async def ready(self) -> "SearchableTools":
+        """Connect the servers that were never listed and wait for them."""
+        ...
+
+    async def search(
+        self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
+    ) -> SearchOutcome:
+        """Search the tools by what they do."""
+        ...
+
+    def find(self, catalog: Catalog, name: str) -> CatalogTool:
+        """The tool of a name. Raises what is wrong with one that is not there."""
+        ...
+
+    async def answer(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Call a tool for a model: errors become results."""
+        ...
 
 
 class MetaTools(HostTools):
     """The meta-tools of one toolset."""
 
-    def __init__(self, toolset: "Toolset") -> None:
+    def __init__(self, toolset: SearchableTools) -> None:
         self._toolset = toolset
         super().__init__(
             {
@@ -211,7 +251,7 @@ class MetaTools(HostTools):
             }
         )
 
-    def described(self, tool: AnyTool) -> str:
+    def describe(self, tool: AnyTool) -> str:
         """The definition that a model gets; that of the search names the servers."""
         servers = _server_list(self._toolset.catalog) if tool.name == "mcp_search_tools" else ""
         return f"{tool.description} Servers: {servers}" if servers else tool.description

@@ -1,32 +1,71 @@
-"""Tools with which a model reads resources of servers and, if enabled, gets their prompts."""
+"""Tools with which a model reads resources of servers, their prompts if enabled, and artifacts."""
 
+import base64
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
-from mcp_types import CallToolResult, ContentBlock, TextContent
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+)
 from pydantic import Field, TypeAdapter, ValidationError
 
-from fairlead.catalog.results import ToolResult
+from fairlead.catalog.results import ResultNotes, ToolResult
 from fairlead.catalog.tools import PromptOffer, ResourceOffer, ResourceTemplate
 from fairlead.config.command_lines import command_line
 from fairlead.config.principal import LOCAL
 from fairlead.config.untyped import as_object
 from fairlead.errors import FairleadError, ToolFailed
 from fairlead.host.model.bundles import Selection
-from fairlead.host.model.meta_tools import HostTools, encoded, told
+from fairlead.host.model.meta_tools import HostTools, await_for_model, encode_result
 from fairlead.host.offers.contents import CombinedList
-from fairlead.host.offers.listing import gather
-from fairlead.policy.results import ResultSource
+from fairlead.host.offers.offer_requests import OfferHost, gather
+from fairlead.host.records import LONGEST_PAGE, PAGE_CHARACTERS, ArtifactPage, Artifacts
+from fairlead.policy.results import MAX_IMAGE, READ_TOOL, ResultSource
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 
 if TYPE_CHECKING:
-    from fairlead.host.host import Host
+    from fairlead.config.models import Server
+    from fairlead.host.offers.prompts import Prompts
+    from fairlead.host.offers.resources import Resources
 
 LISTED_AT_ONCE = 200
 LISTED_BYTES = 100_000
 
 _content = TypeAdapter[ContentBlock](ContentBlock)
+
+
+class ReadingHost(OfferHost, Protocol):
+    """What reading tools need of a host."""
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """Keeps what does not fit into a result."""
+        ...
+
+    @property
+    def resources(self) -> "Resources":
+        """The resources of all servers."""
+        ...
+
+    @property
+    def prompts(self) -> "Prompts":
+        """The prompts of all servers."""
+        ...
+
+    def configured(self, server_id: str) -> "Server":
+        """The configuration of a server."""
+        ...
+
+    def is_trusted(self, server_id: str) -> bool:
+        """Whether a server is trusted."""
+        ...
 
 
 class ServerInput(ToolModel):
@@ -67,7 +106,7 @@ class QuotedContent(ToolModel):
 class ReadingTools(HostTools):
     """The tools for resources and, if enabled, prompts."""
 
-    def __init__(self, host: "Host", selection: Selection, principal: str = LOCAL) -> None:
+    def __init__(self, host: ReadingHost, selection: Selection, principal: str = LOCAL) -> None:
         self._host = host
         self._selection = selection
         self._principal = principal
@@ -82,19 +121,21 @@ class ReadingTools(HostTools):
         """Whether a model may read resources and prompts of this server."""
         return self._selection.has(server_id) and self._withheld(server_id) is None
 
-    async def handed(self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult) -> ToolResult:
+    async def prepare_result(
+        self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult
+    ) -> ToolResult:
         """What servers wrote, handed on like results of their tools: cleaned, of bounded size, marked."""
         server, limit = arguments.get("server"), LISTED_BYTES
         names = [server] if isinstance(server, str) else [*self._readable()]
         server_id = names[0] if len(names) == 1 else "mcp"
         trusted = all(map(self._host.is_trusted, names))
         if result.is_error:
-            return ToolResult(server_id, encoded(result), untrusted=not trusted)
+            return ToolResult(server_id, encode_result(result), untrusted=not trusted)
         if tool.output is QuotedContent:
             limit = self._host.configured(server_id).max_result_bytes
             result = result.model_copy(update={"structured_content": None})
         source = ResultSource(server_id=server_id, tool=tool.name, trusted=trusted, limit=limit)
-        return await self._host.artifacts.deliver(encoded(result), source, principal=self._principal)
+        return await self._host.artifacts.deliver(encode_result(result), source, principal=self._principal)
 
     def _readable(self) -> Iterator[str]:
         """The servers that a model may read of."""
@@ -160,7 +201,7 @@ class ReadingTools(HostTools):
         """What the servers of the selection offer: others are neither asked nor started."""
         if server is not None:
             self._require_readable(server)
-        gathered = await told(gather(self._host, kind, server, among=self.may_read))
+        gathered = await await_for_model(gather(self._host, kind, server, among=self.may_read))
         chosen = [status.server_id for status in self._host.status() if status.enabled]
         withheld = {name: self._withheld(name) for name in chosen if self._selection.has(name)}
         return _offers(gathered, {name: why for name, why in withheld.items() if why and server is None})
@@ -189,12 +230,12 @@ class ReadingTools(HostTools):
 
     async def _read(self, context: ToolContext, asked: ReadResourceInput) -> Reply[QuotedContent]:
         self._require_readable(asked.server)
-        found = await told(self._host.resources.read(asked.server, asked.uri))
+        found = await await_for_model(self._host.resources.read(asked.server, asked.uri))
         return Reply(output=QuotedContent(), content=tuple(_part(part) for part in found.parts))
 
     async def _prompt(self, context: ToolContext, asked: PromptInput) -> Reply[QuotedContent]:
         self._require_readable(asked.server)
-        found = await told(self._host.prompts.get(asked.server, asked.name, asked.arguments))
+        found = await await_for_model(self._host.prompts.get(asked.server, asked.name, asked.arguments))
         blocks = (block for message in found.messages for block in _render_message(message))
         return Reply(output=QuotedContent(), content=tuple(blocks))
 
@@ -237,3 +278,81 @@ def _block(content: dict[str, Any]) -> ContentBlock:
         return _content.validate_python(content)
     except ValidationError:
         return TextContent(text="(content that cannot be read)")
+
+
+class ReadArtifactInput(ToolModel):
+    """What to read."""
+
+    handle: str
+    start: Annotated[int, Field(ge=0)] = 0
+    length: Annotated[int, Field(ge=1, le=LONGEST_PAGE)] = PAGE_CHARACTERS
+
+
+class ReadArtifactOutput(ToolModel):
+    """Where it came from. The page itself is content."""
+
+    server: str
+    untrusted: bool
+
+
+class ArtifactTools(HostTools):
+    """With this a model reads what did not fit.
+
+    It is always offered where something can be kept: a tool that came with the first artifact would change
+    the list of tools in the middle of a conversation, and with it all that a provider has cached of it.
+    """
+
+    def __init__(self, artifacts: Artifacts, principal: str = LOCAL) -> None:
+        self._artifacts = artifacts
+        self._principal = principal
+        tool = ToolDefinition(
+            name=READ_TOOL,
+            description="Read on where a result was cut, or see what was left out of it.",
+            input=ReadArtifactInput,
+            output=ReadArtifactOutput,
+            handler=self._read,
+        )
+        super().__init__({"mcp.readArtifact": tool})
+
+    async def prepare_result(
+        self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult
+    ) -> ToolResult:
+        """The page alone, marked as what its server is."""
+        if result.is_error:
+            return await super().prepare_result(tool, arguments, result)
+        origin = ReadArtifactOutput.model_validate(result.structured_content)
+        page = encode_result(result.model_copy(update={"structured_content": None}))
+        handles = {0: str(arguments["handle"])}  # for a provider that does not take such media
+        remarks = ResultNotes(handles=handles)
+        return ToolResult(origin.server, page, untrusted=origin.untrusted, remarks=remarks)
+
+    async def _read(self, context: ToolContext, asked: ReadArtifactInput) -> Reply[ReadArtifactOutput]:
+        reading = self._artifacts.read(
+            asked.handle, principal=self._principal, start=asked.start, length=asked.length
+        )
+        page = await await_for_model(reading)
+        artifact = page.artifact
+        output = ReadArtifactOutput(server=artifact.server_id, untrusted=artifact.untrusted)
+        return Reply(output=output, content=tuple(_blocks(page)))
+
+
+def _blocks(page: ArtifactPage) -> Iterator[ContentBlock]:
+    artifact = page.artifact
+    if page.text is not None:
+        yield TextContent(text=page.text)
+        more = "" if page.next_start is None else f" Read on: start={page.next_start}."
+        end = page.start + len(page.text)
+        yield TextContent(text=f"[Characters {page.start:,} to {end:,} of {page.total:,}.{more}]")
+        return
+    data = base64.b64encode(page.data or b"").decode()
+    if len(data) > MAX_IMAGE:
+        hint = f"`fairlead artifacts show {artifact.handle} --output FILE` writes it to a file"
+        raise ToolFailed(f"{artifact.media_type}, {page.total:,} bytes: too large for a model", hint=hint)
+    match artifact.media_type.partition("/")[0]:
+        case "image":
+            yield ImageContent(data=data, mime_type=artifact.media_type)
+        case "audio":
+            yield AudioContent(data=data, mime_type=artifact.media_type)
+        case _:
+            blob = BlobResourceContents(uri=artifact.handle, mime_type=artifact.media_type, blob=data)
+            yield EmbeddedResource(resource=blob)

@@ -1,9 +1,8 @@
 """Toolsets: the tools of a bundle or of all servers, for a model to list, search and call by public name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
@@ -12,8 +11,7 @@ from fairlead.adapters.definition import AdaptedTool
 from fairlead.adapters.definition import Caller as AdaptedCaller
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.results import ToolResult
-from fairlead.catalog.search.search import SearchHit
-from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.config.principal import LOCAL
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
@@ -26,17 +24,20 @@ from fairlead.host.background import (
     size_of_tools,
 )
 from fairlead.host.call import OnProgress
-from fairlead.host.catalogs import cost_of, has_reading, is_direct
 from fairlead.host.model.bundles import Selection
-from fairlead.host.model.meta_tools import MetaTools
-from fairlead.host.model.resource_tools import ReadingTools
-from fairlead.host.records import ArtifactTools
+from fairlead.host.model.catalogs import cost_of, has_reading, is_direct
+from fairlead.host.model.meta_tools import MetaTools, SearchOutcome
+from fairlead.host.model.resource_tools import ArtifactTools, ReadingHost, ReadingTools
 
 if TYPE_CHECKING:
     from pydantic_ai import Tool as PydanticTool
 
     from fairlead.adapters.langchain import FairleadTool
-    from fairlead.host.host import Host
+    from fairlead.config.models import ApprovalMode
+    from fairlead.host.call import CallRunner
+    from fairlead.host.managed_servers import HostServers
+    from fairlead.host.permission import ProposedCall
+    from fairlead.policy.decision import BundleFilter
 
 AdaptedT = TypeVar("AdaptedT")
 
@@ -50,12 +51,75 @@ SETTLE_SECONDS = 2.0
 """How long to wait for a list that a server announced as changed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchOutcome:
-    """The hits of a search, and the servers that could not be searched, each with the reason."""
+class ToolsetHost(ReadingHost, Protocol):
+    """What a toolset needs of a host."""
 
-    hits: tuple[SearchHit, ...]
-    unavailable: Mapping[str, str]
+    @property
+    def calls(self) -> "CallRunner":
+        """Runs its calls."""
+        ...
+
+    @property
+    def members(self) -> "HostServers":
+        """The managed servers, by id."""
+        ...
+
+    def catalog(self, selection: Selection) -> Catalog:
+        """The tools of a selection that are known now."""
+        ...
+
+    async def wait_for_catalog(self, selection: Selection) -> None:
+        """Wait until a large catalog that is being built is ready."""
+        ...
+
+    def listing(self, server_id: str) -> Listing | None:
+        """The listing of a server; None if there is none."""
+        ...
+
+    async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
+        """Connect servers concurrently. Returns what went wrong, by server."""
+        ...
+
+    def retry(self, *server_ids: str) -> None:
+        """Connect servers that failed again, in the background."""
+        ...
+
+    async def notice_consents(self) -> None:
+        """Look up whether servers that wait for the user's consent have been approved meanwhile."""
+        ...
+
+    def login_hint(self, server_id: str) -> str:
+        """What the user of this host does to log in to a server."""
+        ...
+
+    def propose(
+        self,
+        server_id: str,
+        tool: str,
+        bundle_filter: "BundleFilter | None",
+        principal: str,
+        *,
+        groups: frozenset[str],
+        default_mode: "ApprovalMode | None",
+    ) -> "ProposedCall":
+        """A call as policy decides about it."""
+        ...
+
+    async def call(  # noqa: PLR0913 - the parts of one call
+        self,
+        server_id: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: "OnProgress | None",
+        confirmed: bool,
+        bundle_filter: "BundleFilter | None",
+        principal: str,
+        groups: frozenset[str],
+        default_mode: "ApprovalMode | None",
+    ) -> ToolResult:
+        """Call a tool, after the operator's approval if policy says `ask`."""
+        ...
 
 
 class Toolset:
@@ -66,7 +130,7 @@ class Toolset:
 
     def __init__(
         self,
-        host: "Host",
+        host: ToolsetHost,
         selection: Selection,
         principal: str = LOCAL,
         groups: frozenset[str] = frozenset(),
@@ -111,7 +175,7 @@ class Toolset:
         Returns:
             This toolset.
         """
-        await self._host.members.notice_consents()
+        await self._host.notice_consents()
         unknown = [
             status
             for status in self._host.status()
@@ -266,7 +330,7 @@ class Toolset:
         direct = await run_off_loop(partial(self._direct, catalog), size_of_catalog(catalog))
         meta = self._meta.entries() if len(direct) < len(catalog) else ()
         reading = self._reading.entries() if self._has_reading() else ()
-        # Whatever has been kept so far: a list of tools that changes costs a provider's cache of all of it.
+        # Even before anything is kept: a list of tools that changes costs a provider's cache of all of it.
         artifacts = self._artifacts.entries() if catalog.tools and self._host.artifacts.are_kept else ()
         return (*meta, *reading, *artifacts, *((tool.name, tool.entry) for tool in direct))
 

@@ -77,8 +77,15 @@ class CleanAnswer:
 
     @cached_property
     def valid(self) -> dict[str, Any]:
-        """The answer, as far as it is known what is valid."""
-        return self.data
+        """The answer, repaired to what the protocol allows. Raises `CallFailed` if that cannot be done."""
+        try:
+            return self._repair(self.data)
+        except (ValueError, RecursionError) as exc:
+            message = f"its answer is not valid: {exc}"
+            raise CallFailed(self._server_id, message, delivery="done") from gate.displayable_cause(exc)
+
+    def _repair(self, data: dict[str, Any]) -> dict[str, Any]:
+        return data
 
     async def prepare(self) -> None:
         """Parse and repair a large answer off the event loop, so that every property is there at once."""
@@ -97,10 +104,6 @@ class CleanAnswer:
             raise CallFailed(self._server_id, "its answer is not an object", delivery="done")
         return said
 
-    def _not_asked_for(self, exc: Exception) -> CallFailed:
-        message = f"its answer is not valid: {exc}"
-        return CallFailed(self._server_id, message, delivery="done")
-
 
 class ResourceContents(CleanAnswer):
     """The contents of a resource: usually one part, each with `uri`, `mimeType` and `text` or `blob`."""
@@ -108,13 +111,8 @@ class ResourceContents(CleanAnswer):
     uri = ""
     """The URI that was read, which stands in where a part has none."""
 
-    @cached_property
-    def valid(self) -> dict[str, Any]:
-        """The answer, repaired to what the protocol allows. Raises `CallFailed` if it has no contents."""
-        try:
-            return repair_contents(self.data, self.uri)
-        except (ValueError, RecursionError) as exc:
-            raise self._not_asked_for(exc) from gate.displayable_cause(exc)
+    def _repair(self, data: dict[str, Any]) -> dict[str, Any]:
+        return repair_contents(data, self.uri)
 
     @property
     def parts(self) -> list[dict[str, Any]]:
@@ -165,13 +163,8 @@ class PromptResult(CleanAnswer):
         description = self.data.get("description")
         return description if isinstance(description, str) else None
 
-    @cached_property
-    def valid(self) -> dict[str, Any]:
-        """The answer, repaired to what the protocol allows. Raises `CallFailed` if it has no messages."""
-        try:
-            return repair_prompt(self.data)
-        except (ValueError, RecursionError) as exc:
-            raise self._not_asked_for(exc) from gate.displayable_cause(exc)
+    def _repair(self, data: dict[str, Any]) -> dict[str, Any]:
+        return repair_prompt(data)
 
     @property
     def messages(self) -> list[dict[str, Any]]:

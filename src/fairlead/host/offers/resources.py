@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, M
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -24,18 +24,14 @@ from fairlead.config.argument_types import check_types
 from fairlead.config.untyped import is_object
 from fairlead.events import Event, ResourceUpdated
 from fairlead.host.offers.contents import CombinedList, Completion, ResourceContents
-from fairlead.host.offers.listing import gather
-from fairlead.host.offers.prompts import complete
+from fairlead.host.offers.offer_requests import OfferHost, complete, fetch, gather
 from fairlead.host.offers.uri_templates import UriTemplate, Value, read_template
-
-if TYPE_CHECKING:
-    from fairlead.host.host import Host
 
 
 class Resources:
     """The resources of all servers: `host.resources`."""
 
-    def __init__(self, host: "Host") -> None:
+    def __init__(self, host: OfferHost) -> None:
         self._host = host
 
     @check_types
@@ -73,9 +69,7 @@ class Resources:
         Raises:
             CallFailed: No contents came.
         """
-        connection = await self._host.reach(server_id)
-        raw = await connection.request("resources/read", {"uri": uri}, safe_to_repeat=True)
-        contents = await ResourceContents.read(server_id, raw, untrusted=self._host.is_untrusted(server_id))
+        contents = await fetch(self._host, ResourceContents, server_id, "resources/read", {"uri": uri})
         contents.uri = uri
         await contents.prepare()
         return contents

@@ -9,7 +9,7 @@ are refused, and all text is sanitized. Declare
 import hashlib
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,9 +17,8 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.argument_types import check_types
 from fairlead.errors import CallFailed
 from fairlead.host.background import run_in_background
-
-if TYPE_CHECKING:
-    from fairlead.host.host import Host
+from fairlead.host.extensions import ExtensionMessages
+from fairlead.host.offers.resources import Resources
 
 EXTENSION = "io.modelcontextprotocol/skills"
 
@@ -55,10 +54,11 @@ _decode = msgspec.json.Decoder(_SkillPage).decode
 
 
 class Skills:
-    """The skills of one server."""
+    """The skills of one server: `host.skills("id")`."""
 
-    def __init__(self, host: "Host", server_id: str) -> None:
-        self._host = host
+    def __init__(self, server_id: str, custom: ExtensionMessages, resources: Resources) -> None:
+        self._custom = custom
+        self._resources = resources
         self._server_id = server_id
 
     async def list(self) -> tuple[Skill, ...]:
@@ -66,7 +66,7 @@ class Skills:
         skills: list[Skill] = []
         params: dict[str, str] = {}
         for _ in range(MAX_PAGES):
-            raw = await self._host.custom.request_unchanged(self._server_id, EXTENSION, "skills/list", params)
+            raw = await self._custom.request_unchanged(self._server_id, EXTENSION, "skills/list", params)
             try:
                 page = _decode(await gate.run(gate.answer_steps(bytes(raw))))
             except (ValueError, RecursionError) as exc:
@@ -102,7 +102,7 @@ class Skills:
             raise CallFailed(
                 self._server_id, f"`{uri}` is not a file of the skill `{skill.uri}`", delivery="not_sent"
             )
-        content = (await self._host.resources.read(self._server_id, uri)).content(unchanged=True)
+        content = (await self._resources.read(self._server_id, uri)).content(unchanged=True)
         if len(content) != wanted.size:
             raise self._skill_failure(f"`{uri}` has {len(content)} bytes and should have {wanted.size}")
         if f"sha256:{hashlib.sha256(content).hexdigest()}" != wanted.digest:

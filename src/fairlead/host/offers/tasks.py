@@ -3,20 +3,20 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from fairlead.catalog.results import ToolResult
 from fairlead.config.argument_types import check_types
 from fairlead.config.principal import LOCAL
+from fairlead.connection.connection import Connection
 from fairlead.connection.failures import calling
 from fairlead.connection.tasks import Task, cancel_task, get_task, list_tasks, parse_created_task
 from fairlead.errors import CallFailed
-from fairlead.store.protocol import ANY
-
-if TYPE_CHECKING:
-    from fairlead.host.host import Host
+from fairlead.host.call import CallRunner
+from fairlead.host.permission import ProposedCall
+from fairlead.store.protocol import ANY, Store
 
 NAMESPACE = "tasks"
 
@@ -46,10 +46,41 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(KnownTask).decode
 
 
+class TaskHost(Protocol):
+    """What tasks need of a host."""
+
+    @property
+    def store(self) -> Store | None:
+        """Where tasks are kept."""
+        ...
+
+    @property
+    def calls(self) -> CallRunner:
+        """Begins their calls, and delivers the results."""
+        ...
+
+    async def reach(self, server_id: str) -> Connection:
+        """The connection of a server, open or not."""
+        ...
+
+    def propose(
+        self,
+        server_id: str,
+        tool: str,
+        bundle_filter: None,
+        principal: str,
+        *,
+        confirmed: bool = False,
+        groups: frozenset[str] = frozenset(),
+    ) -> ProposedCall:
+        """A call as policy decides about it."""
+        ...
+
+
 class Tasks:
     """The tasks of a host's servers: `host.tasks`."""
 
-    def __init__(self, host: "Host") -> None:
+    def __init__(self, host: TaskHost) -> None:
         self._host = host
 
     async def begin(

@@ -59,7 +59,7 @@ class FetchContext:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[aiohttp.ClientSession]:
-        """Open a client for one errand."""
+        """Open an HTTP client for one request."""
         async with open_vetted_client(self.vet, resolver=self.resolver(), user_agent=USER_AGENT) as client:
             yield client
 

@@ -51,12 +51,20 @@ class McpServer:
 
     @check_types
     def register(self, tool: AnyTool) -> None:
-        """Add a tool. Its name must be free."""
+        """Add a tool.
+
+        Args:
+            tool: The tool, with a name that no other one has.
+
+        Raises:
+            ValueError: There is a tool of that name already.
+            WrongType: The definition could not be listed or called.
+        """
         _require_sound(tool)
         if tool.name in self._tools:
             raise ValueError(f"there is a tool `{tool.name}` already")
         self._tools[tool.name] = tool
-        self.__dict__.pop("_listed", None)
+        self.__dict__.pop("_tool_list", None)
 
     @property
     def tools(self) -> tuple[AnyTool, ...]:
@@ -80,9 +88,15 @@ class McpServer:
     async def serve(
         self, *, token: str | None = None, host: str = "127.0.0.1", port: int = 0
     ) -> AsyncGenerator[ServedEndpoint]:
-        """Serve over HTTP at `/mcp` for the length of the block, any free port for 0.
+        """Serve over HTTP at `/mcp` for the length of the block.
 
-        Without a token of yours, one is made up: see the endpoint.
+        Args:
+            token: Bearer token that clients must send; a random one by default.
+            host: The address to listen at.
+            port: The port to listen at; any free one for 0.
+
+        Yields:
+            The endpoint with its URL and token.
         """
         token = token or secrets.token_urlsafe(32)
         async with serving_http({"/mcp": self.sdk_server()}, token=token, host=host, port=port) as endpoint:
@@ -98,17 +112,17 @@ class McpServer:
             await server.run(received, sent, server.create_initialization_options())
 
     @cached_property
-    def _listed(self) -> dict[str, types.Tool]:
+    def _tool_list(self) -> dict[str, types.Tool]:
         return {name: describe_tool(tool) for name, tool in self._tools.items()}
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
-        tool = self._listed.get(name)
+        tool = self._tool_list.get(name)
         return tool.input_schema if tool else None
 
     async def _on_list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=list(self._listed.values()))
+        return types.ListToolsResult(tools=list(self._tool_list.values()))
 
     async def _on_call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams

@@ -35,7 +35,13 @@ class ToolContext(Protocol):
     """What a handler can use during a call: progress and the like."""
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress to the caller, which resets its idle timeout."""
+        """Report progress to the caller, which resets its idle timeout.
+
+        Args:
+            done: How much is done; larger with each report.
+            total: How much there is to do, where that is known.
+            message: What is being done, for people.
+        """
         ...
 
 

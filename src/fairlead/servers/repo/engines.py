@@ -32,7 +32,7 @@ from fairlead.servers.repo import scan as python_scan
 from fairlead.servers.repo.folders import OpenFolder
 from fairlead.servers.repo.ignores import FILES
 from fairlead.servers.repo.landlock import ReadAccess, landlock_version, start_confined
-from fairlead.servers.repo.matches import MatchReader, cleaned
+from fairlead.servers.repo.matches import MatchReader, clean_line
 from fairlead.servers.repo.scan import MAX_COLUMNS, MAX_DEPTH, MAX_FILE_BYTES, MAX_RULES_BYTES, ScanQuery
 
 logger = logging.getLogger(__name__)
@@ -436,6 +436,6 @@ def _invalid(said: str) -> ToolFailed:
     stated = re.search(r"^error: (.+)", said, re.MULTILINE)
     reason = stated[1] if stated else said.strip().partition("\n")[0].removeprefix("rg: ")
     return ToolFailed(
-        f"invalid regular expression: {cleaned(reason)}",
+        f"invalid regular expression: {clean_line(reason)}",
         hint="pass `fixed: true` to search for text as it is, or put `\\` before special characters",
     )

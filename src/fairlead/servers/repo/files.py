@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 
 from fairlead.errors import ToolFailed
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
-from fairlead.servers.repo.folders import Confinement, OpenFile, OpenFolder, escaped, in_words, is_private
+from fairlead.servers.repo.folders import Confinement, OpenFile, OpenFolder, escape_name, in_words, is_private
 
 EntryType = Literal["file", "dir", "link", "other"]
 
@@ -67,8 +67,8 @@ def list_folder(
                 raise
             is_cut = True  # it cannot be opened; the rest of the tree is worth having all the same
             continue
-        prefix = "".join(f"{escaped(name)}/" for name in below)
-        entries += [FolderEntry(prefix + escaped(name), kind, size) for name, kind, size in found]
+        prefix = "".join(f"{escape_name(name)}/" for name in below)
+        entries += [FolderEntry(prefix + escape_name(name), kind, size) for name, kind, size in found]
         if is_more:
             is_cut = True
             break
@@ -415,19 +415,23 @@ class ReadFileOutput(ToolModel):
     """The offset to go on at, where it is truncated."""
 
 
-def _read_file(confinement: Confinement, asked: ReadFileInput) -> Reply[ReadFileOutput]:
-    with confinement.file(asked.path) as file, in_words(file.shown):
+def _read_file(confinement: Confinement, request: ReadFileInput) -> Reply[ReadFileOutput]:
+    with confinement.file(request.path) as file, in_words(file.shown):
         head = read_head(file)
-        return _read_binary(file, head, asked) if head.encoding == "binary" else _read_text(file, head, asked)
+        return (
+            _read_binary(file, head, request)
+            if head.encoding == "binary"
+            else _read_text(file, head, request)
+        )
 
 
-def _read_text(file: OpenFile, head: FileHead, asked: ReadFileInput) -> Reply[ReadFileOutput]:
-    if asked.line_range:
-        first, *rest = asked.line_range
+def _read_text(file: OpenFile, head: FileHead, request: ReadFileInput) -> Reply[ReadFileOutput]:
+    if request.line_range:
+        first, *rest = request.line_range
         last = rest[0] if rest else None
-        excerpt = read_lines(file, head, first=first, last=last, max_bytes=asked.max_bytes)
+        excerpt = read_lines(file, head, first=first, last=last, max_bytes=request.max_bytes)
     else:
-        excerpt = read_part(file, head, offset=asked.offset, max_bytes=asked.max_bytes)
+        excerpt = read_part(file, head, offset=request.offset, max_bytes=request.max_bytes)
     output = ReadFileOutput(
         path=file.shown,
         content=excerpt.text,
@@ -450,7 +454,7 @@ def _render_file(output: ReadFileOutput) -> list[str]:
     return told
 
 
-def _read_binary(file: OpenFile, head: FileHead, asked: ReadFileInput) -> Reply[ReadFileOutput]:
+def _read_binary(file: OpenFile, head: FileHead, request: ReadFileInput) -> Reply[ReadFileOutput]:
     size = file.stat.st_size
     mime_type = head.image_type or mimetypes.guess_type(file.shown)[0] or "application/octet-stream"
     content: list[ContentBlock] = [_text(f"(a binary file: {mime_type}, {size} bytes)")]
@@ -461,7 +465,7 @@ def _read_binary(file: OpenFile, head: FileHead, asked: ReadFileInput) -> Reply[
     output = ReadFileOutput(
         path=file.shown,
         content="",
-        truncated=not is_shown and size > asked.max_bytes,
+        truncated=not is_shown and size > request.max_bytes,
         total_bytes=size,
         encoding="binary",
     )
@@ -493,11 +497,11 @@ class ListDirOutput(ToolModel):
     """Whether there is more."""
 
 
-def _list_dir(confinement: Confinement, asked: ListDirInput) -> Reply[ListDirOutput]:
-    names = confinement.names(asked.path)
-    depth = asked.depth or (MOST_LEVELS if asked.recursive else 1)
-    entries, is_cut = list_folder(confinement, names, max_entries=asked.max_entries, depth=depth)
-    path = "/".join(map(escaped, names)) or "."
+def _list_dir(confinement: Confinement, request: ListDirInput) -> Reply[ListDirOutput]:
+    names = confinement.names(request.path)
+    depth = request.depth or (MOST_LEVELS if request.recursive else 1)
+    entries, is_cut = list_folder(confinement, names, max_entries=request.max_entries, depth=depth)
+    path = "/".join(map(escape_name, names)) or "."
     output = ListDirOutput(path=path, entries=entries, truncated=is_cut)
     return Reply(output=output, content=(_text(_render_listing(output)),))
 

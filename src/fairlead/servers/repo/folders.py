@@ -25,7 +25,7 @@ _PRIVATE = {".git", ".hg", ".jj", ".svn", "git~1"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
-def escaped(name: str) -> str:
+def escape_name(name: str) -> str:
     r"""A file name fit to be shown: what is not UTF-8, or cannot be seen, becomes `\xff` or `\u200b`."""
     if name.isprintable() and "\\" not in name:
         return name
@@ -149,7 +149,7 @@ class OpenFolder:
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or (self.fd is None and not os.path.samestat(before, found)):
-                raise _swap_detected(shown)
+                raise _swapped_error(shown)
             yield OpenFile(fd=fd, stat=found, shown=shown)
         finally:
             os.close(fd)
@@ -220,7 +220,7 @@ class OpenFolder:
 
 def display_path(root: Root, names: Iterable[str]) -> str:
     """A path below a root as callers know it."""
-    return (root.prefix + "/".join(map(escaped, names))).rstrip("/") or "."
+    return (root.prefix + "/".join(map(escape_name, names))).rstrip("/") or "."
 
 
 @contextmanager
@@ -230,12 +230,12 @@ def in_words(shown: str) -> Generator[None]:
         yield
     except OSError as error:
         if error.errno in _SWAPPED:
-            raise _swap_detected(shown) from error
+            raise _swapped_error(shown) from error
         reason = (error.strerror or "the system says no").lower()
         raise ToolFailed(f"`{shown}` cannot be read: {reason}") from error
 
 
-def _swap_detected(shown: str) -> ToolFailed:
+def _swapped_error(shown: str) -> ToolFailed:
     return ToolFailed(f"`{shown}` was swapped for something else while it was opened", hint="try again")
 
 
@@ -292,7 +292,7 @@ class Confinement:
         names = self.names(path)
         _, rest = self._root_of(names)
         if not rest:
-            raise ToolFailed(f"`{escaped(path) or '.'}` is a folder, not a file", hint="list it instead")
+            raise ToolFailed(f"`{escape_name(path) or '.'}` is a folder, not a file", hint="list it instead")
         with self.folder_at(names[:-1]) as folder, folder.file(names[-1]) as file:
             yield file
 
@@ -318,7 +318,7 @@ class Confinement:
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names a path is made of; none for the top. Refuses what cannot lead anywhere below."""
-        shown = escaped(path)
+        shown = escape_name(path)
         if "\0" in path or not _is_encodable(path):
             raise ToolFailed(f"`{shown}` holds characters that no path has")
         if path.startswith("/") or _DRIVE.match(path):
@@ -343,7 +343,7 @@ class Confinement:
                 return f"use `{display_path(root, Path(plain).relative_to(root.path).parts)}`"
         if os.path.isabs(plain) or plain.startswith("..") or _DRIVE.match(plain):
             return "paths start at the folder that may be read: `.` is that folder"
-        return f"use `{escaped(plain)}`"
+        return f"use `{escape_name(plain)}`"
 
     def _root_of(self, names: Sequence[str]) -> tuple[Root, Sequence[str]]:
         if len(self.roots) == 1:
@@ -351,7 +351,9 @@ class Confinement:
         known = {root.name: root for root in self.roots}
         if names and names[0] in known:
             return known[names[0]], names[1:]
-        wrong = f"there is no `{escaped(names[0])}` here" if names else "this is not one folder but several"
+        wrong = (
+            f"there is no `{escape_name(names[0])}` here" if names else "this is not one folder but several"
+        )
         raise ToolFailed(wrong, hint=f"paths start with one of {', '.join(f'`{name}`' for name in known)}")
 
     def _reopen_root(self, root: Root) -> OpenFolder:
@@ -361,7 +363,7 @@ class Confinement:
         if root.fd is None:
             return OpenFolder(root=root, names=(), fd=None)
         if os.fstat(root.fd).st_nlink == 0:
-            gone = escaped(str(root.path))
+            gone = escape_name(str(root.path))
             raise ToolFailed(f"`{gone}` was removed since the server started", hint="start it again")
         with in_words(display_path(root, ())):
             return OpenFolder(root=root, names=(), fd=os.open(".", FOLDER, dir_fd=root.fd))
@@ -402,7 +404,7 @@ def _home() -> Path:
 
 
 def _open_root(path: Path, opened: ExitStack) -> int:
-    with in_words(escaped(str(path))):
+    with in_words(escape_name(str(path))):
         fd = os.open(path, FOLDER)
     opened.callback(os.close, fd)
     return fd

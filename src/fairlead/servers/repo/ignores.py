@@ -91,7 +91,7 @@ class GlobFilter:
     """Whether a glob names something hidden, like `.github/**`, and so asks for what is hidden."""
 
 
-def narrowing(globs: Iterable[str]) -> GlobFilter:
+def glob_filter(globs: Iterable[str]) -> GlobFilter:
     """Leave out what globs do not ask for, or exclude with `!`; the last that fits decides.
 
     A glob that names a folder asks for all that is in it. Raises `GlobInvalid`.

@@ -98,7 +98,7 @@ class MatchReader:
             if file != self._file:
                 self._enter(_WARNING.sub(b"", file, count=1))
             if self._path is not None and not self.is_done:
-                self._line(self._path, int(number), cleaned(_decode_line(text)), is_match=mark == b":")
+                self._line(self._path, int(number), clean_line(_decode_line(text)), is_match=mark == b":")
         self._pending = [output[position:]]
 
     def fork(self, *, limit: int | None = None) -> "MatchReader":
@@ -141,7 +141,7 @@ def _decode_line(raw: bytes) -> str:
     return raw[: 4 * (LINE_CHARACTERS + 1)].decode("utf-8", "replace").rstrip("\r")
 
 
-def cleaned(text: str) -> str:
+def clean_line(text: str) -> str:
     """A line fit to be shown: not too long, and without control characters."""
     cut = text if len(text) <= LINE_CHARACTERS else f"{text[:LINE_CHARACTERS]}…"
     return cut.translate(_CONTROLS)

@@ -17,8 +17,8 @@ from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDe
 from fairlead.servers.repo import engines
 from fairlead.servers.repo.engines import Runner
 from fairlead.servers.repo.folders import Confinement, Root, display_path, is_private
-from fairlead.servers.repo.ignores import GlobFilter, GlobInvalid, IgnoreRules, narrowing
-from fairlead.servers.repo.matches import Match, MatchReader, as_text, cleaned
+from fairlead.servers.repo.ignores import GlobFilter, GlobInvalid, IgnoreRules, glob_filter
+from fairlead.servers.repo.matches import Match, MatchReader, as_text, clean_line
 from fairlead.servers.repo.scan import ScanQuery
 
 DEADLINE_SECONDS = 20.0
@@ -93,18 +93,18 @@ class _Searcher:
         self._program = program
         self._turns = anyio.Semaphore(SEARCHES_AT_ONCE)
 
-    async def search(self, _: ToolContext, asked: SearchInput) -> Reply[SearchOutput]:
+    async def search(self, _: ToolContext, request: SearchInput) -> Reply[SearchOutput]:
         """Answer one call."""
-        if not set("\n\0").isdisjoint(asked.query):
+        if not set("\n\0").isdisjoint(request.query):
             raise ToolFailed(
                 "a match is within one line, so the query must be", hint="search for one of its lines"
             )
         started = time.monotonic()
         engine: Engine = "ripgrep" if self._program else "python"
-        reader = MatchReader(limit=asked.max_matches, context=asked.context)
+        reader = MatchReader(limit=request.max_matches, context=request.context)
         async with self._turns:
             with anyio.move_on_after(DEADLINE_SECONDS) as deadline:
-                engine = await self._search_in_thread(asked, reader)
+                engine = await self._search_in_thread(request, reader)
         output = SearchOutput(
             matches=reader.matches,
             truncated=reader.is_full or deadline.cancel_called,
@@ -113,14 +113,14 @@ class _Searcher:
         )
         return Reply(output=output, content=(TextContent(text=_in_words(output)),))
 
-    async def _search_in_thread(self, asked: SearchInput, reader: MatchReader) -> Engine:
+    async def _search_in_thread(self, request: SearchInput, reader: MatchReader) -> Engine:
         """Search without holding up the event loop. If this is cancelled, it ends when the search has."""
         runner = Runner()
         outcome: Engine | ToolFailed | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_when_cancelled, runner)
             try:
-                outcome = await to_thread.run_sync(self._search_roots, asked, reader, runner)
+                outcome = await to_thread.run_sync(self._search_roots, request, reader, runner)
             except ToolFailed as error:
                 # From inside it would arrive as one of a group.
                 outcome = error
@@ -130,23 +130,23 @@ class _Searcher:
             raise outcome
         return outcome
 
-    def _search_roots(self, asked: SearchInput, reader: MatchReader, runner: Runner) -> Engine:
+    def _search_roots(self, request: SearchInput, reader: MatchReader, runner: Runner) -> Engine:
         engine: Engine = "ripgrep" if self._program else "python"
         for root in self._confinement.roots:
-            engine = self._search_root(root, asked, reader, runner)
+            engine = self._search_root(root, request, reader, runner)
             if reader.is_full:
                 break
         return engine
 
-    def _search_root(self, root: Root, asked: SearchInput, reader: MatchReader, runner: Runner) -> Engine:
-        wanted = _build_glob_filter(asked.globs, root)
+    def _search_root(self, root: Root, request: SearchInput, reader: MatchReader, runner: Runner) -> Engine:
+        wanted = _build_glob_filter(request.globs, root)
         search = ScanQuery(
-            query=asked.query,
-            is_fixed=asked.fixed,
-            is_sensitive=_is_sensitive(asked),
-            context=asked.context,
+            query=request.query,
+            is_fixed=request.fixed,
+            is_sensitive=_is_sensitive(request),
+            context=request.context,
             # One more, to know that there are more, and those that are lines around the last.
-            limit=asked.max_matches + 1 + asked.context,
+            limit=request.max_matches + 1 + request.context,
             narrowing=wanted.lines,
             with_hidden=wanted.names_hidden,
         )
@@ -165,21 +165,21 @@ async def _stop_when_cancelled(runner: Runner) -> None:
         runner.stop()
 
 
-def _is_sensitive(asked: SearchInput) -> bool:
-    if asked.case != "smart":
-        return asked.case == "sensitive"
+def _is_sensitive(request: SearchInput) -> bool:
+    if request.case != "smart":
+        return request.case == "sensitive"
     # The capital in `\S` is none.
-    letters = asked.query if asked.fixed else re.sub(r"\\.", "", asked.query)
+    letters = request.query if request.fixed else re.sub(r"\\.", "", request.query)
     return any(map(str.isupper, letters))
 
 
 def _build_glob_filter(globs: list[str], root: Root) -> GlobFilter:
     """What is left out for a caller's globs."""
     try:
-        return narrowing(_below(root, glob) for glob in globs)
+        return glob_filter(_below(root, glob) for glob in globs)
     except GlobInvalid as error:
         raise ToolFailed(
-            f"invalid glob {cleaned(str(error))}", hint="globs are like `*.py`, `src/**` or `!tests/**`"
+            f"invalid glob {clean_line(str(error))}", hint="globs are like `*.py`, `src/**` or `!tests/**`"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A host beside a host: what they share, and what is each one's own."""
+"""Hosts of gateway clients: what they share with the host above, and what is each one's own."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from fairlead.events import Event, McpToolCallEnd
-from fairlead.host.client_host import ClientHost, beside
+from fairlead.host.client_host import open_client_host
+from fairlead.host.host import Host
 from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.host.operator import UNATTENDED
 from fairlead.servers.framework.server import McpServer
@@ -32,20 +33,24 @@ def in_process() -> McpServer:
     return McpServer("own", tools=[tool])
 
 
-async def pid(host: ClientHost, server_id: str = "a") -> int:
+async def pid(host: Host, server_id: str = "a") -> int:
     return int((await host.call(server_id, "pid")).text)
 
 
 async def test_each_has_a_process_of_its_own_which_ends_with_it(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", tools=["pid"])
     async with open_host(tmp_path, a=server.entry()) as host:
-        async with beside(host, operator=UNATTENDED) as first:
-            async with beside(host, operator=UNATTENDED) as second:
-                pids = [await pid(first), await pid(second), int((await host.call("a", "pid")).text)]
+        async with open_client_host(host, operator=UNATTENDED) as first:
+            async with open_client_host(host, operator=UNATTENDED) as second:
+                pids = [
+                    await pid(first.host),
+                    await pid(second.host),
+                    int((await host.call("a", "pid")).text),
+                ]
                 assert len(set(pids)) == 3
                 assert [member.server.server_id for member in second.own_members] == ["a"]
             assert not is_running(pids[1])
-            assert await pid(first) == pids[0]
+            assert await pid(first.host) == pids[0]
         assert not is_running(pids[0])
         assert is_running(pids[2])
 
@@ -60,10 +65,10 @@ async def test_what_is_shared_is_never_closed_by_one_of_those_who_share_it(
         await host.connect("a")
         pids: list[int] = []
         for _ in range(2):
-            async with beside(host, operator=UNATTENDED) as other:
-                pids.append(await pid(other))
-                await other.call("own", "rest")
-                await other.close("a")
+            async with open_client_host(host, operator=UNATTENDED) as other:
+                pids.append(await pid(other.host))
+                await other.host.call("own", "rest")
+                await other.host.close("a")
                 assert other.own_members == ()
         assert pids[0] == pids[1]
     assert server.starts == 1
@@ -75,28 +80,31 @@ async def test_the_catalog_is_the_same_object_until_a_server_offers_one_of_them_
     server = ScriptedServer(tmp_path / "record", tools=["change_tools"])
     async with open_host(tmp_path, a=server.entry()) as host:
         await host.connect("a")
-        async with beside(host, operator=UNATTENDED) as first, beside(host, operator=UNATTENDED) as second:
-            assert first.tools.catalog is host.tools.catalog
-            async with first.events() as events:
-                await first.call("a", "change_tools", {"tools": ["change_tools", "echo"]})
-                while len(first.tools.catalog) == 1:
+        async with (
+            open_client_host(host, operator=UNATTENDED) as first,
+            open_client_host(host, operator=UNATTENDED) as second,
+        ):
+            assert first.host.tools.catalog is host.tools.catalog
+            async with first.host.events() as events:
+                await first.host.call("a", "change_tools", {"tools": ["change_tools", "echo"]})
+                while len(first.host.tools.catalog) == 1:
                     await anext(events)
-            assert first.tools.catalog is not host.tools.catalog
-            assert second.tools.catalog is host.tools.catalog
+            assert first.host.tools.catalog is not host.tools.catalog
+            assert second.host.tools.catalog is host.tools.catalog
             assert len(host.tools.catalog) == 1
 
 
-async def test_events_of_one_are_overheard_above_and_never_beside(tmp_path: Path) -> None:
+async def test_events_of_one_client_are_overheard_above_and_never_by_another_client(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     async with (
         open_host(tmp_path, a=server.entry()) as host,
-        beside(host, operator=UNATTENDED) as first,
-        beside(host, operator=UNATTENDED) as second,
+        open_client_host(host, operator=UNATTENDED) as first,
+        open_client_host(host, operator=UNATTENDED) as second,
         host.events() as above,
-        second.events() as next_door,
+        second.host.events() as next_door,
     ):
-        await first.call("a", "echo", {})
-        await second.call("a", "echo", {})
+        await first.host.call("a", "echo", {})
+        await second.host.call("a", "echo", {})
         assert [await finished(above), await finished(above)] == [1, 2]
         assert await finished(next_door) == 2
 
@@ -113,12 +121,12 @@ async def test_who_watches_a_resource_of_a_shared_server_hears_of_it(tmp_path: P
     server = AskingServer(tmp_path / "record", version="2026-07-28")
     async with (
         open_host(tmp_path, a=server.entry()) as host,
-        beside(host, operator=UNATTENDED) as first,
-        beside(host, operator=UNATTENDED) as second,
+        open_client_host(host, operator=UNATTENDED) as first,
+        open_client_host(host, operator=UNATTENDED) as second,
     ):
         await host.connect("a")
-        async with first.resources.watch("a", "test://a") as changes:
-            await second.call("a", "update", {"uri": "test://a"})
+        async with first.host.resources.watch("a", "test://a") as changes:
+            await second.host.call("a", "update", {"uri": "test://a"})
             assert await anext(changes) == "test://a"
 
 
@@ -131,9 +139,9 @@ async def test_one_that_is_cancelled_in_a_call_leaves_nothing_behind(tmp_path: P
             async def progressed(done: float, total: float | None, message: str | None) -> None:
                 scope.cancel()
 
-            async with beside(host, operator=UNATTENDED) as other:
-                pids.append(await pid(other))
-                await other.call("a", "wait", on_progress=progressed)
+            async with open_client_host(host, operator=UNATTENDED) as other:
+                pids.append(await pid(other.host))
+                await other.host.call("a", "wait", on_progress=progressed)
         assert not is_running(pids[0])
 
 
@@ -152,8 +160,8 @@ async def test_an_error_is_forgotten_once_the_server_works_over_any_connection(t
 
         assert status_of().state == "error"
         key.touch()
-        async with beside(host, operator=UNATTENDED) as other:
-            await other.call("a", "echo")
+        async with open_client_host(host, operator=UNATTENDED) as other:
+            await other.host.call("a", "echo")
             status = status_of()
             assert (status.state, status.last_error, status.hint) == ("ready", None, None)
         status = status_of()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,15 +16,102 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.events import Event, McpToolsChanged
 from fairlead.host.background import run_off_loop
 from fairlead.host.model.bundles import CatalogKey, Selection
-from fairlead.policy.decision import CallPolicy, Decision
+from fairlead.policy.decision import BundleFilter, CallPolicy, Decision
 from fairlead.policy.quarantine import ScreenedListing
-
-if TYPE_CHECKING:
-    from fairlead.host.managed_server import ManagedServer  # it loads the SDK, which listing needs not
-
 
 AT_ONCE: Final = 250
 """Catalogs up to this many tools are built at once, larger ones in the background."""
+
+
+class CatalogServer(Protocol):
+    """What a catalog needs of a managed server, whose own class loads the SDK."""
+
+    @property
+    def server(self) -> LoadedServer:
+        """Its definition."""
+        ...
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is enabled and its entry is valid."""
+        ...
+
+    @property
+    def awaits_consent(self) -> bool:
+        """Whether the user has not consented to a project's entry."""
+        ...
+
+    @property
+    def screened(self) -> ScreenedListing | None:
+        """The part of its listing that may be offered."""
+        ...
+
+    @property
+    def listing(self) -> Listing | None:
+        """Its known listing without quarantined tools; None before consent."""
+        ...
+
+    def use_first(self, bundle_filter: BundleFilter) -> None:
+        """Pin the tools that a bundle lets through, if it is the first to."""
+        ...
+
+
+class CatalogServers(Protocol):
+    """What catalogs need of the servers of a host."""
+
+    @property
+    def generation(self) -> int | None:
+        """Increases whenever servers, or what may be offered of them, change; None if that is not counted."""
+        ...
+
+    def offering(self) -> Iterable[CatalogServer]:
+        """The servers whose listings make up the catalog."""
+        ...
+
+    @property
+    def offers_the_same(self) -> bool:
+        """Whether every listing is that of the host above."""
+        ...
+
+
+class HostCatalogs:
+    """The catalogs of one host: those of the host above for as long as both offer the same."""
+
+    def __init__(
+        self,
+        servers: CatalogServers,
+        scheme: Scheme,
+        reserved: frozenset[str],
+        background: "CatalogBuilder",
+        above: "HostCatalogs | None" = None,
+    ) -> None:
+        self._servers = servers
+        self._reserved = reserved
+        self._background = background
+        self._above = above
+        self._catalogs = Catalogs(scheme, reserved, background)
+
+    def current(self, selection: Selection) -> Catalog:
+        """The tools of a selection that are known now. Contacts no server."""
+        if self._above is not None and self._servers.offers_the_same:
+            return self._above.current(selection)
+        return self._catalogs.current(selection, self._servers.offering(), self._servers.generation)
+
+    async def wait(self, selection: Selection, *, only_first: bool = False) -> None:
+        """Wait until a large catalog that is being built is ready; the first one only, if `only_first`."""
+        if self._above is not None and self._servers.offers_the_same:
+            await self._above.wait(selection, only_first=only_first)
+        else:
+            self.current(selection)
+            await self._catalogs.wait(selection, only_first=only_first)
+
+    def reset(self, scheme: Scheme) -> None:
+        """Drop all catalogs: the configuration changed, and with it what is allowed."""
+        self._catalogs = Catalogs(scheme, self._reserved, self._background)
+
+    def close(self) -> None:
+        """Build nothing in the background any more."""
+        self._background.is_open = False
 
 
 class Catalogs:
@@ -42,7 +129,7 @@ class Catalogs:
         self._builds: dict[CatalogKey, _Build] = {}
 
     def current(
-        self, selection: Selection, members: Iterable["ManagedServer"], generation: int | None = None
+        self, selection: Selection, members: Iterable[CatalogServer], generation: int | None = None
     ) -> Catalog:
         """The catalog of what is known now. Unchanged if `generation` is that of the latest one."""
         latest = self._latest.get(selection.catalog_key)
@@ -72,10 +159,6 @@ class Catalogs:
             if only_first and not build.is_first:
                 return
             await build.is_over.wait()
-
-    def forget(self) -> None:
-        """Drop all catalogs: the configuration changed, and with it what is allowed."""
-        self._latest.clear()
 
     def _build(
         self, selection: Selection, sources: "list[_Source]", latest: "_LatestCatalog | None"
@@ -131,7 +214,7 @@ class CatalogBuilder:
         """Run a coroutine function in the background for as long as the host is open."""
         self._tasks.start_soon(work)
 
-    def announce(self, members: "Iterable[ManagedServer]") -> None:
+    def announce(self, members: Iterable[CatalogServer]) -> None:
         """Emit `McpToolsChanged` for servers whose tools a new catalog has."""
         for member in members:
             listing = member.listing
@@ -149,7 +232,7 @@ class _Build:
     is_over: anyio.Event = field(default_factory=anyio.Event)
 
 
-_Source = tuple["ManagedServer", ScreenedListing]
+_Source = tuple[CatalogServer, ScreenedListing]
 
 
 @dataclass(slots=True)
@@ -159,7 +242,7 @@ class _LatestCatalog:
     generation: int | None
 
 
-def _sources(selection: Selection, members: Iterable["ManagedServer"]) -> list[_Source]:
+def _sources(selection: Selection, members: Iterable[CatalogServer]) -> list[_Source]:
     sources: list[_Source] = []
     for member in members:
         server_id = member.server.server_id

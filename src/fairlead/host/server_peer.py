@@ -171,7 +171,7 @@ class ServerPeer:
         self._max_text_bytes = config.max_result_bytes
         self._tokens_left = config.sampling.max_tokens if config.sampling else 0
         self._declared: dict[frozenset[Ability], types.ClientCapabilities] = {}
-        self._told_of: set[Ability] = set()
+        self._notified_of: set[Ability] = set()
 
     # What the operator can do may depend on whom the present request is made for.
 
@@ -238,18 +238,18 @@ class ServerPeer:
         self, params: types.ElicitRequestFormParams
     ) -> types.ElicitResult | types.ErrorData:
         if not self._forms:
-            return self._not_asked("form")
+            return self._refuse_elicitation("form")
         form = await gate.run(read_form_steps(params.requested_schema))
         if isinstance(form, FormRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the form is not shown: {form}")
         raw = to_json(params.requested_schema)  # a copy, since what is there is changed in place
-        question = FormRequest(
+        request = FormRequest(
             server_id=self._server_id,
             message=shown(params.message),
             form=form,
             requested_schema=await gate.run(gate.Cleaner().value_steps(from_json(raw))),
         )
-        answer = await self._operator.elicit_form(question)
+        answer = await self._operator.elicit_form(request)
         if answer.action != "accept":
             return types.ElicitResult(action=answer.action)
         checked = form.check(answer.content)
@@ -261,28 +261,28 @@ class ServerPeer:
 
     async def _elicit_url(self, params: types.ElicitRequestURLParams) -> types.ElicitResult | types.ErrorData:
         if not self._urls:
-            return self._not_asked("url")
+            return self._refuse_elicitation("url")
         url = show_url(params.url)
         if isinstance(url, ShownUrl) and any(map(gate.holds_secret, (params.url, url.url, url.host))):
             # It cannot be masked and still lead there; opened, it would hand the secret to that host.
             url = UrlRefused(reason="the URL holds a secret of yours")
         if isinstance(url, UrlRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the page is not opened: {url}")
-        question = UrlRequest(
+        request = UrlRequest(
             server_id=self._server_id,
             message=shown(params.message),
             url=url,
             elicitation_id=_sanitize_id(params.elicitation_id),
         )
-        action = await self._operator.elicit_url(question)
+        action = await self._operator.elicit_url(request)
         if action == "accept":
             await self._operator.open_url(url.url)
         return types.ElicitResult(action=action)
 
-    def _not_asked(self, ability: Literal["form", "url"]) -> types.ErrorData:
+    def _refuse_elicitation(self, ability: Literal["form", "url"]) -> types.ErrorData:
         """Refuse an elicitation that the entry does not allow, and tell the user once how to allow it."""
-        if ability in self._operator.abilities and ability not in self._told_of:
-            self._told_of.add(ability)
+        if ability in self._operator.abilities and ability not in self._notified_of:
+            self._notified_of.add(ability)
             how = "by a form" if ability == "form" else "on a page"
             allow = 'set `"elicitation": true` in its entry to allow it'
             self._operator.notify(self._server_id, f"its request for input {how} was refused; {allow}")
@@ -305,7 +305,7 @@ class ServerPeer:
         if granted <= 0:
             message = "the tokens this server may use in one run are used up (`sampling.max_tokens`)"
             return types.ErrorData(code=INVALID_REQUEST, message=message)
-        self._tokens_left -= read + granted  # before the wait, lest questions at once spend it twice
+        self._tokens_left -= read + granted  # before the wait, lest concurrent requests spend it twice
         request = SampleRequest(server_id=self._server_id, params=params, max_tokens=granted)
         try:
             result = await self._operator.sample(request)
@@ -338,7 +338,7 @@ class ServerPeer:
             ]
         )
 
-    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+    def handle_log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on what the server logs."""
         raw = to_json(params.data)
         cleaned = gate.json_bytes(raw, MAX_LOG_BYTES)
@@ -354,12 +354,12 @@ class ServerPeer:
             )
         )
 
-    def completed(self, elicitation_id: str) -> None:
+    def handle_completion(self, elicitation_id: str) -> None:
         """Forward the notification that a URL elicitation is complete."""
         if isinstance(self._operator, UrlCompletionListener):
             self._operator.page_completed(self._server_id, _sanitize_id(elicitation_id) or "")
 
-    def updated(self, uri: str) -> None:
+    def handle_update(self, uri: str) -> None:
         """Pass on that a resource changed."""
         self._emit(ResourceUpdated(server_id=self._server_id, uri=gate.content(uri, gate.MAX_TEXT_BYTES)))
 

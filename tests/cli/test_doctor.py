@@ -1,0 +1,231 @@
+"""`fairlead doctor`: what is wrong with a machine is found, and named with what mends it."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.config.document.files import hold_lock
+from fairlead.config.paths import state_folder, store_file
+from fairlead.gateway.registry import RunningGateway
+from fairlead.net.http import tls_context
+from fairlead.testing import ScriptedServer
+from tests.conftest import Machine, Outcome, write
+
+Fairlead = Callable[..., Outcome]
+
+
+def diagnose(fairlead: Fairlead, *options: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
+    """The exit status, and the findings by area and subject."""
+    outcome = fairlead("doctor", "--json", *options)
+    said = json.loads(outcome.out)
+    assert said["ok"] == (outcome.status == 0)
+    assert all(found["fix"] for found in said["findings"] if found["status"] == "problem")
+    return outcome.status, {(found["area"], found["subject"]): found for found in said["findings"]}
+
+
+def configure(machine: Machine, **servers: Mapping[str, Any]) -> None:
+    machine.write_user(json.dumps({"servers": servers}))
+
+
+@pytest.fixture(autouse=True)
+def no_network_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_healthy_machine_has_no_problem_and_its_servers_are_ready(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["echo"])
+    configure(machine, s=server.entry(trust="trusted"))
+
+    status, found = diagnose(fairlead)
+
+    assert status == 0
+    assert found["servers", "s"]["message"] == "ready, 1 tool"
+    assert {area for area, _ in found} >= {"installation", "configuration", "programs", "network", "state"}
+    assert server.starts == 1
+    shown = fairlead("doctor", "--offline")
+    assert "no problem found" in shown.err
+    assert server.starts == 1, "offline, nothing is started"
+
+
+def test_each_server_that_is_not_ready_is_named_with_what_to_do(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    configure(
+        machine,
+        good=ScriptedServer(tmp_path / "record", tools=["echo"]).entry(),
+        missing={"command": "no-such-program-here"},
+        refused={"url": "http://127.0.0.1:9/mcp"},
+        off={"command": "no-such-program-here", "enabled": False},
+    )
+    write(machine.project_file, json.dumps({"servers": {"theirs": {"command": sys.executable}}}))
+
+    status, found = diagnose(fairlead)
+
+    assert status == 1
+    assert found["servers", "good"]["status"] == "ok"
+    assert "no-such-program-here" in found["servers", "missing"]["message"]
+    assert found["servers", "refused"]["status"] == "problem"
+    assert "fairlead approve theirs" in found["servers", "theirs"]["fix"]
+    assert ("servers", "off") not in found
+
+
+def test_a_configuration_that_cannot_be_used_hides_nothing_else(machine: Machine, fairlead: Fairlead) -> None:
+    machine.write_user('{"servers": {"a": {"comand": "x"}, "b": {"url": 3}}}')
+
+    status, found = diagnose(fairlead)
+
+    assert status == 1
+    assert "did you mean `command`" in fairlead("doctor", "--offline").out
+    assert found["configuration", "servers.b"]["status"] == "problem"
+    assert found["state", "store"]["status"] == "ok"
+    machine.write_user("{")
+    status, found = diagnose(fairlead)
+    assert status == 1
+    assert ("state", "store") in found
+
+
+def test_a_program_is_missed_only_by_the_servers_that_need_it(
+    machine: Machine, fairlead: Fairlead, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    configure(
+        machine,
+        time={"command": "uvx", "args": ["mcp-server-time"]},
+        boxed={"command": "/bin/cat", "sandbox": {}},
+        unused={"command": "npx", "enabled": False},
+    )
+
+    status, found = diagnose(fairlead, "--offline")
+
+    assert status == 1
+    assert found["programs", "uvx"]["message"] == "not found on PATH, and needed by `time`"
+    assert "`boxed`" in found["programs", "bwrap"]["message"]
+    assert [found["programs", name]["status"] for name in ("npx", "node", "rg")] == ["note"] * 3
+
+
+@pytest.mark.parametrize(
+    ("script", "message"), [("exit 1", "does not run"), ("echo v12.22.1", "v12.22.1 is too old")]
+)
+def test_a_program_that_does_not_do_is_named(
+    machine: Machine,
+    fairlead: Fairlead,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    script: str,
+    message: str,
+) -> None:
+    program = write(tmp_path / "bin" / "node", f"#!/bin/sh\n{script}\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    configure(machine, s={"command": "node", "args": ["server.js"]})
+
+    _, found = diagnose(fairlead, "--offline")
+
+    assert found["programs", "node"]["status"] == "problem"
+    assert message in found["programs", "node"]["message"]
+
+
+@pytest.fixture
+def unread_certificates() -> Generator[None]:
+    """Certificates are read once in a process: here as in a process of its own."""
+    tls_context.cache_clear()
+    yield
+    tls_context.cache_clear()
+
+
+@pytest.mark.usefixtures("unread_certificates")
+def test_network_settings_that_cannot_work_are_found_and_no_password_is_shown(
+    machine: Machine, fairlead: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/certificates.pem")
+    monkeypatch.setenv("HTTPS_PROXY", "socks9://proxy.example:80")
+    monkeypatch.setenv("HTTP_PROXY", "http://me:s3cret-passw0rd@proxy.example:3128")
+
+    status, found = diagnose(fairlead, "--offline")
+
+    assert status == 1
+    assert "SSL_CERT_FILE" in found["network", "certificates"]["fix"]
+    assert found["network", "HTTPS_PROXY"]["fix"] == "correct or unset HTTPS_PROXY"
+    assert found["network", "HTTP_PROXY"]["status"] == "ok"
+    assert "s3cret" not in json.dumps([*found.values()])
+
+
+def test_a_damaged_store_and_a_lock_that_is_held_are_found(machine: Machine, fairlead: Fairlead) -> None:
+    configure(machine)
+    write(store_file(machine.env), "not a database, but as long as the head of one " * 40)
+
+    with hold_lock(machine.user_file):
+        status, found = diagnose(fairlead, "--offline")
+
+    assert status == 1
+    assert "is damaged" in found["state", "store"]["message"]
+    assert found["state", "lock"]["status"] == "problem"
+
+
+def test_a_gateway_that_lives_and_does_not_answer_is_found(machine: Machine, fairlead: Fairlead) -> None:
+    about = state_folder(machine.env) / "gateway" / "running" / "one" / "about.json"
+    gateway = RunningGateway(
+        url="http://127.0.0.1:9", pid=os.getpid(), token_file=None, sources=(), workspace="/", started_at=0
+    )
+    write(about, msgspec.json.encode(gateway).decode())
+
+    with hold_lock(about):
+        status, found = diagnose(fairlead, "--offline")
+
+    assert status == 1
+    assert "does not answer" in found["gateways", "http://127.0.0.1:9"]["message"]
+    assert diagnose(fairlead, "--offline")[0] == 0, "what a dead one left is no problem"
+
+
+@contextmanager
+def web_server(date: datetime) -> Generator[str]:
+    """A web server whose clock says this, and that speaks no MCP."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def respond(self) -> None:
+            self.send_response_only(404)
+            self.send_header("Date", format_datetime(date, usegmt=True))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_POST = do_HEAD = respond  # noqa: N815 - names that the class looks for
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            """Nothing to say."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("minutes", "how"), [(10, "behind"), (-10, "ahead of"), (0, None)])
+def test_a_clock_that_is_wrong_is_told_by_the_dates_of_remote_servers(
+    machine: Machine, fairlead: Fairlead, minutes: int, how: str | None
+) -> None:
+    with web_server(datetime.now(UTC) + timedelta(minutes=minutes)) as url:
+        configure(machine, far={"url": url})
+        _, found = diagnose(fairlead)
+
+    clock = found.get(("clock", "far"))
+    assert (clock is None) == (how is None)
+    if clock is not None:
+        assert f"s {how} the one of 127.0.0.1" in clock["message"]
