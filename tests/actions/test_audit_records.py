@@ -13,8 +13,8 @@ from fairlead.policy.audit import AuditQuery, latest_records
 from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
+from tests.cli.gateway_support import gateway
 from tests.cli.login.support import BROWSER
-from tests.cli.test_gateway import gateway
 from tests.conftest import Machine, Outcome
 from tests.console.support import session_on
 from tests.web.support import dashboard_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_gateway import INITIALIZE, Up, command, gateway
+from tests.cli.gateway_support import INITIALIZE, Up, command, gateway
 from tests.conftest import Machine
 from tests.connection.test_endless import endless
 

@@ -5,174 +5,37 @@ import os
 import signal
 import stat
 import subprocess
-import sys
-import threading
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlead.gateway.access.tokens import Tokens, decide_token, token_file
 from fairlead.gateway.registry import (
     RunningGateway,
-    agent_token_file,
     announce,
     find,
     gateway_folder,
     living,
     sources_of,
 )
-from fairlead.testing import ScriptedServer, scripted_program
+from fairlead.testing import ScriptedServer
+from tests.cli.gateway_support import (
+    INITIALIZE,
+    INITIALIZED,
+    LIST,
+    SECONDS,
+    Fairlead,
+    add_scripted,
+    call,
+    command,
+    gateway,
+    served_by,
+    talk,
+)
 from tests.cli.pty_support import at_terminal
-from tests.conftest import Machine, Outcome
-
-Fairlead = Callable[..., Outcome]
-
-SECONDS = 60
-SERVER = scripted_program.__file__
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
-
-
-@dataclass(frozen=True)
-class Up:
-    """A gateway in a process of its own."""
-
-    process: subprocess.Popen[str]
-    url: str
-    token: str | None
-    said: Mapping[str, Any]
-    decide: str
-    """The token that its user decides with."""
-
-    def get(self, path: str, *, token: str | None = None, **headers: str) -> tuple[int, bytes]:
-        base = self.url.partition("/mcp")[0]
-        own = self.token if path.startswith("/mcp") else self.decide
-        if token or own:
-            headers["Authorization"] = f"Bearer {token or own}"
-        request = urllib.request.Request(f"{base}{path}", headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=SECONDS) as response:
-                return response.status, response.read()
-        except urllib.error.HTTPError as exc:
-            with exc:
-                return exc.code, exc.read()
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        self.process.send_signal(how)
-        _, err = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, err
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "fairlead", *arguments]
-
-
-@contextmanager
-def ended_in_time(process: subprocess.Popen[str]) -> Generator[None]:
-    """Let nobody wait for a process for ever: what it does not say by then, it never says."""
-    limit = threading.Timer(SECONDS, process.kill)
-    limit.start()
-    try:
-        yield
-    finally:
-        limit.cancel()
-        if process.poll() is None:
-            process.kill()
-        process.communicate(timeout=SECONDS)
-
-
-@contextmanager
-def gateway(machine: Machine, *arguments: str) -> Generator[Up]:
-    words = command("gateway", "--port", "0", "--json", *arguments)
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=machine.project, env=machine.env
-    )
-    assert process.stdout is not None
-    with ended_in_time(process):
-        text = ""
-        while not text.rstrip().endswith("}"):
-            line = process.stdout.readline()
-            assert line, process.communicate()[1]
-            text += line
-        said = json.loads(text)
-        decide = decide_token(machine.env)
-        yield Up(process=process, url=said["url"], token=said["token"], said=said, decide=decide)
-
-
-def talk(machine: Machine, messages: Sequence[Mapping[str, Any]], *arguments: str) -> list[dict[str, Any]]:
-    """Speak over stdio: wait for the answer to each question, and return them all."""
-    words = command("gateway", "--stdio", *arguments)
-    answers: list[dict[str, Any]] = []
-    with subprocess.Popen(
-        words,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=machine.project,
-        env=machine.env,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with ended_in_time(process):
-            for message in messages:
-                process.stdin.write(json.dumps(message) + "\n")
-                process.stdin.flush()
-                while "id" in message:
-                    line = process.stdout.readline()
-                    assert line, process.communicate()[1]
-                    answer = json.loads(line)
-                    if answer.get("id") == message["id"]:
-                        answers.append(answer)
-                        break
-            process.communicate(timeout=SECONDS)
-    assert process.returncode == 0
-    return answers
-
-
-def add_scripted(machine: Machine, name: str = "s", **script: object) -> Path:
-    record = machine.home / f"{name}.record"
-    script = {"record": str(record), **script}
-    entry = {
-        "command": sys.executable,
-        "args": [SERVER, json.dumps(script)],
-        "trust": "trusted",
-        "approval": "allow",
-        "sharing": "shared",
-    }
-    machine.write_user(json.dumps({"servers": {name: entry}, "bundles": {"work": {"servers": {name: {}}}}}))
-    return record
-
-
-def call(number: int, tool: str) -> dict[str, Any]:
-    params: dict[str, Any] = {"name": tool, "arguments": {}}
-    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-
-
-def served_by(listed: Mapping[str, Any]) -> list[str]:
-    """The tools of servers, without the gateway's own."""
-    names = [tool["name"] for tool in listed["result"]["tools"]]
-    return [name for name in names if not name.startswith("mcp_")]
-
-
-INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+from tests.conftest import Machine
 
 
 def test_it_serves_mcp_and_a_dashboard_and_ends_politely(machine: Machine) -> None:
@@ -415,140 +278,6 @@ def test_a_gateway_that_does_not_answer_is_not_asked(machine: Machine) -> None:
         assert find(machine.env, sources_of(loaded)) is None
 
 
-def test_named_tokens_are_shown_once_listed_without_it_and_taken_back(
-    machine: Machine, fairlead: Fairlead
-) -> None:
-    add_scripted(machine)
-    made = fairlead("gateway", "token", "add", "ci", "--bundle", "work")
-    assert made.status == 0
-    token = made.out.strip()
-    watcher = json.loads(fairlead("gateway", "token", "add", "prom", "--scope", "status", "--json").out)[
-        "token"
-    ]
-    listed = fairlead("gateway", "token", "list")
-    assert token not in listed.out
-    assert [line.split()[:3] for line in listed.out.splitlines()[1:]] == [
-        ["ci", "work", "mcp"],
-        ["prom", "all", "status"],
-    ]
-    with gateway(machine) as up:
-        assert up.get("/metrics", token=watcher)[0] == 200
-        assert up.get("/metrics", token=token)[0] == 403
-        assert up.get("/mcp", token=token, Accept="text/event-stream")[0] == 403
-        assert up.get("/mcp/work", token=token, Accept="text/event-stream")[0] not in (401, 403)
-        assert fairlead("gateway", "token", "remove", "prom").status == 0
-        deadline = time.monotonic() + SECONDS
-        while up.get("/metrics", token=watcher)[0] != 401:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    assert fairlead("gateway", "token", "remove", "prom").status == 1
-    assert [
-        token["name"] for token in json.loads(fairlead("gateway", "token", "list", "--json").out)["tokens"]
-    ] == ["ci"]
-
-
-def test_every_installed_agent_has_a_token_of_its_own(machine: Machine, fairlead: Fairlead) -> None:
-    for agent in ("claude", "cursor"):
-        assert fairlead("gateway", "--install", agent, "--yes").status == 0
-    shown = [
-        fairlead("gateway", "token", "show", *agent).out.strip() for agent in ([], ["claude"], ["cursor"])
-    ]
-    assert len(set(shown)) == 3
-    tokens = Tokens(None, token_file(machine.env))
-    owners = [tokens.owner(token) for token in shown[1:]]
-    assert [(owner.principal, owner.label) for owner in owners if owner is not None] == [
-        ("local", "agent-claude"),
-        ("local", "agent-cursor"),
-    ]
-    assert fairlead("gateway", "token", "show", "claude").out.strip() == shown[1]
-    assert fairlead("gateway", "--uninstall", "claude", "--yes").status == 0
-    assert tokens.owner(shown[1]) is None
-    assert tokens.owner(shown[2]) is not None
-
-
-def test_every_installed_agent_takes_its_token_from_a_variable_of_its_own(
-    machine: Machine, fairlead: Fairlead
-) -> None:
-    files = {
-        "claude": ".claude.json",
-        "codex": ".codex/config.toml",
-        "cursor": ".cursor/mcp.json",
-        "gemini": ".gemini/settings.json",
-    }
-    for agent, file in files.items():
-        outcome = fairlead("gateway", "--install", agent, "--yes")
-        variable = f"FAIRLEAD_TOKEN_{agent.upper()}"
-        assert f'export {variable}="$(fairlead gateway token show {agent})"' in outcome.err
-        assert variable in (machine.home / file).read_text()
-    for agent, file in files.items():
-        assert fairlead("gateway", "--uninstall", agent, "--yes").status == 0
-        assert not (machine.home / file).exists()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"{", b"[]", b'{"mcpServers": []}', b'{"mcpServers": {"a": }}', "{}".encode("utf-16"), b"\xff", None],
-)
-def test_an_installation_that_fails_or_is_declined_leaves_no_token(
-    machine: Machine, fairlead: Fairlead, content: bytes | None
-) -> None:
-    if content is not None:
-        (machine.home / ".claude.json").write_bytes(content)
-    # Without `--yes`, and without a terminal, the sound file is declined.
-    outcome = fairlead("gateway", "--install", "claude", *(["--yes"] if content is not None else []))
-    assert outcome.status == 1
-    assert token_file(machine.env).read() == []
-    assert not agent_token_file(machine.env, "claude").exists()
-
-
-def test_a_failed_installation_keeps_the_token_of_an_earlier_one(
-    machine: Machine, fairlead: Fairlead
-) -> None:
-    assert fairlead("gateway", "--install", "claude", "--yes").status == 0
-    token = agent_token_file(machine.env, "claude").read_text()
-    (machine.home / ".claude.json").write_text("{")
-    assert fairlead("gateway", "--install", "claude", "--yes").status == 1
-    assert agent_token_file(machine.env, "claude").read_text() == token
-    assert [kept.name for kept in token_file(machine.env).read()] == ["agent-claude"]
-
-
-def test_installing_shows_the_change_and_waits_for_a_yes(machine: Machine, fairlead: Fairlead) -> None:
-    outcome = fairlead("gateway", "--install", "claude")
-    assert outcome.status == 1
-    assert '+    "fairlead": {' in outcome.err
-    assert "nothing was changed" in outcome.err
-    path = machine.home / ".claude.json"
-    assert not path.exists()
-    outcome = fairlead("gateway", "--install", "claude", "--yes")
-    assert outcome.status == 0
-    assert 'export FAIRLEAD_TOKEN_CLAUDE="$(fairlead gateway token show claude)"' in outcome.err
-    entry = json.loads(path.read_text())["mcpServers"]["fairlead"]
-    assert entry["url"] == "http://127.0.0.1:8130/mcp"
-    assert fairlead("gateway", "token", "show").out.strip() not in path.read_text()
-    assert "nothing was changed" in fairlead("gateway", "--install", "claude", "--yes").err
-    assert fairlead("gateway", "--uninstall", "claude", "--yes").status == 0
-    assert not path.exists()
-
-
-def test_what_is_installed_is_the_gateway_that_runs_or_a_command(
-    machine: Machine, fairlead: Fairlead
-) -> None:
-    assert (
-        "the port of a gateway that takes any is not known"
-        in fairlead("gateway", "--port", "0", "--install", "cursor", "--yes").err
-    )
-    with gateway(machine) as up:
-        assert fairlead("gateway", "--install", "cursor", "--yes").status == 0
-        path = machine.home / ".cursor" / "mcp.json"
-        assert json.loads(path.read_text())["mcpServers"]["fairlead"]["url"] == up.url
-    assert fairlead("gateway", "--install", "cursor", "--stdio", "--yes").status == 0
-    assert json.loads(path.read_text())["mcpServers"]["fairlead"] == {
-        "type": "stdio",
-        "command": "fairlead",
-        "args": ["gateway", "--stdio"],
-    }
-
-
 def test_a_call_that_waits_for_a_word_gets_it_from_the_command_line(
     machine: Machine, fairlead: Fairlead
 ) -> None:
@@ -576,24 +305,6 @@ def test_a_call_that_waits_for_a_word_gets_it_from_the_command_line(
         assert fairlead("approvals", "answer", "gone", "once").status == 1
         watcher = fairlead("gateway", "token", "add", "prom", "--scope", "status").out.strip()
         assert up.get("/api/approvals", token=watcher)[0] in (401, 403)
-
-
-@pytest.mark.requirement("HARD-81")
-def test_a_removed_admin_token_leaves_the_dashboard_too(machine: Machine, fairlead: Fairlead) -> None:
-    with gateway(machine) as up:
-        made = json.loads(fairlead("gateway", "token", "add", "adm", "--scope", "admin", "--json").out)
-        base = up.url.partition("/mcp")[0]
-        headers = {"Authorization": f"Bearer {made['token']}", "Content-Type": "application/json"}
-        asked = urllib.request.Request(f"{base}/api/dashboard-links", b"{}", headers)
-        with urllib.request.urlopen(asked, timeout=SECONDS) as response:
-            code = json.load(response)["links"][-1].partition("?")[2]
-        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        with browser.open(f"{base}/login?{code}", timeout=SECONDS) as inside:
-            place = inside.url
-            assert "/~" in place
-        assert fairlead("gateway", "token", "remove", "adm").status == 0
-        with browser.open(place, timeout=SECONDS) as outside:
-            assert outside.url == f"{base}/login"
 
 
 def test_a_call_that_must_be_asked_about_over_stdio_alone_is_refused_at_once_with_the_command(

@@ -4,13 +4,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlead.config.paths import store_file
-from fairlead.config.secrets.references import resolve
 from fairlead.policy.consent import has_consent
 from tests.conftest import Machine, Outcome
 
@@ -106,15 +104,6 @@ def test_an_existing_id_needs_replace(fairlead: Fairlead, machine: Machine) -> N
     assert entries(machine)["a"] == {"command": "two"}
 
 
-def test_a_refused_add_does_not_overwrite_the_secret_of_the_server_that_is_there(
-    fairlead: Fairlead, machine: Machine
-) -> None:
-    fairlead("add", "a", "--url", "https://e.com/", "--header", "Authorization=Bearer first-secret")
-    fairlead("add", "a", "--url", "https://e.com/", "--header", "Authorization=Bearer second-secret")
-    server = machine.load().servers["a"]
-    assert getattr(server.resolve(machine.env), "headers", None) == {"Authorization": "Bearer first-secret"}
-
-
 def test_the_same_id_in_another_scope_is_no_conflict(fairlead: Fairlead) -> None:
     assert fairlead("add", "a", "--scope", "user", "--", "one").status == 0
     assert fairlead("add", "a", "--", "two").status == 0
@@ -164,27 +153,6 @@ def test_a_bad_entry_is_refused_before_anything_is_written(
     assert outcome.status == 1
     assert words in outcome.err
     assert not machine.project_file.exists()
-
-
-def test_a_secret_never_reaches_the_file_or_the_screen(fairlead: Fairlead, machine: Machine) -> None:
-    secret = "ghp_0123456789abcdefghij"
-    added = fairlead("add", "a", "--url", "https://e.com/", "--header", f"Authorization=Bearer {secret}")
-    assert "${file:" in added.err
-    shown = [
-        added,
-        fairlead("list"),
-        fairlead("list", "--json"),
-        fairlead("get", "a"),
-        fairlead("get", "a", "--json"),
-        fairlead("explain", "server", "a", "--all"),
-        fairlead("explain", "server", "a", "--json"),
-        fairlead("export", "--to", "claude"),
-    ]
-    assert all(outcome.status == 0 for outcome in shown)
-    assert not any(secret in outcome.out + outcome.err for outcome in shown)
-    assert secret not in machine.project_file.read_text()
-    server = machine.load().servers["a"]
-    assert getattr(server.resolve(machine.env), "headers", None) == {"Authorization": f"Bearer {secret}"}
 
 
 def test_env_without_a_value_passes_on_the_users_own_variable(fairlead: Fairlead, machine: Machine) -> None:
@@ -404,152 +372,6 @@ def test_a_reader_that_goes_away_is_no_error(machine: Machine) -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
-
-
-def secret_files(machine: Machine) -> list[str]:
-    return sorted(path.name for path in (machine.user_file.parent / "secrets").glob("*"))
-
-
-def test_removing_a_server_removes_the_secrets_that_were_put_away_for_it(
-    fairlead: Fairlead, machine: Machine
-) -> None:
-    fairlead(
-        "add", "a", "--url", "https://e.com/", "--header", "Authorization=Bearer ghp_0123456789abcdefghij"
-    )
-    fairlead("add", "b", "--scope", "user", "--", "run", "--api-key", "0123456789abcdefghijABCDEFGHIJ")
-    assert len(secret_files(machine)) == 2
-    # Another entry that refers to it keeps it alive, and so does an entry of the same id in another layer.
-    shared = entries(machine)["a"]
-    machine.write_user(json.dumps({"servers": {**entries(machine, "user"), "a": shared}}))
-    assert "deleted" not in fairlead("remove", "a").err
-    assert len(secret_files(machine)) == 2
-    # It was made for the project's file, so the user's cannot tell who else has it.
-    assert "kept its secret" in fairlead("remove", "a", "--scope", "user").err
-    assert "deleted its secret" in fairlead("remove", "b", "--scope", "user").err
-    assert len(secret_files(machine)) == 1
-
-
-KEYS = ("sk-AAAAAAAAAAAAAAAAAAAAAAAA", "sk-BBBBBBBBBBBBBBBBBBBBBBBB")
-
-
-def resolved_key(machine: Machine, reference: str) -> str:
-    return resolve(reference, env=machine.env, base=machine.project)
-
-
-def test_servers_of_one_id_in_two_projects_keep_their_own_secrets(
-    fairlead: Fairlead, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[str] = []
-    for folder, key in zip(("one", "two"), KEYS, strict=True):
-        place = tmp_path / folder
-        place.mkdir()
-        monkeypatch.chdir(place)
-        assert fairlead("add", "k", "--scope", "project", "--env", f"API_KEY={key}", "--", "prog").status == 0
-        text = (place / "fairlead.json").read_text()
-        found.append(json.loads(text)["servers"]["k"]["env"]["API_KEY"])
-    assert [resolved_key(machine, reference) for reference in found] == list(KEYS)
-    assert f"deleted its secret {found[1]}" in fairlead("remove", "k", "--scope", "project").err
-    assert resolved_key(machine, found[0]) == KEYS[0]
-
-
-def test_a_user_server_and_a_project_server_of_one_id_keep_their_own_secrets(
-    fairlead: Fairlead, machine: Machine
-) -> None:
-    for scope, key in zip(("project", "user"), KEYS, strict=True):
-        assert fairlead("add", "k", "--scope", scope, "--env", f"API_KEY={key}", "--", "prog").status == 0
-    references = [entries(machine, scope)["k"]["env"]["API_KEY"] for scope in ("project", "user")]
-    assert [resolved_key(machine, reference) for reference in references] == list(KEYS)
-    assert fairlead("remove", "k", "--scope", "user").status == 0
-    assert resolved_key(machine, references[0]) == KEYS[0]
-
-
-def test_a_secret_named_as_by_an_earlier_release_is_read_and_kept(
-    fairlead: Fairlead, machine: Machine
-) -> None:
-    old = machine.user_file.parent / "secrets" / "k.API_KEY"
-    old.parent.mkdir(parents=True, exist_ok=True)
-    old.write_text(KEYS[0])
-    reference = "${file:~/.config/fairlead/secrets/k.API_KEY}"
-    machine.write_user(json.dumps({"servers": {"k": {"command": "prog", "env": {"API_KEY": reference}}}}))
-    assert resolved_key(machine, reference) == KEYS[0]
-    outcome = fairlead("remove", "k", "--scope", "user")
-    assert outcome.status == 0
-    assert f"kept its secret {reference}" in outcome.err
-    assert old.read_text() == KEYS[0]
-
-
-def test_replacing_a_server_deletes_the_secrets_that_only_the_old_entry_had(
-    fairlead: Fairlead, machine: Machine
-) -> None:
-    fairlead("add", "k", "--env", f"API_KEY={KEYS[0]}", "--env", f"OTHER_KEY={KEYS[0]}", "--", "prog")
-    old = entries(machine)["k"]["env"]
-    again = ("--env", f"API_KEY={KEYS[1]}", "--env", f"OTHER_KEY={old['OTHER_KEY']}")
-    outcome = fairlead("add", "k", "--replace", *again, "--", "prog")
-    assert outcome.status == 0
-    assert f"deleted its secret {old['API_KEY']}" in outcome.err
-    new = entries(machine)["k"]["env"]
-    assert [resolved_key(machine, new[name]) for name in ("API_KEY", "OTHER_KEY")] == [KEYS[1], KEYS[0]]
-    assert len(secret_files(machine)) == 2
-    assert fairlead("add", "k", "--replace", "--", "prog").status == 0
-    assert secret_files(machine) == []
-
-
-def test_importing_over_a_server_deletes_the_secrets_of_the_old_entry(
-    fairlead: Fairlead, machine: Machine
-) -> None:
-    fairlead("add", "k", "--env", f"API_KEY={KEYS[0]}", "--", "prog")
-    foreign = machine.project / "mcp.json"
-    foreign.write_text(json.dumps({"mcpServers": {"k": {"command": "prog", "env": {"API_KEY": KEYS[1]}}}}))
-    assert fairlead("import", str(foreign), "--from", "cursor", "--replace").status == 0
-    assert resolved_key(machine, entries(machine)["k"]["env"]["API_KEY"]) == KEYS[1]
-    assert len(secret_files(machine)) == 1
-
-
-def test_an_entry_that_cannot_be_written_leaves_no_secret_behind(
-    fairlead: Fairlead, machine: Machine
-) -> None:
-    machine.write_project('{"servers": []}')  # where no entry can be put
-    outcome = fairlead("add", "k", "--env", f"API_KEY={KEYS[0]}", "--", "prog")
-    assert outcome.status != 0
-    assert machine.project_file.read_text() == '{"servers": []}'
-    assert secret_files(machine) == []
-
-
-@pytest.mark.parametrize("server_id", ["repo", "docs"])
-def test_adding_a_server_with_the_id_of_a_built_in_one_needs_replace(
-    fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch, server_id: str
-) -> None:
-    monkeypatch.delenv("FAIRLEAD_BUILTINS")
-    outcome = fairlead("add", server_id, "--env", f"API_KEY={KEYS[0]}", "--", "true")
-    assert outcome.status != 0
-    assert "built-in" in outcome.err
-    assert "--replace" in outcome.err
-    assert not machine.project_file.exists()
-    assert secret_files(machine) == []
-    assert fairlead("add", server_id, "--replace", "--", "true").status == 0
-    assert entries(machine)[server_id] == {"command": "true"}
-
-
-def test_a_file_of_the_users_own_is_not_removed(fairlead: Fairlead, machine: Machine) -> None:
-    mine = machine.home / "token"
-    mine.write_text("x")
-    fairlead("add", "a", "--scope", "user", "--env", f"TOKEN=${{file:{mine}}}", "--", "run")
-    assert fairlead("remove", "a", "--scope", "user").status == 0
-    assert mine.exists()
-
-
-def test_a_secret_in_an_argument_or_url_is_put_away_too(fairlead: Fairlead, machine: Machine) -> None:
-    database = "postgresql://me:s3cr3t-pass@db.example/x"
-    fairlead("add", "pg", "--scope", "user", "--", "run", database, "--password=hunter2hunter2", "-v")
-    fairlead(
-        "add", "web", "--scope", "user", "--url", "https://me:p4ssw0rd1@e.com/mcp?api_key=abcdef123456&x=1"
-    )
-    text = machine.user_file.read_text()
-    assert not any(secret in text for secret in ("s3cr3t-pass", "hunter2", "p4ssw0rd1", "abcdef123456"))
-    resolved = machine.load().servers["pg"].resolve(machine.env)
-    assert getattr(resolved, "args", None) == (database, "--password=hunter2hunter2", "-v")
-    url = getattr(machine.load().servers["web"].resolve(machine.env), "url", None)
-    assert str(url) == "https://me:p4ssw0rd1@e.com/mcp?api_key=abcdef123456&x=1"
 
 
 def test_switching_in_a_file_that_cannot_say_it_is_refused(fairlead: Fairlead, machine: Machine) -> None:

@@ -15,7 +15,7 @@ from fairlead.policy.approvals import NAMESPACE, read_kept
 from fairlead.store.protocol import ANY
 from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
-from tests.cli.test_permissions import PLAIN, READ, SLY, Fairlead, entry, follow, write
+from tests.cli.permission_support import PLAIN, READ, SLY, Fairlead, entry, follow, write
 from tests.conftest import Machine
 from tests.loop.model_server import Calls, says, serving
 

@@ -10,9 +10,9 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from fairlead.catalog.sanitize.text import clean
+from fairlead.console.app import toolbar
 from fairlead.console.completion import LineCompleter
 from fairlead.console.lines import RunningLine, RunningWork, fetch_suggestions, suggestions
-from fairlead.console.toolbar import toolbar
 from fairlead.console.verb import MOST_SUGGESTED
 from fairlead.events import McpToolCallBegin, McpToolCallProgress
 from fairlead.testing.watchdog import watch_loop

@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from fairlead.config.secrets.masking import SECRETS
+from fairlead.console.app import toolbar
 from fairlead.console.lines import RunningLine, RunningWork
 from fairlead.console.prompt import FILE_NAME, MAX_LINES, LineHistory, is_kept
 from fairlead.console.screen import Screen
-from fairlead.console.toolbar import toolbar
 from fairlead.errors import ConfigError, ConfigInvalid, Problem
 from fairlead.events import McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from fairlead.errors import ArgumentsInvalid
-from tests.cli.test_gateway import INITIALIZE, INITIALIZED, SECONDS, add_scripted, call, gateway, talk
+from tests.cli.gateway_support import INITIALIZE, INITIALIZED, SECONDS, add_scripted, call, gateway, talk
 from tests.conftest import Machine, Outcome
 from tests.console.support import session_on
 

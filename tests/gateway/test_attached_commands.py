@@ -31,7 +31,7 @@ from fairlead.errors import (
 from fairlead.gateway.control.protocol import PATH, CommandFailed, decode_error, encode_error
 from fairlead.gateway.registry import announce, here
 from fairlead.testing import ScriptedServer
-from tests.cli.test_gateway import gateway
+from tests.cli.gateway_support import gateway
 from tests.conftest import Machine, Outcome
 from tests.fixtures.sdk_http import serving
 from tests.host.asking import BOTH_ERAS, HANDSHAKE, AskingServer, form, page

@@ -21,7 +21,7 @@ from tests.host.test_quarantine import ChangingServer
 if sys.platform == "win32":
     pytest.skip("it is stopped with a signal", allow_module_level=True)
 
-from tests.cli.test_gateway import gateway
+from tests.cli.gateway_support import gateway
 
 Fairlead = Callable[..., Outcome]
 SECONDS = 30.0

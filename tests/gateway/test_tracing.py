@@ -18,7 +18,7 @@ from fairlead.config.load import load_config
 from fairlead.gateway.gateway import open_gateway
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.testing import ScriptedServer
-from tests.cli.test_gateway import Up, gateway, talk
+from tests.cli.gateway_support import Up, gateway, talk
 from tests.conftest import Machine
 from tests.gateway.support import HANDSHAKE, MODERN, ByName, Raw, serving, text_of, until
 from tests.host.tracing_support import PARENT, TRACE_ID, Collector, Recorded, collecting, showing

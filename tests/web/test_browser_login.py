@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.gateway.access.tokens import decide_token
 from tests.auth.authorization_server import authorization_server
-from tests.cli.test_gateway import gateway
+from tests.cli.gateway_support import gateway
 from tests.conftest import Machine, Outcome
 from tests.web.browsing import browsing
 from tests.web.test_browser import shoot

@@ -165,6 +165,35 @@ def settle(
     return EditOutcome(loaded=loaded, problems=problems, notices=notices)
 
 
+# Consent.
+
+
+def approve_server(context: ActionContext, server_id: str, key: ConsentKey) -> list[Notice]:
+    """Record the user's consent that a project's server runs.
+
+    Args:
+        context: Who consents.
+        server_id: The server.
+        key: What the user was shown, whatever became of the files meanwhile.
+
+    Returns:
+        What the user should know about it.
+    """
+    from fairlead.policy.consent import record_consent
+
+    record_consent(context.store, [key])
+    return [*context.tell_gateways(), *context.record("approve", server_id)]
+
+
+def approved_servers(context: ActionContext, server_ids: Iterable[str]) -> set[str]:
+    """Which servers may start as they are now: to be asked before a part of their entries is edited."""
+    from fairlead.policy.consent import has_consent
+
+    servers = context.loaded.servers
+    keys = {name: servers[name].consent for name in server_ids if name in servers}
+    return {name for name, key in keys.items() if key is None or has_consent(context.store, key)}
+
+
 def _consent(context: ActionContext, keys: list[ConsentKey]) -> list[Notice]:
     if not keys:
         return []
@@ -176,6 +205,9 @@ def _consent(context: ActionContext, keys: list[ConsentKey]) -> list[Notice]:
         message = f"your consent could not be recorded, so it will be asked for: {exc}"
         return [Notice(message=message, hint=exc.hint)]
     return []
+
+
+# Where an edit goes, and what it leaves behind.
 
 
 def edit_choices(context: ActionContext, server: LoadedServer, fields: Sequence[str]) -> list[EditTarget]:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fairlead.actions.config_edits import EditOutcome, forget_entry_secrets, settle
-from fairlead.actions.consent import approved_servers
+from fairlead.actions.config_edits import EditOutcome, approved_servers, forget_entry_secrets, settle
 from fairlead.actions.context import ActionContext
 from fairlead.actions.saved_state import SavedState, read_saved
 from fairlead.auth.tokens import Login, canonical

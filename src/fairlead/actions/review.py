@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fairlead.actions.config_edits import EditOutcome, precedence, settle
-from fairlead.actions.consent import approved_servers
+from fairlead.actions.config_edits import EditOutcome, approved_servers, precedence, settle
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.saved_state import read_saved
 from fairlead.catalog.tools import Listing, ToolEntry, tool_called, unescape_name

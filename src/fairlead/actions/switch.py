@@ -1,13 +1,20 @@
-"""Enable and disable a server."""
+"""Enable, disable and restart a server."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
-from fairlead.actions.config_edits import EditOutcome, precedence, settle
-from fairlead.actions.consent import approved_servers
+from fairlead.actions.config_edits import EditOutcome, approved_servers, precedence, settle
 from fairlead.actions.context import ActionContext
 from fairlead.config.document.edit import edit_file, set_value
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, entry_in, entry_to_edit
-from fairlead.errors import ConfigError
+from fairlead.errors import ConfigError, ConnectFailed
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from fairlead.host.host import Host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,3 +68,38 @@ def switch_server(
     is_off_course = now is not None and now.enabled != on
     overridden = precedence(now.definition.origin(("enabled",))) if now and is_off_course else None
     return SwitchedServer(target=target, is_written=is_written, edit=edit, overridden=overridden)
+
+
+async def restart_server(
+    context: ActionContext,
+    host: "Host",
+    server_id: str,
+    *,
+    close: Callable[[str], Awaitable[None]] | None = None,
+    tasks: "TaskGroup | None" = None,
+) -> None:
+    """End every connection to a server, and connect it again. Calls of it that are under way fail.
+
+    Args:
+        context: Who restarts it.
+        host: The host that connects it.
+        server_id: The server.
+        close: Ends the connections; by default those of the host. A gateway has those of its clients as well.
+        tasks: Where to connect in the background; without it, this waits until the server is ready.
+
+    Raises:
+        UnknownServer: There is none of that id.
+        ConnectFailed: It is switched off; or, where this waits, it does not connect.
+    """
+    from anyio import to_thread
+
+    server = context.loaded.server(server_id)
+    if not server.enabled:
+        raise ConnectFailed(server_id, "it is switched off", hint=server.enable_hint)
+    await (close or host.close)(server_id)
+    await to_thread.run_sync(partial(context.record, "restart", server_id))
+    if tasks is not None:
+        tasks.start_soon(host.connect, server_id)
+        return
+    for failure in (await host.connect(server_id)).values():
+        raise failure

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.actions.context import running_context
 from fairlead.actions.live_configuration import LiveConfiguration
-from fairlead.actions.restart import restart_server
+from fairlead.actions.switch import restart_server
 from fairlead.cli.gateway_options import GatewayArguments, local_name
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig

@@ -1,9 +1,10 @@
-"""The console: a prompt that is there at once, a host that follows, and lines carried out beside it."""
+"""The console: a prompt at once, a host that follows, and lines carried out in the background."""
 
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, redirect_stderr, redirect_stdout
 from functools import partial
 from shutil import get_terminal_size
@@ -14,16 +15,16 @@ from anyio import to_thread
 
 from fairlead.config.paths import state_folder
 from fairlead.console.completion import LineCompleter
-from fairlead.console.lines import RunningWork
+from fairlead.console.lines import RunningLine, RunningWork
 from fairlead.console.prompt import FILE_NAME, ConsolePrompt, LineHistory, PromptStdout
 from fairlead.console.screen import Screen
-from fairlead.console.toolbar import toolbar
 from fairlead.console.verb import Suggestion
 from fairlead.errors import FairleadError
 from fairlead.terminal.output import printable, still
 
 if TYPE_CHECKING:
     from fairlead.console.session import ConsoleOptions, ConsoleSession
+    from fairlead.host.managed_server import ServerStatus
 
 REFRESH_SECONDS: Final = 0.5
 LIVE_LINES: Final = 4
@@ -32,7 +33,7 @@ HOW_TO_LEAVE: Final = "`/quit` or Ctrl-D leaves"
 
 
 class Console:
-    """One run of the console. What is heavy is loaded beside, once the prompt is drawn."""
+    """One run of the console. What is heavy is loaded in the background, once the prompt is drawn."""
 
     def __init__(self, wanted: "ConsoleOptions") -> None:
         self._wanted = wanted
@@ -179,3 +180,53 @@ def _hosting() -> (
 async def run_console(wanted: "ConsoleOptions") -> None:
     """Run the console until the person leaves."""
     await Console(wanted).run()
+
+
+# The lines below the prompt: where servers stand, what is under way, and which model listens.
+
+MOST_LINES: Final = 5
+BAR_CELLS: Final = 20
+
+_WORDS: Final = {
+    "ready": "ready",
+    "connecting": "starting",
+    "error": "failed",
+    "auth_required": "want a login",
+    "idle": "idle",
+}
+
+
+def toolbar(
+    servers: "Iterable[ServerStatus] | None", running: Sequence[RunningLine], model: str | None, width: int
+) -> str:
+    """The lines. `servers` is None while the host is not there yet."""
+    parts = ["starting …" if servers is None else servers_line(servers)]
+    if model:
+        parts.append(printable(model))
+    parts.append("Ctrl-C cancels" if running else "/help")
+    lines = [_bar_line(each) for each in running[:MOST_LINES]]
+    if len(running) > MOST_LINES:
+        lines.append(f"and {len(running) - MOST_LINES} more")
+    return "\n".join(f" {line}"[:width] for line in (" · ".join(parts), *lines))
+
+
+def servers_line(servers: "Iterable[ServerStatus]") -> str:
+    """How many servers are in which state."""
+    counts = Counter(status.state for status in servers if status.enabled)
+    if not counts:
+        return "no servers"
+    return ", ".join(f"{counts[state]} {words}" for state, words in _WORDS.items() if counts[state])
+
+
+def _bar_line(running: RunningLine) -> str:
+    parts = [printable(running.label)]
+    if running.progress is not None and running.total:
+        share = min(1.0, max(0.0, running.progress / running.total))
+        full = round(share * BAR_CELLS)
+        parts.append(f"[{'█' * full}{'░' * (BAR_CELLS - full)}] {share:.0%}")
+    elif running.progress is not None:
+        parts.append(f"{running.progress:g}")
+    if running.message:
+        parts.append(printable(running.message))
+    parts.append(f"{running.seconds:.0f} s")
+    return "  ".join(parts)

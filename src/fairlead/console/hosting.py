@@ -112,7 +112,7 @@ class _EventDisplay(Subscriber):
 async def open_session(
     wanted: ConsoleOptions, prompt: ConsolePrompt, work: RunningWork
 ) -> AsyncGenerator[ConsoleSession]:
-    """Run a host for the length of the block, with every server connected beside, and what verbs need."""
+    """Run a host for the length of the block, and connect every server in the background."""
     shorten_warnings()
     loaded = wanted.load()
     select(loaded, wanted.bundle)  # raises where there is no such bundle

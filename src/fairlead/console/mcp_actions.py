@@ -1,4 +1,4 @@
-"""`/mcp login`: the page is shown and agreed to, and the browser is waited for beside the prompt.
+"""`/mcp login`: the page is shown and agreed to, and the login waits for the browser in the background.
 
 `/mcp review`: a server is let start, its tools are looked at, and what agents may use is written down.
 """
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from anyio import to_thread
 
-from fairlead.actions.consent import approve_server
+from fairlead.actions.config_edits import approve_server
 from fairlead.actions.logins import require_ready
 from fairlead.actions.review import (
     ServerReview,

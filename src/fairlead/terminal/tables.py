@@ -2,7 +2,7 @@
 
 What tools cost a model to read, for people: by server or by tool, with a bar for each on a terminal.
 
-What people are told of a model's run.
+Output about a model's run.
 """
 
 import sys

@@ -18,9 +18,8 @@ from fairlead.actions.config_edits import edit_choices
 from fairlead.actions.context import ActionContext, Notice, RunningConfiguration, running_context
 from fairlead.actions.explain import with_answers
 from fairlead.actions.logins import own_way_in, require_ready
-from fairlead.actions.restart import restart_server
 from fairlead.actions.review import ServerReview, live_review, record_review
-from fairlead.actions.switch import switch_server
+from fairlead.actions.switch import restart_server, switch_server
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.signatures import estimate
 from fairlead.config.edit_scope import EditTarget
@@ -209,7 +208,7 @@ class HostPanel:
         return await to_thread.run_sync(with_answers, loaded, explained)
 
     async def restart(self, server_id: str) -> None:
-        """End all connections to a server and begin another, beside."""
+        """End all connections to a server, and connect it again in the background."""
         close, tasks = self._connections.close_server, self._now().tasks
         await restart_server(self._actions, self._host, server_id, close=close, tasks=tasks)
 

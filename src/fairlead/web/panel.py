@@ -62,7 +62,7 @@ class NoQueue:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerDetails:
-    """What a page says of one server beside where it stands."""
+    """What a page shows of one server, its state included."""
 
     status: ServerStatus
     target: str

@@ -62,7 +62,7 @@ class AddOptions(TypedDict):
 @click.option("--command", "command_", metavar="PROGRAM", help="The program, instead of the form with `--`.")
 @click.option("--arg", multiple=True, metavar="ARG", help="An argument of --command; repeat it.")
 @click.option(
-    "--transport", type=click.Choice(["stdio", "http", "sse"]), help="Told from the target if left out."
+    "--transport", type=click.Choice(["stdio", "http", "sse"]), help="Taken from the target if left out."
 )
 @click.option("--header", multiple=True, metavar="NAME=VALUE", help="Send a header; repeat it.")
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Give the process a variable; repeat it.")
@@ -164,7 +164,7 @@ def command(
 
 
 def _require_connecting(options: AddOptions) -> None:
-    """Refuse `--allow` beside an option that leaves the server unconnected, and so its tools unknown."""
+    """Refuse `--allow` together with an option that leaves the tools of the server unknown."""
     if options["allow"] not in (None, "none") and (options["later"] or options["enabled"] is False):
         other = "--later" if options["later"] else "--enabled false"
         raise click.UsageError(f"--allow connects the server to see its tools, and {other} does not")

@@ -2,7 +2,7 @@
 
 import click
 
-from fairlead.actions.consent import approve_server
+from fairlead.actions.config_edits import approve_server
 from fairlead.actions.saved_state import read_saved
 from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import load

@@ -22,7 +22,7 @@ from fairlead.terminal.output import display_path, print_data, printable, say
     "--lose",
     type=click.Choice(LOSSES),
     multiple=True,
-    help="Export a server although the other agent cannot be told this of it.",
+    help="Export a server although the other agent's format cannot express this.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write into this file.")
 @click.pass_context

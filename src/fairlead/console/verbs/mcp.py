@@ -7,8 +7,7 @@ from typing import Final
 
 from anyio import to_thread
 
-from fairlead.actions.restart import restart_server
-from fairlead.actions.switch import switch_server
+from fairlead.actions.switch import restart_server, switch_server
 from fairlead.config.paths import state_folder
 from fairlead.connection.process.stderr import log_tail
 from fairlead.console.mcp_actions import log_in, review

@@ -65,7 +65,7 @@ _decode_reply = msgspec.json.Decoder(ElicitationReply).decode
 
 
 Restart = Callable[[str, str], Awaitable[None]]
-"""Restarts a server for a principal: `actions.restart`, which is above this layer."""
+"""Restarts a server for a principal: `actions.switch`, which is above this layer."""
 
 
 def control_routes(

@@ -1,4 +1,4 @@
-"""What waits for a person: calls that were asked about, and tools that changed."""
+"""Pending approvals: calls that wait for an answer, and tools that changed."""
 
 from typing import Final, get_args
 
