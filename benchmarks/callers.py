@@ -155,7 +155,7 @@ async def host_typed(entry: Entry) -> AsyncGenerator[CallWithSize]:
     async with open_host({"bench": entry}) as host:
 
         async def call(size: int) -> CallToolResult:
-            return (await host.call("bench", TOOL, {"size": size})).typed()
+            return (await host.call("bench", TOOL, {"size": size})).to_sdk()
 
         yield call
 

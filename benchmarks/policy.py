@@ -90,10 +90,10 @@ async def audit_alone(*, rounds: int, count: int) -> None:
             for _ in range(rounds):
                 started = time.process_time()
                 for _ in range(count):
-                    call = audit.proposed(principal=LOCAL, server="bench", tool=TOOL, arguments=arguments)
-                    call.decided("allow", "it is in allow_tools")
-                    call.sent()
-                    call.returned("ok", "done", size=100)
+                    call = audit.begin_call(principal=LOCAL, server="bench", tool=TOOL, arguments=arguments)
+                    call.record_decision("allow", "it is in allow_tools")
+                    call.record_sent()
+                    call.record_result("ok", "done", size=100)
                 await store.flush()
                 found.append((time.process_time() - started) / count)
             assert not audit.lost, "more calls than may wait for the disk: measure fewer at once"

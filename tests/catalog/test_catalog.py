@@ -10,7 +10,7 @@ from fairlead.catalog.catalog import Catalog, CatalogPart, HiddenTool
 from fairlead.catalog.definitions import entry_digests
 from fairlead.catalog.search.search import search
 from fairlead.catalog.signatures import estimate, exact
-from fairlead.catalog.tools import RejectedTool, ToolEntry, ToolKey, tool_called
+from fairlead.catalog.tools import RejectedTool, ToolEntry, ToolKey, find_tool
 
 
 def entry(server: str, name: str, **definition: Any) -> ToolEntry:
@@ -257,9 +257,9 @@ def test_a_tool_is_found_by_what_is_left_of_its_name() -> None:
     catalog = Catalog([CatalogPart(server_id="s", tools=(hiding, plain))])
     assert [hit.key.tool for hit in catalog.find("send_mail", limit=1)] == ["send\u200b_mail"]
     assert catalog.shown(hiding.key) == "s.send_mail"
-    assert catalog.called("s.send_mail") is catalog.of(hiding.key)
-    assert catalog.called("s.draw_map") is catalog.of(plain.key)
-    assert catalog.called("s.nothing") is None
+    assert catalog.find_tool("s.send_mail") is catalog.of(hiding.key)
+    assert catalog.find_tool("s.draw_map") is catalog.of(plain.key)
+    assert catalog.find_tool("s.nothing") is None
 
 
 @pytest.mark.requirement("HARD-41")
@@ -268,17 +268,17 @@ def test_a_name_that_a_hidden_tool_has_leads_to_no_other() -> None:
     no = HiddenTool(absence="denied", reason="listed in deny_tools")
     catalog = Catalog([CatalogPart(server_id="s", tools=(hiding, denied), denied={"readFile": no})])
     (tool,) = catalog.tools
-    assert catalog.called("s.readFile") is None
+    assert catalog.find_tool("s.readFile") is None
     assert catalog.shown(hiding.key) == tool.name
-    assert catalog.called(tool.name) is tool
+    assert catalog.find_tool(tool.name) is tool
 
 
 @pytest.mark.requirement("HARD-41")
 def test_a_person_names_a_tool_as_it_is_or_as_only_that_one_is_shown() -> None:
     one, other, third = entry("s", "a\u200b"), entry("s", "\u200ba"), entry("s", "b\u200b")
-    assert tool_called("b", (one, other, third)) is third
-    assert tool_called("a\u200b", (one, other)) is one
-    assert tool_called("a", (one, other)) is None
+    assert find_tool("b", (one, other, third)) is third
+    assert find_tool("a\u200b", (one, other)) is one
+    assert find_tool("a", (one, other)) is None
 
 
 @pytest.mark.requirement("HARD-66")

@@ -211,7 +211,7 @@ async def test_the_cost_is_of_what_a_host_hands_over(
         report = json.loads(output)
         with anyio.fail_after(30):
             async with Host.open(env=machine.env, cwd=machine.project) as host:
-                offered = await host.toolset(bundle).offered()
+                offered = await host.toolset(bundle).definitions()
         direct = {entry.key.tool for _, entry in offered if entry.key.server_id in servers}
         assert {entry["tool"] for entry in report["tools"] if entry["direct"]} == direct
         assert report["configured"] == sum(estimate(entry.definition) for _, entry in offered)

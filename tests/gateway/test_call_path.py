@@ -23,7 +23,7 @@ class Observer:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: list[list[str]] = []
         self.lookups: list[str] = []
-        call, called = Host.call, Catalog.called
+        call, called = Host.call, Catalog.find_tool
 
         def observed_call(host: Host, *args: Any, **options: Any) -> Awaitable[ToolResult]:
             self.paths.append(_frames_of_ours())
@@ -34,7 +34,7 @@ class Observer:
             return called(catalog, name)
 
         monkeypatch.setattr(Host, "call", observed_call)
-        monkeypatch.setattr(Catalog, "called", observed_lookup)
+        monkeypatch.setattr(Catalog, "find_tool", observed_lookup)
 
 
 def _frames_of_ours() -> list[str]:

@@ -35,7 +35,7 @@ async def test_a_call_starts_the_server_and_returns_its_result(
         result = await host.call("x", "echo", {"text": "grüße"})
         assert json.loads(result.text) == {"text": "grüße"}
         assert json.loads(result.raw) == {"content": result.content}
-        assert result.typed().content[0].type == "text"
+        assert result.to_sdk().content[0].type == "text"
         assert not result.is_error
         assert result.structured is None
 

@@ -52,7 +52,7 @@ async def test_a_call_to_a_server_that_dies_may_have_been_carried_out(tmp_path: 
         with pytest.raises(FairleadError) as failed:
             await host.call("flaky", "crash", {})
         assert failed.value.delivery == "unknown"
-        result = ToolResult.of_error(failed.value)
+        result = ToolResult.from_error(failed.value)
         assert UNKNOWN in result.text
         assert b'"fairlead/delivery":"unknown"' in result.raw
 

@@ -156,8 +156,8 @@ async def test_a_tool_goes_to_its_server_under_its_own_name(machine: Machine) ->
         hidden = host.tools.catalog.tools[0]
         listed = json.loads((await host.tools.call("mcp_list_tools")).raw)["structuredContent"]["tools"]
         assert listed == ["x.a", "x.b"]
-        assert host.tools.catalog.called("x.a") is hidden
-        assert host.tools.catalog.called("x.a" + ZERO_WIDTH) is hidden
+        assert host.tools.catalog.find_tool("x.a") is hidden
+        assert host.tools.catalog.find_tool("x.a" + ZERO_WIDTH) is hidden
 
 
 async def test_of_two_tools_that_look_the_same_each_is_shown_by_a_name_of_its_own(machine: Machine) -> None:
@@ -166,10 +166,10 @@ async def test_of_two_tools_that_look_the_same_each_is_shown_by_a_name_of_its_ow
         listed = json.loads((await host.tools.call("mcp_list_tools")).raw)["structuredContent"]["tools"]
         catalog = host.tools.catalog
         assert sorted(listed)[1] == "x.readFile"
-        assert {found.key.tool for name in listed if (found := catalog.called(name))} == {
+        assert {found.key.tool for name in listed if (found := catalog.find_tool(name))} == {
             twin["name"] for twin in twins
         }
-        plain = catalog.called("x.readFile")
+        plain = catalog.find_tool("x.readFile")
         assert plain is not None
         assert plain.key.tool == "readFile"
 

@@ -40,7 +40,7 @@ async def test_ten_thousand_tools_hold_the_loop_at_no_step(
             assert not await host.connect("x")
             assert await settle(host) == MANY
             assert (await host.tools.search("more tools")).hits
-            assert await host.tools.offered()
+            assert await host.tools.definitions()
             assert (await host.call("x", "echo")).text == "{}"
     async with hosting(machine, x=entry) as host:
         with watch_loop():
@@ -141,4 +141,4 @@ async def test_hostile_lists_hold_the_loop_at_no_step(machine: Machine, method: 
             await host.connect("x")
             await settle(host)
             await host.tools.search("anything")
-            await host.tools.offered()
+            await host.tools.definitions()

@@ -243,7 +243,7 @@ async def test_a_bundle_of_a_projects_narrows_and_grants_nothing(
 async def test_some_tools_stay_direct_behind_meta_tools(machine: Machine, server: ScriptedServer) -> None:
     bundles: dict[str, Any] = {"some": {"servers": {"x": {}}, "mode": "meta", "always_direct": ["ech*"]}}
     async with hosting(machine, servers={"x": server.entry()}, bundles=bundles) as host:
-        names = [name for name, _ in await host.toolset("some").offered()]
+        names = [name for name, _ in await host.toolset("some").definitions()]
     assert len(names) == 6
     assert names[-1].startswith("mcp_x_echo_")
 

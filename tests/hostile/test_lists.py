@@ -34,7 +34,7 @@ async def test_no_list_holds_a_host_up(shape: str, tmp_path: Path) -> None:
                 await host.connect("lists")
                 await host.tools.ready(seconds=SECONDS)
                 await host.tools.search("anything")
-                await host.tools.offered()
+                await host.tools.definitions()
                 with suppress(ListFailed):  # a page may have more parts than are read at all
                     assert (await host.call("lists", "echo")).text == "done"
 

@@ -23,13 +23,13 @@ async def call_forever(path: Path) -> None:
     async with SqliteStore.open(path) as store:
         audit = await AuditLog.open(store, AuditSettings())
         for number in itertools.count():
-            call = audit.proposed(
+            call = audit.begin_call(
                 principal=LOCAL, server="s", tool=f"tool_{number}", arguments={"number": number}
             )
-            call.decided("allow", "listed in allow_tools")
-            call.sent()
+            call.record_decision("allow", "listed in allow_tools")
+            call.record_sent()
             if number % 2:
-                call.returned("ok", "done", size=number)
+                call.record_result("ok", "done", size=number)
             print(time.monotonic(), flush=True)  # noqa: T201 - this is how it tells its parent
             await anyio.sleep(0.001)
 

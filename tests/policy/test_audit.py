@@ -65,7 +65,7 @@ def write_locked(path: Path) -> Generator[None]:
 
 
 def propose(audit: AuditLog, tool: str = "search", **arguments: Any) -> AuditedCall:
-    return audit.proposed(
+    return audit.begin_call(
         principal=LOCAL, server="github", tool=tool, arguments=arguments, definition_digest="d1"
     )
 
@@ -79,9 +79,9 @@ async def kept(store: SqliteStore) -> list[AuditRecord]:
 @pytest.mark.requirement("NEED-30")
 async def test_a_quick_call_is_one_record_that_tells_it_whole(audit: AuditLog, store: SqliteStore) -> None:
     call = propose(audit, query="where", limit=3)
-    call.decided("allow", "listed in allow_tools")
-    call.sent()
-    call.returned("ok", "done", size=321, findings=["bidi"])
+    call.record_decision("allow", "listed in allow_tools")
+    call.record_sent()
+    call.record_result("ok", "done", size=321, findings=["bidi"])
     (record,) = await kept(store)
     assert (record.kind, record.stage, record.principal) == ("call", "returned", LOCAL)
     assert (record.server, record.tool, record.definition_digest) == ("github", "search", "d1")
@@ -98,15 +98,15 @@ async def test_a_call_that_lasts_is_on_disk_before_it_ends(
     audit: AuditLog, store: SqliteStore, path: Path
 ) -> None:
     call = propose(audit)
-    call.asked()
+    call.record_ask()
     await store.flush()
-    call.decided("allow", "you said so", by="person")
-    call.sent()
+    call.record_decision("allow", "you said so", by="person")
+    call.record_sent()
     await store.flush()
     with Database.open(path) as database:
         (waiting,) = latest_calls(database, AuditQuery(), 10)
         assert (waiting.stage, waiting.by, waiting.outcome) == ("sent", "person", "")
-        call.returned("call_timed_out", "unknown")
+        call.record_result("call_timed_out", "unknown")
         await store.flush()
         (ended,) = latest_calls(database, AuditQuery(), 10)
         assert (ended.stage, ended.outcome, ended.delivery) == ("returned", "call_timed_out", "unknown")
@@ -116,15 +116,15 @@ async def test_a_call_that_lasts_is_on_disk_before_it_ends(
 
 async def test_a_refused_call_says_why_and_that_nothing_was_sent(audit: AuditLog, store: SqliteStore) -> None:
     call = propose(audit)
-    call.decided("deny", "listed in deny_tools")
-    call.refused("call_denied")
+    call.record_decision("deny", "listed in deny_tools")
+    call.record_refusal("call_denied")
     (record,) = await kept(store)
     assert (record.stage, record.verdict, record.reason) == ("refused", "deny", "listed in deny_tools")
     assert (record.outcome, record.delivery, record.sent_at) == ("call_denied", "not_sent", None)
 
 
 async def test_nothing_is_kept_of_a_call_that_was_only_proposed(audit: AuditLog, store: SqliteStore) -> None:
-    propose(audit).decided("allow", "no rule matches")
+    propose(audit).record_decision("allow", "no rule matches")
     assert await kept(store) == []
 
 
@@ -134,7 +134,7 @@ async def test_arguments_are_kept_as_a_shape_and_nothing_of_what_they_say(
 ) -> None:
     inner = {"deep": {"deeper": "hidden-1"}, "flag": True, "rows": [1, 2]}
     call = propose(audit, path="hidden-2", lines=["hidden-3"], ratio=0.5, none=None, inner=inner)
-    call.sent()
+    call.record_sent()
     (record,) = await store.read_log(LOG)
     assert b"hidden" not in record.value
     assert json.loads(record.value)["arguments"] == {
@@ -179,7 +179,7 @@ async def test_equal_arguments_have_equal_digests_in_every_run_of_one_store_and_
 ) -> None:
     async def digest(store: SqliteStore, arguments: Any) -> str:
         audit = await AuditLog.open(store, AuditSettings())
-        audit.proposed(principal=LOCAL, server="s", tool="t", arguments=arguments).sent()
+        audit.begin_call(principal=LOCAL, server="s", tool="t", arguments=arguments).record_sent()
         return (await kept(store))[-1].arguments_digest
 
     first = await digest(store, {"pin": 1234, "user": "me"})
@@ -211,7 +211,7 @@ async def test_values_are_kept_where_the_settings_say_so_and_secrets_are_masked_
         huge=1 << 100,
         deep=deep,
         headers={"Authorization": "abc", "many": list(range(1000))},
-    ).sent()
+    ).record_sent()
     (record,) = await kept(store)
     values = record.values
     assert values["city"] == "Berlin"
@@ -240,7 +240,9 @@ def test_values_of_every_kind_can_be_kept() -> None:
 async def test_other_things_that_matter_are_noted_without_secrets(
     audit: AuditLog, store: SqliteStore, path: Path
 ) -> None:
-    audit.noted("approval", principal="agent", server="github", details={"tool": "search", "for": "ever"})
+    audit.record_event(
+        "approval", principal="agent", server="github", details={"tool": "search", "for": "ever"}
+    )
     await store.flush()
     with Database.open(path) as database:
         note(database, AuditSettings(), "consent", server="fs", details={"file": "x.json", "token": TOKEN})
@@ -260,11 +262,11 @@ async def test_an_audit_that_is_off_or_has_no_store_keeps_nothing_and_stops_nobo
         await AuditLog.open(store, AuditSettings(enabled=False)),
     ):
         call = propose(audit, a=1)
-        call.asked()
-        call.decided("allow", "why not")
-        call.sent()
-        call.returned("ok", "done")
-        audit.noted("login", principal=LOCAL)
+        call.record_ask()
+        call.record_decision("allow", "why not")
+        call.record_sent()
+        call.record_result("ok", "done")
+        audit.record_event("login", principal=LOCAL)
         assert audit.lost == 0
     with anyio.fail_after(PATIENCE):
         await (await AuditLog.open(None, AuditSettings())).rotate()
@@ -280,10 +282,10 @@ async def test_a_disk_that_takes_nothing_fails_no_call_and_the_audit_says_what_i
         audit = await AuditLog.open(store, AuditSettings())
         with write_locked(path):
             for number in range(15):
-                propose(audit, f"tool_{number}").sent()
+                propose(audit, f"tool_{number}").record_sent()
         assert audit.lost == 5
         await store.flush()
-        propose(audit, "after").sent()
+        propose(audit, "after").record_sent()
         records = await kept(store)
     assert [record.tool for record in records] == [*(f"tool_{number}" for number in range(10)), "", "after"]
     assert (records[10].kind, records[10].details) == ("lost", {"records": 5})
@@ -293,7 +295,7 @@ async def test_a_disk_that_takes_nothing_fails_no_call_and_the_audit_says_what_i
 async def test_a_call_that_ends_after_the_store_was_closed_is_only_lost(path: Path) -> None:
     async with SqliteStore.open(path) as store:
         audit = await AuditLog.open(store, AuditSettings())
-    propose(audit).sent()
+    propose(audit).record_sent()
     assert audit.lost == 1
 
 
@@ -304,7 +306,7 @@ async def test_a_store_that_cannot_keep_the_key_is_no_reason_to_fail(
     async with SqliteStore.open(path) as store:
         with write_locked(path):
             audit = await AuditLog.open(store, AuditSettings())
-        propose(audit, a=1).sent()
+        propose(audit, a=1).record_sent()
         assert (await kept(store))[0].arguments_digest
 
 
@@ -352,8 +354,8 @@ async def test_a_log_is_searched_from_its_end_by_what_is_wanted(
 ) -> None:
     for number in range(2500):
         call = propose(audit, f"tool_{number}")
-        call.sent()
-        call.returned("tool_error" if number % 1000 == 0 else "ok", "done")
+        call.record_sent()
+        call.record_result("tool_error" if number % 1000 == 0 else "ok", "done")
     store.append(LOG, b"what a newer version writes")
     await store.flush()
     with Database.open(path) as database:
@@ -412,14 +414,14 @@ async def test_a_kill_loses_at_most_the_last_moment_and_calls_under_way_are_know
 async def test_arguments_are_recorded_as_they_were_when_the_call_was_proposed(
     audit: AuditLog, store: SqliteStore, arguments: dict[Any, Any], shape: dict[str, Any] | None
 ) -> None:
-    call = audit.proposed(principal=LOCAL, server="s", tool="t", arguments=arguments)
-    same = audit.proposed(principal=LOCAL, server="s", tool="t", arguments={**arguments})
+    call = audit.begin_call(principal=LOCAL, server="s", tool="t", arguments=arguments)
+    same = audit.begin_call(principal=LOCAL, server="s", tool="t", arguments={**arguments})
     for value in arguments.values():
         if isinstance(value, list | dict):
             value.clear()
     arguments["later"] = "changed"
-    call.sent()
-    same.sent()
+    call.record_sent()
+    same.record_sent()
     first, second = await kept(store)
     assert (first.arguments or None) == shape
     is_nested = any(isinstance(value, list | dict) for value in arguments.values())
@@ -432,13 +434,13 @@ async def test_a_call_recorded_in_one_step_reads_as_one_recorded_step_by_step(
 ) -> None:
     arguments: dict[str, Any] = {"query": "where", "limit": 3, "deep": None}
     by_steps = propose(audit, **arguments)
-    by_steps.decided("allow", "listed in allow_tools")
-    by_steps.sent()
+    by_steps.record_decision("allow", "listed in allow_tools")
+    by_steps.record_sent()
     subject = CallSubject(server="github", tool="search", definition_digest="d1")
     at_once = audit.send(subject, LOCAL, arguments, "listed in allow_tools")
     arguments["later"] = "changed"
     for call in (by_steps, at_once):
-        call.returned("ok", "done", size=5)
+        call.record_result("ok", "done", size=5)
     first, second = await kept(store)
     assert second.sent_at is not None
     assert second.at <= second.sent_at
@@ -454,7 +456,7 @@ async def test_a_call_sent_in_one_step_that_lasts_is_on_disk_before_it_ends(
 ) -> None:
     call = audit.send(CallSubject(server="s", tool="t"), LOCAL, {}, "allowed")
     (sent,) = await kept(store)
-    call.returned("call_timed_out", "unknown")
+    call.record_result("call_timed_out", "unknown")
     _, ended = await kept(store)
     assert (sent.stage, sent.outcome, ended.stage, ended.outcome) == (
         "sent",
@@ -471,11 +473,11 @@ async def test_a_secret_learnt_between_two_calls_is_in_no_record_from_then_on(st
     audit = await AuditLog.open(store, AuditSettings(), masker=masker)
     secret = "correct-horse-battery"
     subject = CallSubject(server="s", tool=f"tool {secret}")
-    audit.send(subject, LOCAL, {secret: 1}, f"because of {secret}").returned("ok", "done")
+    audit.send(subject, LOCAL, {secret: 1}, f"because of {secret}").record_result("ok", "done")
     (before,) = await store.read_log(LOG)
     assert before.value.count(secret.encode()) == 3, "nothing said that it is secret"
     masker.learn(secret)
-    audit.send(subject, secret, {secret: 1}, f"because of {secret}").returned("ok", "done")
+    audit.send(subject, secret, {secret: 1}, f"because of {secret}").record_result("ok", "done")
     _, after = await store.read_log(LOG)
     assert secret.encode() not in after.value
     assert after.value.count(MASK.encode()) == 4

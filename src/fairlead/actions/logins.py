@@ -123,7 +123,7 @@ def logins_to(resource: str, kept: Iterable[KeptLogin], account: str | None = No
     ]
 
 
-def logins_named(
+def find_logins(
     loaded: LoadedConfig,
     kept: Iterable[KeptLogin],
     name: str | None,

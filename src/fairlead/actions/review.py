@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fairlead.actions.config_edits import EditOutcome, approved_servers, precedence, settle
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.saved_state import read_saved
-from fairlead.catalog.tools import Listing, ToolEntry, tool_called, unescape_name
+from fairlead.catalog.tools import Listing, ToolEntry, find_tool, unescape_name
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.validate import suggestion
@@ -279,7 +279,7 @@ def _hint_for(name: str, tools: Sequence[ReviewedTool]) -> str | None:
 
 
 def _exact(name: str, tools: Sequence[ReviewedTool]) -> ReviewedTool | None:
-    entry = tool_called(name, [tool.entry for tool in tools])
+    entry = find_tool(name, [tool.entry for tool in tools])
     return next((tool for tool in tools if tool.entry is entry), None) if entry is not None else None
 
 

@@ -106,7 +106,7 @@ class Catalog:
         """Tool with that identity, or None."""
         return self._by_key.get(key)
 
-    def called(self, name: str) -> CatalogTool | None:
+    def find_tool(self, name: str) -> CatalogTool | None:
         """Tool of a public name, or of `server.tool`, literally or as displayed."""
         if (tool := self._by_name.get(name)) is not None:
             return tool
@@ -135,7 +135,7 @@ class Catalog:
         """Display name for a model: `server.tool`, or the public name where that would mean another tool."""
         name = f"{key.server_id}.{key.shown_tool}"
         tool = self._by_key.get(key)
-        return name if tool is None or self.called(name) is tool else tool.name
+        return name if tool is None or self.find_tool(name) is tool else tool.name
 
     @cached_property
     def _by_shown_key(self) -> dict[ToolKey, CatalogTool]:

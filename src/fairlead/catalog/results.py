@@ -74,13 +74,13 @@ class ToolResult:
         """Definition of the tool as listed, where it is known."""
 
     @classmethod
-    def failed(cls, text: str) -> "ToolResult":
+    def from_error_text(cls, text: str) -> "ToolResult":
         """Error result with this text, for a model."""
         content = {"content": [{"type": "text", "text": text}], "isError": True}
         return cls("", msgspec.json.encode(content))
 
     @classmethod
-    def of_error(cls, error: FairleadError, *, untrusted: bool = False) -> "ToolResult":
+    def from_error(cls, error: FairleadError, *, untrusted: bool = False) -> "ToolResult":
         """Result for a failed call: what happened, the delivery, and the hint.
 
         `_meta["fairlead/delivery"]` has the delivery for programs.
@@ -98,7 +98,7 @@ class ToolResult:
         remarks = ResultNotes(ours=frozenset(range(1, len(content))), is_made_here=True)
         return cls(server_id, raw, untrusted=untrusted, remarks=remarks)
 
-    def noted(self, note: str) -> "ToolResult":
+    def with_note(self, note: str) -> "ToolResult":
         """Copy with a text block at its end."""
         fields = msgspec.json.decode(self.raw, type=dict[str, msgspec.Raw])
         blocks = msgspec.json.decode(fields.get("content", b"[]"), type=list[msgspec.Raw])
@@ -178,7 +178,7 @@ class ToolResult:
             return None
         return f"its structured content does not match its output schema: {'; '.join(verdict.problems)}"
 
-    def typed(self) -> "CallToolResult":
+    def to_sdk(self) -> "CallToolResult":
         """Result as the SDK's model."""
         from mcp_types import CallToolResult
 

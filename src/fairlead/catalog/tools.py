@@ -123,7 +123,7 @@ def sanitize_entry(entry: ToolEntry) -> ToolEntry:
     )
 
 
-def tool_called(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:
+def find_tool(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:
     """Tool of a name: its own, with escapes (`typed_tool`), or a unique display name."""
     known = tuple(tools)
     for wanted in dict.fromkeys((name, unescape_name(name))):

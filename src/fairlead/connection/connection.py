@@ -366,7 +366,7 @@ class Connection:
             with calling(self.server_id):
                 result = await send(session)
             if method == "tools/call" and is_tool_error(result):
-                span.failed("tool_error")
+                span.record_failure("tool_error")
             return result
 
     async def _prepare_to_repeat(self, exc: CallFailed, link: SessionLink, *, safe_to_repeat: bool) -> bool:

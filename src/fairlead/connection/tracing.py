@@ -101,7 +101,7 @@ class Span(Protocol):
         """The trace context for requests made within this span."""
         ...
 
-    def failed(self, kind: str, *, rpc_code: int | None = None) -> None:
+    def record_failure(self, kind: str, *, rpc_code: int | None = None) -> None:
         """Note that it failed, in one of few words, and with the protocol's code if there is one."""
         ...
 

@@ -396,7 +396,7 @@ class ClientSession:
 
     def find_tool(self, name: str) -> CatalogTool | None:
         """Return a tool by the name that the client uses; None for our own and for those not known yet."""
-        return self.toolset.catalog.called(name)
+        return self.toolset.catalog.find_tool(name)
 
     async def call(
         self,

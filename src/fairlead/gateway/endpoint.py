@@ -214,7 +214,7 @@ class GatewayEndpoint:
     def find_tool(self, name: str) -> CatalogTool | None:
         """Return a tool as the principal of the present request sees it."""
         view = self._views.get(_CALLER.get())
-        return view.toolset.catalog.called(name) if view is not None else None
+        return view.toolset.catalog.find_tool(name) if view is not None else None
 
     # Clients.
 

@@ -407,11 +407,11 @@ def _session_client(
 def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:
     """Record in a call's span how it failed, if it did."""
     if error is not None:
-        span.failed(str(error.error.code), rpc_code=error.error.code)
+        span.record_failure(str(error.error.code), rpc_code=error.error.code)
     elif result is None:
-        span.failed("cancelled")
+        span.record_failure("cancelled")
     elif is_tool_error(result):
-        span.failed("tool_error")
+        span.record_failure("tool_error")
 
 
 async def _call_in_rounds(

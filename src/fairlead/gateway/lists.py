@@ -50,7 +50,7 @@ class ToolList:
         number = version_number(version)
         catalog = toolset.catalog
         if catalog is not self._catalog or number not in self._tools:
-            offered = await toolset.offered(seconds=0)  # the endpoint has waited already, for all servers
+            offered = await toolset.definitions(seconds=0)  # the endpoint has waited already, for all servers
             size = size_of_tools([entry for _, entry in offered])
             tools = await run_off_loop(partial(_tool_array, offered, number), size)
             if catalog is not self._catalog:

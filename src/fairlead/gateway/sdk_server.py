@@ -66,7 +66,7 @@ def trace_messages(tracer: Tracer | None) -> ServerMiddleware[object]:
             result = await call_next(ctx)
             match result:
                 case CallToolResult(is_error=True) | {"isError": True}:
-                    span.failed("tool_error")
+                    span.record_failure("tool_error")
                 case _:
                     pass
             return result
@@ -414,7 +414,7 @@ async def _fit_event(client: ClientSession, tool: str, result: ToolResult) -> To
     handle = await client.host.artifacts.keep(structured, PLAIN_JSON, source, principal=client.principal)
     where = f"It is kept: {handle} ({READ_TOOL})." if handle else "It could not be kept."
     size = f"{len(structured):,} bytes"
-    return rest.noted(f"structured content, {size}: too large for an event of a stream. {where}")
+    return rest.with_note(f"structured content, {size}: too large for an event of a stream. {where}")
 
 
 def _is_modern(context: Context) -> bool:

@@ -182,14 +182,14 @@ class CallRunner:
             return self._permit_and_run(proposal, arguments, settings)
         if is_flat:
             return self._run(proposal, arguments, settings, None, plan)
-        audited = self._audit.proposed(
+        audited = self._audit.begin_call(
             principal=proposal.principal,
             server=plan.source.server_id,
             tool=proposal.tool,
             arguments=arguments,
             definition_digest=plan.subject.definition_digest,
         )
-        audited.decided("allow", plan.reason)
+        audited.record_decision("allow", plan.reason)
         return self._run(proposal, arguments, settings, audited, plan)
 
     async def _permit_and_run(
@@ -255,13 +255,13 @@ class CallRunner:
         """Call a tool, in the background if its server can, and return what comes first."""
         member, tool = proposal.member, proposal.tool
         audited, sent = await self._request_permission(proposal, arguments)
-        audited.sent()
+        audited.record_sent()
         try:
             raw = await member.live().begin_tool(tool, sent, as_task=True)
         except BaseException as exc:
             _record_failure(audited, exc)
             raise
-        audited.returned("begun", "done", size=len(raw))
+        audited.record_result("begun", "done", size=len(raw))
         return raw
 
     async def deliver(self, raw: msgspec.Raw, proposal: ProposedCall) -> ToolResult:
@@ -278,12 +278,12 @@ class CallRunner:
         try:
             encode_arguments(arguments)  # first of all: neither records nor schemas take what is no JSON
         except ArgumentsInvalid as exc:
-            refused = self._audit.proposed(
+            refused = self._audit.begin_call(
                 principal=proposal.principal, server=member.server.server_id, tool=tool, arguments={}
             )
-            refused.refused(exc.code)
+            refused.record_refusal(exc.code)
             raise
-        audited = self._audit.proposed(
+        audited = self._audit.begin_call(
             principal=proposal.principal,
             server=member.server.server_id,
             tool=tool,
@@ -305,13 +305,13 @@ class CallRunner:
             decision = await self._decide(proposal, readings)
             if decision.verdict == "ask" and readings is None:
                 shown, sent = fix_arguments(fit)
-            permit = await self._permission.permit(proposal, decision, shown, readings, audited.asked)
+            permit = await self._permission.permit(proposal, decision, shown, readings, audited.record_ask)
         except FairleadError as exc:
             if isinstance(exc, CallDenied):
-                audited.decided("deny", str(exc))  # the words of other errors may quote the arguments
-            audited.refused(exc.code)
+                audited.record_decision("deny", str(exc))  # the words of other errors may quote the arguments
+            audited.record_refusal(exc.code)
             raise
-        audited.decided("allow", permit.reason, by=permit.by)
+        audited.record_decision("allow", permit.reason, by=permit.by)
         return audited, sent
 
     async def _decide(self, proposal: ProposedCall, readings: ArgumentReadings | None) -> Decision:
@@ -375,7 +375,7 @@ class CallRunner:
         started = time.perf_counter()
         is_error, error = True, None
         if audited is not None:
-            audited.sent()
+            audited.record_sent()
         else:
             assert plan is not None
             assert not isinstance(arguments, msgspec.Raw), "a plan is for arguments that were looked at"
@@ -391,7 +391,7 @@ class CallRunner:
             _blame_arguments(exc, arguments)
             raise
         else:
-            audited.returned(
+            audited.record_result(
                 "tool_error" if is_error else "ok",
                 "done",
                 size=len(raw),
@@ -501,9 +501,9 @@ def _blame_arguments(error: BaseException, arguments: Mapping[str, Any] | msgspe
 def _record_failure(audited: AuditedCall, exc: BaseException) -> str:
     """Record the failure of a call that was sent. Returns its error code."""
     if not isinstance(exc, FairleadError):
-        audited.returned("cancelled", "unknown")
+        audited.record_result("cancelled", "unknown")
         return "cancelled"
-    audited.returned(exc.code, exc.delivery)
+    audited.record_result(exc.code, exc.delivery)
     return exc.code
 
 

@@ -269,7 +269,7 @@ class Logins:
             details = {"issuer": login.issuer, "account": login.account, "revocation": revocation.outcome}
             name = servers[0].server_id if servers else login.resource
             details |= {"in": surface} if surface else {}
-            self._audit.noted("logout", principal=login.principal, server=name, details=details)
+            self._audit.record_event("logout", principal=login.principal, server=name, details=details)
         return revocation
 
     async def _log_in(
@@ -300,7 +300,9 @@ class Logins:
         self.on_login(target.principal, target.server_id)
         details = {"issuer": login.issuer, "account": login.account, "scope": login.token.scope}
         details |= {"in": surface} if surface else {}
-        self._audit.noted("login", principal=target.principal, server=target.server_id, details=details)
+        self._audit.record_event(
+            "login", principal=target.principal, server=target.server_id, details=details
+        )
         return login
 
     async def _challenge(self, target: LoginTarget) -> AuthChallenge | None:

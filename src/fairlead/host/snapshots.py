@@ -302,7 +302,7 @@ def _values(news: SnapshotUpdate) -> list[NewValue]:
     key = snapshot_key(news.server, news.principal)
     values: list[NewValue] = []
     if news.snapshot is not None:
-        value = _encode(stored(news.snapshot))
+        value = _encode(snapshot_to_store(news.snapshot))
         if len(value) <= MAX_VALUE_BYTES:
             values.append((NAMESPACE, key, value))
         else:
@@ -312,7 +312,7 @@ def _values(news: SnapshotUpdate) -> list[NewValue]:
     return values
 
 
-def stored(snapshot: Snapshot) -> StoredSnapshot:
+def snapshot_to_store(snapshot: Snapshot) -> StoredSnapshot:
     """A snapshot to store, or to tell to a command: without the secrets that are known here."""
     listing = mask_listing(snapshot.listing)
     return StoredSnapshot(

@@ -61,7 +61,7 @@ class _Span:
         parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
         return Trace(parent, context.trace_state.to_header() or None, is_ours=True)
 
-    def failed(self, kind: str, *, rpc_code: int | None = None) -> None:
+    def record_failure(self, kind: str, *, rpc_code: int | None = None) -> None:
         """Note that it failed."""
         self._span.set_attribute("error.type", kind)
         if rpc_code is not None:
@@ -84,15 +84,15 @@ class _Span:
     def _record_exception(self, exc: BaseException) -> None:
         match exc:
             case CallRejected():
-                self.failed(str(exc.rpc_code), rpc_code=exc.rpc_code)
+                self.record_failure(str(exc.rpc_code), rpc_code=exc.rpc_code)
             case MCPError():
-                self.failed(str(exc.error.code), rpc_code=exc.error.code)
+                self.record_failure(str(exc.error.code), rpc_code=exc.error.code)
             case FairleadError():
-                self.failed(exc.code)
+                self.record_failure(exc.code)
             case Exception():
-                self.failed(type(exc).__qualname__)
+                self.record_failure(type(exc).__qualname__)
             case _:
-                self.failed("cancelled")
+                self.record_failure("cancelled")
 
 
 def _span_of_trace(trace: Trace) -> api.Span:

@@ -129,7 +129,9 @@ class _Run:
         """Run steps until the model is done or a limit is reached."""
         usage = Usage()
         for step in count(1):
-            tools = await self._dialect.tools(await self._toolset.settled())  # there may be others by now
+            tools = await self._dialect.tools(
+                await self._toolset.wait_until_settled()
+            )  # there may be others by now
             request = self._dialect.request(self._api.model, system, messages, tools.definitions)
             turn = await self._api.turn(msgspec.json.encode(request))
             usage += turn.usage
@@ -138,7 +140,7 @@ class _Run:
                 answered = await self._call_all(turn.calls, tools)
                 outcome = "cancelled" if answered is None else None
             else:
-                answered = [ToolResult.failed(_NOT_CALLED) for _ in turn.calls]
+                answered = [ToolResult.from_error_text(_NOT_CALLED) for _ in turn.calls]
             if answered is not None:
                 messages += self._whole(turn, answered)
             await self._emit(StepFinished(step=step, usage=turn.usage))
@@ -190,7 +192,7 @@ class _Run:
     async def _call(self, call: WantedCall, tools: ProviderTools) -> ToolReturned:
         """Make one call. A failure becomes a result for the model."""
         name, arguments = _resolve_call(call, tools)
-        known = self._toolset.catalog.called(name)
+        known = self._toolset.catalog.find_tool(name)
         tool = f"{known.key.server_id}/{known.key.shown_tool}" if known else name
         await self._emit(ToolCalled(call_id=call.call_id, tool=tool, name=call.name, arguments=arguments))
         began, error, hint = time.monotonic(), None, None

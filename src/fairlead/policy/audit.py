@@ -249,27 +249,27 @@ class AuditedCall(msgspec.Struct, gc=False):
     _end: _CallEnd | None = None
     _waits: bool = False
 
-    def asked(self) -> None:
+    def record_ask(self) -> None:
         """Note that the user is asked for approval."""
         self._asked_at = time.time()
         self._take(stage="asked")
 
-    def decided(self, verdict: str, reason: str, *, by: str = "policy") -> None:
+    def record_decision(self, verdict: str, reason: str, *, by: str = "policy") -> None:
         """Note the verdict, its reason, and who decided."""
         self._verdict, self._reason, self._by = verdict, reason, by
 
-    def refused(self, outcome: str) -> None:
+    def record_refusal(self, outcome: str) -> None:
         """Note that the call will not be sent; `outcome` is the code of the error."""
         self._end = _CallEnd(outcome, "not_sent", None, (), 0.0)
         self._take(stage="refused")
 
-    def sent(self) -> None:
+    def record_sent(self) -> None:
         """Note that the call is sent to its server."""
         self._began = time.perf_counter()
         self._sent_at = time.time()
         self._take(stage="sent")
 
-    def returned(
+    def record_result(
         self, outcome: str, delivery: str, *, size: int | None = None, findings: Sequence[str] = ()
     ) -> None:
         """Note the end: `ok`, `tool_error` or an error code, the delivery, and the size of the result."""
@@ -347,7 +347,7 @@ class AuditLog:
         """Open the audit log in a store, with its key for digests; without a store nothing is recorded."""
         return cls(store, settings, key=await _key(store), masker=masker)
 
-    def proposed(
+    def begin_call(
         self,
         *,
         principal: str,
@@ -368,8 +368,8 @@ class AuditLog:
     ) -> AuditedCall:
         """Record a call that policy allows for this reason and that is sent now.
 
-        The same as `proposed`, `decided` and `sent` together, for arguments that are flat and short: nearly
-        all are, and one step costs a third of the three.
+        The same as `begin_call`, `record_decision` and `record_sent` together, for arguments that are flat
+        and short: nearly all are, and one step costs a third of the three.
         """
         if self._store is None or not self.settings.enabled:
             return _UNRECORDED
@@ -422,7 +422,7 @@ class AuditLog:
         values = mask_arguments(arguments, self._masker) if self.settings.values else None
         return _DescribedArguments(shape_of(arguments, self._name), self._fingerprint(arguments), values)
 
-    def noted(
+    def record_event(
         self, kind: str, *, principal: str, server: str = "", details: Mapping[str, Any] | None = None
     ) -> None:
         """Record an event other than a call: a consent, a remembered approval, a login."""

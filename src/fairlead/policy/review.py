@@ -88,7 +88,7 @@ def _advice(entry: ToolEntry) -> Iterator[DefinitionFinding]:
     for where, text in texts(entry.read()):
         for advice in suspicious(text):
             yield DefinitionFinding(
-                where=gate.masked(where), kind="suspicious", count=1, sample=gate.masked(advice)
+                where=gate.mask_secrets(where), kind="suspicious", count=1, sample=gate.mask_secrets(advice)
             )
 
 
@@ -508,7 +508,7 @@ def _read(definition: bytes) -> dict[str, Any]:
         return mask_value(whole)
     except (ValueError, RecursionError) as exc:
         came = definition.decode(errors="backslashreplace")
-        return {"description": gate.masked(f"(the definition cannot be parsed: {exc})\n{came}")}
+        return {"description": gate.mask_secrets(f"(the definition cannot be parsed: {exc})\n{came}")}
 
 
 # Rendering as text and JSON.

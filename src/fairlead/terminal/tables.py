@@ -124,7 +124,7 @@ def show_costs(found: "KnownCatalog", entries: Sequence[ToolEntry], *, by_tool: 
         print_data("")
         print_table(WAYS, ways(costs))
         say(f"\n{cost_in_short(costs, found.selection)}")
-        say(how_counted(costs))
+        say(counting_note(costs))
 
 
 def tool_costs(costs: "Costs", entries: Iterable[ToolEntry]) -> list[ToolCost]:
@@ -207,7 +207,7 @@ def cost_in_short(costs: "Costs", selection: "Selection") -> str:
     return f"as configured ({how}): {costs.configured:,} tokens, {direct}"
 
 
-def how_counted(costs: "Costs") -> str:
+def counting_note(costs: "Costs") -> str:
     """How the tokens were counted."""
     return "counted with o200k_base" if costs.exact else "estimated from their size"
 

@@ -82,4 +82,4 @@ def _text(text: str) -> str:
 
 def _content(text: str) -> str:
     """The text of an element. Known secrets are masked here, once for every page, wherever they come from."""
-    return _text(gate.masked(text))
+    return _text(gate.mask_secrets(text))

@@ -94,7 +94,7 @@ def mask_tool(entry: ToolEntry) -> CleanTool:
         if gate.is_plain(entry.definition):
             return CleanTool(entry=entry)
         definition = msgspec.json.decode(entry.definition, type=dict[str, Any])
-        masking = _Cleaning(gate.masked)
+        masking = _Cleaning(gate.mask_secrets)
         masked = masking.read(definition)
     except (ValueError, RecursionError):
         if not gate.holds_secret(entry.definition.decode(errors="replace")):
@@ -105,8 +105,8 @@ def mask_tool(entry: ToolEntry) -> CleanTool:
     shown = replace(
         entry,
         definition=msgspec.json.encode(masked),
-        title=None if entry.title is None else gate.masked(entry.title),
-        description=None if entry.description is None else gate.masked(entry.description),
+        title=None if entry.title is None else gate.mask_secrets(entry.title),
+        description=None if entry.description is None else gate.mask_secrets(entry.description),
         listed_digests=all_digests(entry),
     )
     return CleanTool(entry=shown, rejected=masking.rejected)
@@ -124,14 +124,14 @@ def mask_listing(listing: Listing) -> Listing:
         listing,
         tools=tuple(tool.entry for tool in masked if tool.rejected is None),
         rejected=tuple(
-            RejectedTool(name=gate.masked(tool.name), reason=gate.masked(tool.reason))
+            RejectedTool(name=gate.mask_secrets(tool.name), reason=gate.mask_secrets(tool.reason))
             for tool in (*listing.rejected, *rejected)
         ),
         resources=tuple(_mask_offers(ResourceOffer, listing.resources)),
         templates=tuple(_mask_offers(ResourceTemplate, listing.templates)),
         prompts=tuple(_mask_offers(PromptOffer, listing.prompts)),
-        instructions=None if listing.instructions is None else gate.masked(listing.instructions),
-        notes=tuple(map(gate.masked, listing.notes)),
+        instructions=None if listing.instructions is None else gate.mask_secrets(listing.instructions),
+        notes=tuple(map(gate.mask_secrets, listing.notes)),
     )
 
 
@@ -143,7 +143,7 @@ def _mask_offers(kind: type[ServerOffer], definitions: Iterable[bytes]) -> Itera
                 yield definition
                 continue
             said = msgspec.json.decode(definition)
-            masked = _plain(said, gate.masked)
+            masked = _plain(said, gate.mask_secrets)
         except (ValueError, RecursionError):
             if not gate.holds_secret(definition.decode(errors="replace")):
                 yield definition
@@ -211,11 +211,11 @@ def texts(value: object, where: str = "") -> Iterator[tuple[str, str]]:
 def mask_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
     """JSON value for a reviewer: known secrets masked, in names too, and nothing sanitized."""
     if isinstance(value, str):
-        return gate.masked(value)
+        return gate.mask_secrets(value)
     if is_list(value):
         return [mask_value(item) for item in value]
     if is_object(value):
-        return {gate.masked(name): mask_value(item) for name, item in value.items()}
+        return {gate.mask_secrets(name): mask_value(item) for name, item in value.items()}
     return value
 
 
@@ -224,7 +224,7 @@ def _find_hidden(value: object) -> Iterator[DefinitionFinding]:
         for found in inspect(text).findings:
             sample = gate.sample(found.sample)  # hidden text may spell a secret
             yield DefinitionFinding(
-                where=gate.masked(where), kind=found.kind, count=found.count, sample=sample
+                where=gate.mask_secrets(where), kind=found.kind, count=found.count, sample=sample
             )
 
 

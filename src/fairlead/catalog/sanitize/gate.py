@@ -106,7 +106,7 @@ def log_line(said: str) -> str:
     return SECRETS.mask(clean(said))
 
 
-def masked(said: str) -> str:
+def mask_secrets(said: str) -> str:
     """Mask known secrets in a text and change nothing else: for what is stored, and sanitized when read.
 
     A secret that only sanitizing would reveal, by removing a hidden character from it, counts as well: such a
@@ -122,7 +122,7 @@ def masked(said: str) -> str:
 
 def holds_secret(said: str) -> bool:
     """Whether a known secret is in this text, in any encoding, once it is sanitized."""
-    return SECRETS.knows_any and masked(said) != said
+    return SECRETS.knows_any and mask_secrets(said) != said
 
 
 def error_text(error: object) -> str:

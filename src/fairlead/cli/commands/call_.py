@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fairlead.catalog.results import ToolResult
-from fairlead.catalog.tools import ToolEntry, tool_called
+from fairlead.catalog.tools import ToolEntry, find_tool
 from fairlead.cli.catalogs import gateway_for, no_gateway_option, warn_of_gone
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.config.command_lines import command_line
@@ -184,10 +184,10 @@ async def _find_tool(host: "Host | ControlClient", server_id: str, tool: str) ->
 
     async with spinning(f"starting {server_id} …"):
         known = await host.tools_of(server_id)
-        if tool_called(tool, known) is None:
+        if find_tool(tool, known) is None:
             await host.connect(server_id)  # the list may be an old one
             known = await host.tools_of(server_id)
-    entry = tool_called(tool, known)
+    entry = find_tool(tool, known)
     if entry is None:
         hint = suggestion(tool, [each.key.typed_tool for each in known])
         raise UnknownTool(

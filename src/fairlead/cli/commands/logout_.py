@@ -32,7 +32,7 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     """
     from dataclasses import replace
 
-    from fairlead.actions.logins import log_out, logins_named
+    from fairlead.actions.logins import find_logins, log_out
     from fairlead.cli.config_edits import action_context
     from fairlead.cli.logins import read_kept
     from fairlead.host.host import Host
@@ -43,7 +43,7 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     if server_id is None and not every:
         raise click.UsageError("say which server, or `--all`", ctx)
     loaded = load(ctx)
-    gone = logins_named(loaded, read_kept(), server_id, account=account, every=every)
+    gone = find_logins(loaded, read_kept(), server_id, account=account, every=every)
     if not gone:
         say(f"there is no login to `{printable(server_id)}`" if server_id else "there are no logins")
         return Exit.OK

@@ -146,7 +146,7 @@ async def _see_tools(host: "Host", toolset: "Toolset") -> None:
     from fairlead.terminal.host_run import spinning
 
     async with spinning("starting servers …"):
-        offered = await toolset.offered()
+        offered = await toolset.definitions()
     for server_id, reason in toolset.unavailable.items():
         if not offered:
             raise ConnectFailed(server_id, f"not ready, so there are no tools: {reason}")

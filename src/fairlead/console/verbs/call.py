@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.definitions import clean_tool
-from fairlead.catalog.tools import ToolEntry, tool_called
+from fairlead.catalog.tools import ToolEntry, find_tool
 from fairlead.config.untyped import as_list, as_object
 from fairlead.config.validate import suggestion
 from fairlead.console.render import AnswerOrigin, show_blocks
@@ -53,9 +53,9 @@ async def _run(session: ConsoleSession, rest: str) -> None:
 async def _tool(session: ConsoleSession, server_id: str, name: str) -> ToolEntry:
     """The tool of that name. Its server is asked again where its list may be an old one."""
     session.loaded.server(server_id)  # raises where there is none
-    entry = tool_called(name, await session.host.tools_of(server_id))
+    entry = find_tool(name, await session.host.tools_of(server_id))
     if entry is None:
-        entry = tool_called(name, (await session.host.list_now(server_id)).tools)
+        entry = find_tool(name, (await session.host.list_now(server_id)).tools)
     if entry is None:
         some = islice(tools_of(session, server_id), MOST_COMPARED)  # each takes some 20 µs to compare
         hint = suggestion(name, [each.key.shown_tool for each in some])
@@ -105,7 +105,7 @@ def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
         names = ((f"{tool.key.shown_tool} ", tool) for tool in tools)
         found = ((name, tool) for name, tool in names if name.startswith(last))
         return fitting(last, ((name, gate.text(tool.title or "", MOST_TITLE_BYTES)) for name, tool in found))
-    entry = tool_called(before[1], tools)
+    entry = find_tool(before[1], tools)
     if entry is None or "{" in typed:
         return ()
     cleaned = entry.derive(clean_tool).entry.read()  # its words are shown beside the suggestions

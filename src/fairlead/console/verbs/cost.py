@@ -12,7 +12,15 @@ from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import Verb
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.costs import Costs, costs_of
-from fairlead.terminal.tables import WAYS, ServerCost, by_server, cost_in_short, how_counted, tool_costs, ways
+from fairlead.terminal.tables import (
+    WAYS,
+    ServerCost,
+    by_server,
+    cost_in_short,
+    counting_note,
+    tool_costs,
+    ways,
+)
 
 
 async def _run(session: ConsoleSession, rest: str) -> None:
@@ -31,7 +39,7 @@ async def _run(session: ConsoleSession, rest: str) -> None:
         session.screen.table(("server", "tools", "tokens"), rows)
     session.screen.table(WAYS, ways(costs))
     session.screen.say(cost_in_short(costs, toolset.selection))
-    session.screen.say(how_counted(costs))
+    session.screen.say(counting_note(costs))
     _show_usage(session)
 
 

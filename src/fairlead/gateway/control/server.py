@@ -50,7 +50,7 @@ from fairlead.gateway.registry import RELOAD, contents_of
 from fairlead.gateway.request_context import ClientResult, RequestContext, ServerRequest
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.operator import Ability, ApprovalAnswer
-from fairlead.host.snapshots import LastFailure, Snapshot, stored
+from fairlead.host.snapshots import LastFailure, Snapshot, snapshot_to_store
 
 logger = logging.getLogger(__name__)
 
@@ -333,7 +333,7 @@ def _describe_server(managed: ManagedServer, failure: FairleadError | None) -> K
     if snapshot is not None and screened is not None:
         shown = Snapshot(listing=screened.listing, version=snapshot.version, saved_at=snapshot.saved_at)
     return KnownServer(
-        snapshot=stored(shown) if shown else None,
+        snapshot=snapshot_to_store(shown) if shown else None,
         quarantined=dict(screened.quarantined) if screened else {},
         trouble=trouble,
         failure=encode_error(failure) if failure else None,

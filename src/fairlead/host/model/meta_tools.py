@@ -299,7 +299,7 @@ class MetaTools(HostTools):
 
     def _schema(self, catalog: Catalog, name: str) -> dict[str, Any]:
         try:
-            tool = catalog.called(name) or self._toolset.find(catalog, name)
+            tool = catalog.find_tool(name) or self._toolset.find(catalog, name)
         except (UnknownTool, CallDenied) as exc:
             raise ToolFailed(str(exc), hint=exc.hint) from exc
         return {

@@ -190,7 +190,7 @@ class Toolset:
             await self._host.wait_for_catalog(self.selection)
         return self
 
-    async def settled(self) -> "Toolset":
+    async def wait_until_settled(self) -> "Toolset":
         """Wait, at most `SETTLE_SECONDS`, for lists that servers have just announced as changed.
 
         A model whose call added a tool then sees it in its next step.
@@ -219,7 +219,7 @@ class Toolset:
             AuthRequired: The name is that of a server whose tools are known only after a login.
             UnknownTool: There is no such tool, or its definition cannot be used.
         """
-        known = self.catalog.called(name)
+        known = self.catalog.find_tool(name)
         return known or self.find((await self.ready()).catalog, name)
 
     def find(self, catalog: Catalog, name: str) -> CatalogTool:
@@ -234,7 +234,7 @@ class Toolset:
             AuthRequired: The name is that of a server whose tools are known only after a login.
             UnknownTool: There is no such tool, or its definition cannot be used.
         """
-        tool = catalog.called(name)
+        tool = catalog.find_tool(name)
         if tool is None:
             if (server_id := self._needs_login(name)) is not None:
                 hint = self._host.login_hint(server_id)
@@ -315,7 +315,7 @@ class Toolset:
     # Definitions for models.
 
     @check_types
-    async def offered(self, *, seconds: float = PATIENCE_SECONDS) -> tuple[tuple[str, ToolEntry], ...]:
+    async def definitions(self, *, seconds: float = PATIENCE_SECONDS) -> tuple[tuple[str, ToolEntry], ...]:
         """The definitions to give to a model: the tools themselves, or meta-tools in their place.
 
         Args:
@@ -384,7 +384,7 @@ class Toolset:
 
     async def _adapt(self, make: Callable[[ToolEntry, str], AdaptedT]) -> Sequence[AdaptedT]:
         """Adapt every offered definition, off the event loop where there are many."""
-        offered = await self.offered()
+        offered = await self.definitions()
         size = size_of_tools([entry for _, entry in offered])
         return await run_off_loop(lambda: [make(entry, name) for name, entry in offered], size)
 
@@ -456,7 +456,7 @@ class Toolset:
     def error_result(self, error: FairleadError) -> ToolResult:
         """An error result for a failed call. Text that may come from an untrusted server is marked."""
         untrusted = isinstance(error, ServerError) and not self._host.is_trusted(error.server_id)
-        return ToolResult.of_error(error, untrusted=untrusted)
+        return ToolResult.from_error(error, untrusted=untrusted)
 
 
 class ProviderTools:
