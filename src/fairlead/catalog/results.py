@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from fairlead.catalog.sanitize.slices import decode
+from fairlead.catalog.sanitize.slices import decode, may_have_string
 from fairlead.catalog.sanitize.text import HiddenText
 from fairlead.config.untyped import is_object
 from fairlead.errors import CallFailed, FairleadError, ServerError
@@ -216,26 +216,6 @@ _OUTCOME_LAST = re.compile(
 _LONG_BYTES = 4096
 
 
-_FEW_QUOTES = 48
-
-
-def mentions(raw: bytes, *names: bytes) -> bool:
-    """Whether any of these strings, given with quotes, is in the JSON."""
-    if len(raw) > _FEW_QUOTES * _FEW_QUOTES:
-        # From quote to quote, at memory speed: a large result is mostly one long string.
-        place = -1
-        for _ in range(_FEW_QUOTES):
-            place = raw.find(b'"', place + 1)
-            if place < 0:
-                return False
-            if raw.startswith(names, place):
-                return True
-    for name in names:  # noqa: SIM110 - a loop, and from the end: both take a third of the time
-        if raw.rfind(name) >= 0:
-            return True
-    return False
-
-
 def says_error(raw: bytes | memoryview) -> bool:
     """Whether a result reports that the tool failed. Of a large one, only its two ends are scanned."""
     size = len(raw)
@@ -252,15 +232,6 @@ def says_error(raw: bytes | memoryview) -> bool:
         return bytes(_decode_outcome(raw).is_error) in TRUE
     except (ValueError, RecursionError):
         return False
-
-
-def may_have_string(raw: bytes, *quoted: bytes) -> bool:
-    """Whether one of these strings, given with quotes, may be in JSON as a key or a value. A no is certain.
-
-    It may be spelled with escapes. One byte is found at memory speed, so a text without a backslash, as most
-    are, is not searched for them.
-    """
-    return mentions(raw, *quoted) or (raw.find(b"\\") >= 0 and raw.rfind(b"\\u00") >= 0)
 
 
 class _Promise(msgspec.Struct, rename="camel"):

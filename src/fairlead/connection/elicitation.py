@@ -15,7 +15,7 @@ import msgspec
 from mcp.client.session import ClientRequestContext, IncomingMessage
 from pydantic import ValidationError
 
-from fairlead.catalog.results import may_have_string
+from fairlead.catalog.sanitize.slices import may_have_string
 from fairlead.config.untyped import is_object
 from fairlead.connection.outcomes import AnswerUnreadable, RequestFailed, RequestRejected
 from fairlead.connection.peer import INPUT_REQUEST, ClientPeer

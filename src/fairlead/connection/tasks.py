@@ -14,8 +14,8 @@ import anyio
 import msgspec
 from mcp_types import INTERNAL_ERROR, ServerCapabilities
 
-from fairlead.catalog.results import may_have_string
 from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.slices import may_have_string
 from fairlead.connection.outcomes import AnswerUnreadable, NotSent, RequestExpired, RequestFailed
 from fairlead.connection.transport.messages import rejection
 

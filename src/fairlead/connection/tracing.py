@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from fairlead.catalog.results import may_have_string
+from fairlead.catalog.sanitize.slices import may_have_string
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"

@@ -20,9 +20,14 @@ from typing import Any
 
 import msgspec
 
-from fairlead.catalog.results import ResultNotes, ToolResult, mentions, says_error
+from fairlead.catalog.results import ResultNotes, ToolResult, says_error
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.sanitize.slices import CONSTANT_NOTE, may_have_constants, without_constants_steps
+from fairlead.catalog.sanitize.slices import (
+    CONSTANT_NOTE,
+    may_have_constants,
+    mentions,
+    without_constants_steps,
+)
 from fairlead.config.untyped import as_object, is_list, is_object
 from fairlead.errors import CallFailed
 from fairlead.store.artifacts import SCHEME

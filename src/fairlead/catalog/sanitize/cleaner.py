@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard
 
-from fairlead.catalog.results import mentions
 from fairlead.catalog.sanitize.slices import (
     SLICE_BYTES,
     TEXT_AT_ONCE,
@@ -21,6 +20,7 @@ from fairlead.catalog.sanitize.slices import (
     join_steps,
     literal_steps,
     literals,
+    mentions,
 )
 from fairlead.catalog.sanitize.text import (
     MAX_READ_CHARACTERS,
