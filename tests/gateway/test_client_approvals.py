@@ -131,7 +131,7 @@ async def test_a_client_without_elicitation_has_its_calls_wait_for_the_user(
 
         def answer() -> None:
             for waiting in gateway.approvals.pending():
-                waited.append(f"{waiting.question.server_id}/{waiting.question.tool}")
+                waited.append(f"{waiting.request.server_id}/{waiting.request.tool}")
                 assert gateway.approvals.answer(waiting.id, "once")
 
         gateway.approvals.on_change = answer

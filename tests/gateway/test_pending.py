@@ -62,9 +62,9 @@ async def test_what_must_be_asked_about_waits_for_a_person(
         tasks.start_soon(call)
         await asked.wait()
         (waiting,) = approvals.pending()
-        assert (waiting.question.server_id, waiting.question.tool) == ("a", "echo")
-        assert waiting.question.arguments == {"x": 1}
-        assert waiting.question.principal == "ada"
+        assert (waiting.request.server_id, waiting.request.tool) == ("a", "echo")
+        assert waiting.request.arguments == {"x": 1}
+        assert waiting.request.principal == "ada"
         assert approvals.pending("eve") == []
         assert not approvals.answer(waiting.id, "once", principal="eve")
         assert approvals.answer(waiting.id, "once", principal="ada")
@@ -160,10 +160,10 @@ async def test_calls_of_two_tools_wait_at_once_and_those_of_one_tool_in_line(tmp
         for tool in ("echo", "echo", "pid"):
             tasks.start_soon(call, tool)
         await until(lambda: len(approvals.pending()) == 2)
-        waiting = {pending.question.tool: pending.id for pending in approvals.pending()}
+        waiting = {pending.request.tool: pending.id for pending in approvals.pending()}
         assert waiting.keys() == {"echo", "pid"}
         approvals.answer(waiting["echo"], "session")  # which is an answer to the other call as well
         await until(lambda: answers == ["echo", "echo"])
-        assert [pending.question.tool for pending in approvals.pending()] == ["pid"]
+        assert [pending.request.tool for pending in approvals.pending()] == ["pid"]
         approvals.answer(waiting["pid"], "once")
     assert answers == ["echo", "echo", "pid"]

@@ -53,10 +53,10 @@ class PromptOperator(PersonOperator):
         self._model = model
         self.abilities = WITH_A_MODEL if model is not None else PersonOperator.abilities
 
-    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
         """Show the whole call and ask whether it may be made."""
-        answer = await super().approve(question)
-        self.answers.append((question, answer))
+        answer = await super().approve(request)
+        self.answers.append((request, answer))
         return answer
 
     async def sample(self, request: SampleRequest) -> "CreateMessageResult":

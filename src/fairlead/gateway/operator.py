@@ -46,13 +46,13 @@ class UrlElicitations:
     def __init__(self) -> None:
         self._given: dict[str, tuple[tuple[str, str], RequestContext]] = {}
 
-    def register(self, context: RequestContext, question: UrlRequest) -> str:
+    def register(self, context: RequestContext, elicitation: UrlRequest) -> str:
         """Return the elicitation id for a client: one of ours, which no two servers choose alike."""
         name = uuid4().hex
-        if question.elicitation_id is not None:
+        if elicitation.elicitation_id is not None:
             if len(self._given) == MAX_PAGES:
                 del self._given[next(iter(self._given))]
-            self._given[name] = ((question.server_id, question.elicitation_id), context)
+            self._given[name] = ((elicitation.server_id, elicitation.elicitation_id), context)
         return name
 
     def take_completed(self, server_id: str, elicitation_id: str) -> list[tuple[RequestContext, str]]:
@@ -73,7 +73,7 @@ class PendingApproval:
     """A call that waits for the user's decision."""
 
     id: str
-    question: ApprovalRequest
+    request: ApprovalRequest
     created: float
     """In seconds since 1970."""
     answer: ApprovalAnswer | None = None
@@ -95,23 +95,23 @@ class PendingApprovals:
 
     def pending(self, principal: str | None = None) -> Sequence[PendingApproval]:
         """Return the pending approvals, the oldest first: all, or those of one principal."""
-        return [call for call in self._waiting.values() if principal in (None, call.question.principal)]
+        return [call for call in self._waiting.values() if principal in (None, call.request.principal)]
 
     def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called everywhere
         """Answer a pending approval. False where it is gone, or belongs to another principal."""
         call = self._waiting.get(id)
-        if call is None or principal not in (None, call.question.principal):
+        if call is None or principal not in (None, call.request.principal):
             return False
         call.answer = answer
         call.answered.set()
         return True
 
-    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
+    async def ask(self, request: ApprovalRequest) -> ApprovalAnswer:
         """Wait for the user's decision. Raises `ApprovalRequired` without one."""
         if not self.is_watched:
-            message = f"must be approved, and there is no one to ask: {question.reason}"
-            raise ApprovalRequired(f"`{question.server_id}/{question.tool}` {message}", hint=question.hint)
-        call = PendingApproval(id=secrets.token_hex(8), question=question, created=time.time())
+            message = f"must be approved, and there is no one to ask: {request.reason}"
+            raise ApprovalRequired(f"`{request.server_id}/{request.tool}` {message}", hint=request.hint)
+        call = PendingApproval(id=secrets.token_hex(8), request=request, created=time.time())
         self._waiting[call.id] = call
         self.on_change()
         try:
@@ -121,16 +121,16 @@ class PendingApprovals:
             del self._waiting[call.id]
             self.on_change()
         if call.answer is None:
-            name = f"{question.server_id}/{question.tool}"
-            message = f"`{name}` was not called: no one approved it in {self.seconds:g} s: {question.reason}"
-            raise ApprovalRequired(message, hint=_hint(question))
+            name = f"{request.server_id}/{request.tool}"
+            message = f"`{name}` was not called: no one approved it in {self.seconds:g} s: {request.reason}"
+            raise ApprovalRequired(message, hint=_hint(request))
         return call.answer
 
 
-def _hint(question: ApprovalRequest) -> str:
+def _hint(request: ApprovalRequest) -> str:
     """Return how the user approves the next such call, and what settles it for good."""
     ways = "its user can approve it in the gateway's dashboard, or with `fairlead approvals`"
-    return f"{ways}; {question.hint}" if question.hint else ways
+    return f"{ways}; {request.hint}" if request.hint else ways
 
 
 _CHOICES: Final[dict[ApprovalAnswer, str]] = {
@@ -190,7 +190,7 @@ class ClientOperator:
         return self._client.requests.find_for_elicitation(server_id, ability, tried)
 
     async def _ask(
-        self, server_id: str, ability: Ability, question: Callable[[RequestContext], ServerRequest]
+        self, server_id: str, ability: Ability, build: Callable[[RequestContext], ServerRequest]
     ) -> ClientResult:
         """Send a request to the client in the course of one of its own, or of the next if that ends before.
 
@@ -199,7 +199,7 @@ class ClientOperator:
         """
         tried: set[RequestContext] = set()
         while (context := self._find_context(server_id, ability, tried)) is not None:
-            answer = await context.put(question(context), server_id)
+            answer = await context.put(build(context), server_id)
             if answer is not None:
                 return answer
             if not context.may_ask_elsewhere:
@@ -207,55 +207,55 @@ class ClientOperator:
             tried.add(context)
         raise _no_client()
 
-    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
         """Have the call wait for the user; by a form in the client only where the configuration trusts that.
 
         An agent can fill in any form that it is sent, so that its answer proves nothing about its user.
         """
-        context = self._find_context(question.server_id, "form")
+        context = self._find_context(request.server_id, "form")
         if context is None or not context.client.may_approve:
-            return await self._approvals.ask(question)
+            return await self._approvals.ask(request)
         answer: ClientResult | None = None
         try:
             with anyio.move_on_after(self._approvals.seconds):
-                answer = await self._ask(question.server_id, "form", lambda _: _approval_form(question))
+                answer = await self._ask(request.server_id, "form", lambda _: _approval_form(request))
         except MCPError:
             if context.is_ended:
                 raise
-            return await self._approvals.ask(question)  # its client cannot show the form after all
+            return await self._approvals.ask(request)  # its client cannot show the form after all
         if not context.client.may_approve:  # any more: the form was open meanwhile
-            return await self._approvals.ask(question)
-        return _approval_answer(question, answer)
+            return await self._approvals.ask(request)
+        return _approval_answer(request, answer)
 
-    async def elicit_form(self, question: FormRequest) -> FormAnswer:
+    async def elicit_form(self, elicitation: FormRequest) -> FormAnswer:
         """Form elicitation: sent on to the client."""
-        copied = msgspec.json.decode(msgspec.json.encode(question.requested_schema))
+        copied = msgspec.json.decode(msgspec.json.encode(elicitation.requested_schema))
         schema = await gate.run(gate.Cleaner(counts=False).value_steps(copied))
 
         def request(context: RequestContext) -> types.ElicitRequest:
-            message = self._label_message(question.server_id, question.message, context)
+            message = self._label_message(elicitation.server_id, elicitation.message, context)
             fitted = _form_for(schema, version_number(context.client.version))
             return types.ElicitRequest(
                 params=types.ElicitRequestFormParams(message=message, requested_schema=fitted)
             )
 
-        answer = await self._ask(question.server_id, "form", request)
+        answer = await self._ask(elicitation.server_id, "form", request)
         assert isinstance(answer, types.ElicitResult)
         content: Any = answer.content or {}
         return FormAnswer(action=answer.action, content=content)
 
-    async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
+    async def elicit_url(self, elicitation: UrlRequest) -> UrlAnswer:
         """URL elicitation: sent on to the client."""
 
         def request(context: RequestContext) -> types.ElicitRequest:
             params = types.ElicitRequestURLParams(
-                message=self._label_message(question.server_id, question.message, context),
-                url=question.url.url,
-                elicitation_id=self._pages.register(context, question),
+                message=self._label_message(elicitation.server_id, elicitation.message, context),
+                url=elicitation.url.url,
+                elicitation_id=self._pages.register(context, elicitation),
             )
             return types.ElicitRequest(params=params)
 
-        answer = await self._ask(question.server_id, "url", request)
+        answer = await self._ask(elicitation.server_id, "url", request)
         assert isinstance(answer, types.ElicitResult)
         return answer.action
 
@@ -269,9 +269,9 @@ class ClientOperator:
         if "url" not in context.abilities or is_offered or isinstance(page, UrlRefused):
             return
         self._offered_logins.add(server_id)
-        question = UrlRequest(server_id=server_id, message="It needs a login of yours.", url=page)
+        elicitation = UrlRequest(server_id=server_id, message="It needs a login of yours.", url=page)
         with suppress(MCPError):  # the client left the request
-            await self.elicit_url(question)
+            await self.elicit_url(elicitation)
 
     def page_completed(self, server_id: str, elicitation_id: str) -> None:
         """Notify the client that was sent the page, by the id that it knows."""
@@ -282,11 +282,11 @@ class ClientOperator:
         """Sampling: sent on to the client."""
         params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": None})
 
-        def question(context: RequestContext) -> types.CreateMessageRequest:
+        def build(context: RequestContext) -> types.CreateMessageRequest:
             messages = [*_messages_for(params.messages, version_number(context.client.version))]
             return types.CreateMessageRequest(params=params.model_copy(update={"messages": messages}))
 
-        answer = await self._ask(request.server_id, "sample", question)
+        answer = await self._ask(request.server_id, "sample", build)
         assert isinstance(answer, types.CreateMessageResult)
         return answer
 
@@ -352,10 +352,10 @@ def _field_for(field: dict[str, Any]) -> dict[str, Any]:
     return {**others, "enum": [choice["const"] for choice in choices], "enumNames": names}
 
 
-def _approval_form(question: ApprovalRequest) -> types.ElicitRequest:
-    arguments = gate.text(msgspec.json.encode(question.arguments).decode(), gate.MAX_DATA_BYTES)
-    claims = f" The server says: {'; '.join(question.claims)}." if question.claims else ""
-    answers = _CHOICES if question.remember else {"once": _CHOICES["once"], "no": _CHOICES["no"]}
+def _approval_form(request: ApprovalRequest) -> types.ElicitRequest:
+    arguments = gate.text(msgspec.json.encode(request.arguments).decode(), gate.MAX_DATA_BYTES)
+    claims = f" The server says: {'; '.join(request.claims)}." if request.claims else ""
+    answers = _CHOICES if request.remember else {"once": _CHOICES["once"], "no": _CHOICES["no"]}
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {
@@ -368,15 +368,15 @@ def _approval_form(question: ApprovalRequest) -> types.ElicitRequest:
         },
         "required": ["answer"],
     }
-    settled = f" To settle it for good: {question.hint}." if question.hint else ""
+    settled = f" To settle it for good: {request.hint}." if request.hint else ""
     message = (
-        f"May `{question.server_id}/{gate.text(question.tool)}` be called with {arguments}?"
-        f" Asked because: {question.reason}.{claims}{settled}"
+        f"May `{request.server_id}/{gate.text(request.tool)}` be called with {arguments}?"
+        f" Asked because: {request.reason}.{claims}{settled}"
     )
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
 
 
-def _approval_answer(question: ApprovalRequest, answer: ClientResult | None) -> ApprovalAnswer:
+def _approval_answer(request: ApprovalRequest, answer: ClientResult | None) -> ApprovalAnswer:
     """What a client's form says about a call. Raises `ApprovalRequired` where it says neither yes nor no."""
     if isinstance(answer, types.ElicitResult):
         chosen = (answer.content or {}).get("answer") if answer.action == "accept" else None
@@ -387,7 +387,7 @@ def _approval_answer(question: ApprovalRequest, answer: ClientResult | None) -> 
         if chosen in ("session", "always"):  # the latter is not on the form
             return "session"
     raise ApprovalRequired(
-        f"`{question.server_id}/{question.tool}` was not called: the approval form in the client"
-        f" was not answered: {question.reason}",
-        hint=question.hint,
+        f"`{request.server_id}/{request.tool}` was not called: the approval form in the client"
+        f" was not answered: {request.reason}",
+        hint=request.hint,
     )

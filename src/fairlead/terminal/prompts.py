@@ -80,33 +80,35 @@ class PersonOperator:
         self._lines = lines
         self._turn = anyio.Lock()
 
-    async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
+    async def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
         """Show the whole call and ask whether it may be made."""
 
         async def ask() -> ApprovalAnswer:
-            say(f"\nAn agent wants to call `{printable(question.tool)}` of `{question.server_id}`.")
-            say(f"  {printable_lines(question.reason)}")
-            _show_whole("with", json.dumps(question.arguments, indent=2, ensure_ascii=False))
-            if question.claims:
-                show_words("It says of itself:", "\n".join(question.claims))
-            choices = [word for word in APPROVALS if question.remember or word not in _LASTING]
+            say(f"\nAn agent wants to call `{printable(request.tool)}` of `{request.server_id}`.")
+            say(f"  {printable_lines(request.reason)}")
+            _show_whole("with", json.dumps(request.arguments, indent=2, ensure_ascii=False))
+            if request.claims:
+                show_words("It says of itself:", "\n".join(request.claims))
+            choices = [word for word in APPROVALS if request.remember or word not in _LASTING]
             return APPROVALS[await self.choose("May it?", choices, "no")]
 
         return await self._ask_in_turn(ask, "cancel")
 
-    async def elicit_form(self, question: FormRequest) -> FormAnswer:
+    async def elicit_form(self, elicitation: FormRequest) -> FormAnswer:
         """Go through a form field by field, show what would be sent, and send it if that is wanted."""
 
         async def ask() -> FormAnswer:
-            say(f"\n`{question.server_id}` asks you something.")
-            show_words("It says:", question.message)
-            for field in question.form.fields:
+            say(f"\n`{elicitation.server_id}` asks you something.")
+            show_words("It says:", elicitation.message)
+            for field in elicitation.form.fields:
                 say(f"  - {printable(field.label)}{'' if field.required else ' (optional)'}")
             if await self.choose("Answer?", ["yes", "no"], None) == "no":
                 return FormAnswer(action="decline")
             while True:
-                answers = await self._fill_in_form(question.form)
-                _show_whole(f"This goes to `{question.server_id}`:", _render_answers(question.form, answers))
+                answers = await self._fill_in_form(elicitation.form)
+                _show_whole(
+                    f"This goes to `{elicitation.server_id}`:", _render_answers(elicitation.form, answers)
+                )
                 match await self.choose("Send it?", ["yes", "no", "again"], None):
                     case "yes":
                         return FormAnswer(action="accept", content=answers)
@@ -117,13 +119,13 @@ class PersonOperator:
 
         return await self._ask_in_turn(ask, FormAnswer(action="cancel"))
 
-    async def elicit_url(self, question: UrlRequest) -> UrlAnswer:
+    async def elicit_url(self, elicitation: UrlRequest) -> UrlAnswer:
         """Show a page's address, whole and with its host apart, and ask whether to open it."""
 
         async def ask() -> UrlAnswer:
-            url = question.url
-            say(f"\n`{question.server_id}` wants you to open a page.")
-            show_words("It says:", question.message)
+            url = elicitation.url
+            say(f"\n`{elicitation.server_id}` wants you to open a page.")
+            show_words("It says:", elicitation.message)
             say(f"  {printable(url.url)}")
             say(f"  leads to: {bold(printable(url.host))}")
             for warning in url.warnings:

@@ -18,16 +18,16 @@ MOST_EXPLAINED = 200
 
 
 class PendingCall(Protocol):
-    """A call that waits for a person's word."""
+    """A call that waits for approval."""
 
     @property
     def id(self) -> str:
-        """What it is answered by."""
+        """The id that an answer names."""
         ...
 
     @property
-    def question(self) -> ApprovalRequest:
-        """What is asked."""
+    def request(self) -> ApprovalRequest:
+        """The call, and why it needs approval."""
         ...
 
     @property

@@ -411,15 +411,15 @@ def _admitting(
 
 
 def _as_json(call: PendingApproval) -> dict[str, Any]:
-    question = call.question
+    request = call.request
     return {
         "id": call.id,
-        "server": question.server_id,
-        "tool": question.tool,
-        "arguments": question.arguments,
-        "reason": question.reason,
-        "claims": list(question.claims),
-        "remember": question.remember,
-        "principal": question.principal,
+        "server": request.server_id,
+        "tool": request.tool,
+        "arguments": request.arguments,
+        "reason": request.reason,
+        "claims": list(request.claims),
+        "remember": request.remember,
+        "principal": request.principal,
         "created_at": call.created,
     }

@@ -45,28 +45,28 @@ def give(panel: HostPanel) -> Answer:
 
 
 def _call(visit: PageRequest, call: PendingCall) -> Html:
-    question = call.question
-    claims = f"Its server claims (not verified): {'; '.join(question.claims)}." if question.claims else None
+    request = call.request
+    claims = f"Its server claims (not verified): {'; '.join(request.claims)}." if request.claims else None
     buttons = [button("Allow once", "answer", "once", key=call.id, kind="main")]
-    if question.remember:
+    if request.remember:
         buttons.append(button("Allow in this session", "answer", "session", key=call.id))
         buttons.append(button("Always allow", "answer", "always", key=call.id))
     buttons.append(button("Refuse", "answer", "no", key=call.id, kind="danger"))
     return tag(
         "article",
-        tag("h3", code(question.server_id), " ", code(question.tool)),
+        tag("h3", code(request.server_id), " ", code(request.tool)),
         tag(
             "p",
             "For ",
-            tag("strong", question.principal),
+            tag("strong", request.principal),
             ", since ",
             moment(call.created),
             ". Asked because ",
-            question.reason,
+            request.reason,
             ".",
         ),
         tag("p", claims, class_="dim") if claims else None,
-        block(as_json(question.arguments), f"Arguments of {question.tool}"),
+        block(as_json(request.arguments), f"Arguments of {request.tool}"),
         tag("div", form(visit, "/approvals", buttons, id=call.id), class_="actions"),
         class_="card",
     )
