@@ -12,10 +12,10 @@ from fairlead import errors, events
 
 PUBLIC = {
     "fairlead": """
-    ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired BrowserOpenFailed CallDenied
+    ApprovalAnswer ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired BrowserOpenFailed CallDenied
     CallFailed CallRejected CallTimedOut Callbacks ChatModel Config ConfigError ConfigInvalid ConfigUnreadable
     ConfigUnwritable ConnectFailed ConnectionLost ConsentRequired ElicitationComplete
-    ElicitationRequest FairleadError FormAnswer FormRequest GatewayGone Host IssuerUnavailable
+    ElicitationRequest Event FairleadError FormAnswer FormRequest GatewayGone Host IssuerUnavailable
     ListFailed ListenFailed LoadedConfig LoadedServer LockBusy LockLost LoginFailed McpServer
     McpStartupComplete McpStartupUpdate McpToolCallBegin McpToolCallEnd McpToolCallProgress
     McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools Reply
@@ -35,13 +35,16 @@ PUBLIC = {
     """,
 }
 
+ALIASES = {"ApprovalAnswer", "Event"}
+"""Names of types made of others, which have no name of their own at run time."""
+
 
 @pytest.mark.parametrize("package", PUBLIC)
 def test_a_public_package_has_exactly_these_names(package: str) -> None:
     module = importlib.import_module(package)
     assert sorted(module.__all__) == PUBLIC[package].split()
     for name in module.__all__:
-        assert getattr(module, name).__name__ == name
+        assert name in ALIASES or getattr(module, name).__name__ == name
 
 
 def test_all_errors_and_events_are_public() -> None:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         BrowserOpenFailed,
         ElicitationComplete,
         ElicitationRequest,
+        Event,
         McpStartupComplete,
         McpStartupUpdate,
         McpToolCallBegin,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from fairlead.host.managed_server import ServerStatus
     from fairlead.host.model.toolset import ProviderTools, Toolset
     from fairlead.host.operator import (
+        ApprovalAnswer,
         ApprovalRequest,
         Callbacks,
         FormAnswer,
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
     from fairlead.servers.framework.tools import Reply, ToolContext, ToolDefinition, ToolModel
 
 __all__ = [
+    "ApprovalAnswer",
     "ApprovalRequest",
     "ApprovalRequired",
     "ArgumentsInvalid",
@@ -117,6 +120,7 @@ __all__ = [
     "ConsentRequired",
     "ElicitationComplete",
     "ElicitationRequest",
+    "Event",
     "FairleadError",
     "FormAnswer",
     "FormRequest",
@@ -184,6 +188,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ApprovalAnswer": "fairlead.host.operator",
     "ApprovalRequest": "fairlead.host.operator",
     "ApprovalRequired": "fairlead.errors",
     "ArgumentsInvalid": "fairlead.errors",
@@ -205,6 +210,7 @@ _HOMES = {
     "ConsentRequired": "fairlead.errors",
     "ElicitationComplete": "fairlead.events",
     "ElicitationRequest": "fairlead.events",
+    "Event": "fairlead.events",
     "FairleadError": "fairlead.errors",
     "FormAnswer": "fairlead.host.operator",
     "FormRequest": "fairlead.host.operator",

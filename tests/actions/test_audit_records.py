@@ -37,6 +37,8 @@ def recorded(machine: Machine, surface: str) -> list[tuple[str, str, dict[str, A
     for record in records:
         details = dict(record.details or {})
         assert details.pop("in") == surface
+        if record.kind in ("enable", "disable"):
+            assert details.pop("file") == str(machine.user_file)
         assert record.principal == "local"
         found.append((record.kind, record.server, details))
     return found
@@ -92,6 +94,52 @@ async def test_what_the_dashboard_does_is_recorded(machine: Machine, tmp_path: P
             form = await review_form(client, tool)
             assert (await client.send("/", "/servers/x/review", verdict=answer, **form)).status == 303
     assert recorded(machine, "dashboard") == SWITCHED_AND_REVIEWED
+
+
+@pytest.mark.requirement("NEED-30")
+async def test_what_another_administrator_does_in_the_dashboard_is_recorded_under_their_name(
+    machine: Machine, tmp_path: Path
+) -> None:
+    configure(machine, tmp_path)
+    async with dashboard_of(machine) as board, board.visited(logged_in=False) as client:
+        token = board.tokens.add("bob", scopes=("decide", "admin"), principal="bob")
+        assert (await client.log_in(token)).status == 303
+        assert (await client.send("/", "/servers/x", do="disable")).status == 303
+        assert (await client.send("/", "/servers/x", do="enable")).status == 303
+        assert (await client.send("/", "/servers/x", do="restart")).status == 303
+    with Database.open(store_file(machine.env, None)) as database:
+        records = [each for each in latest_records(database, AuditQuery(), 100) if each.kind in ACTIONS]
+    assert [(each.kind, each.principal) for each in records] == [
+        ("disable", "token:bob"),
+        ("enable", "token:bob"),
+        ("restart", "token:bob"),
+    ]
+
+
+@pytest.mark.requirement("NEED-30")
+def test_tokens_and_forgotten_approvals_are_recorded(
+    machine: Machine, tmp_path: Path, fairlead: Callable[..., Outcome]
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["echo"])
+    machine.write_user(json.dumps({"servers": {"x": server.entry(approval="ask")}}))
+    for words in (
+        ("gateway", "token", "add", "ci"),
+        ("gateway", "token", "remove", "ci"),
+        ("call", "x", "echo", "--yes", "--always"),
+        ("approvals", "forget", "x", "echo"),
+    ):
+        outcome = fairlead(*words)
+        assert outcome.status == 0, outcome.err
+    with Database.open(store_file(machine.env, None)) as database:
+        records = [each for each in latest_records(database, AuditQuery(), 100) if each.kind != "call"]
+    assert [(each.kind, each.server, each.details) for each in records] == [
+        ("add token", "", {"in": "command line", "name": "ci", "scopes": ["mcp"]}),
+        ("remove token", "", {"in": "command line", "name": "ci"}),
+        ("always allow", "x", {"tool": "echo"}),
+        ("forget approval", "x", {"in": "command line", "tool": "echo"}),
+    ]
+    machine.write_user("{")
+    assert fairlead("gateway", "token", "remove", "other").status == 1
 
 
 @pytest.mark.requirement("NEED-30")

@@ -353,7 +353,7 @@ def test_a_tool_whose_server_is_not_there_is_explained_with_that(
     assert "no server `code`" in outside["because"]["reason"]
     assert fairlead("disable", "code", "--scope", "user").status == 0
     off = explained(fairlead, "code/find_symbol")
-    assert (off["state"], off["because"]["reason"]) == ("unavailable", "its server is switched off")
+    assert (off["state"], off["because"]["reason"]) == ("unavailable", "its server is disabled")
     assert "fairlead enable code" in fairlead("explain", "tool", "code/find_symbol").out
 
 

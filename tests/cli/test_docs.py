@@ -149,9 +149,24 @@ def test_help_teaches(fairlead: Fairlead) -> None:
         assert "readthedocs.io" in fairlead(*arguments).out
 
 
-@pytest.mark.parametrize("arguments", [("docs", "list"), ("docs", "allow", "docs.test")])
-def test_no_network_code_is_loaded(machine: Machine, arguments: tuple[str, ...]) -> None:
-    assert not modules_after(*arguments) & HEAVY
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [(("docs", "list"), set[str]()), (("docs", "allow", "docs.test"), {"msgspec", "sqlite3"})],
+)
+def test_no_network_code_is_loaded(machine: Machine, arguments: tuple[str, ...], needed: set[str]) -> None:
+    """An edit is recorded in the audit log, which is kept in the store."""
+    assert modules_after(*arguments) & HEAVY <= needed
+
+
+def test_what_is_allowed_and_denied_is_in_the_audit_log(fairlead: Fairlead) -> None:
+    fairlead("docs", "allow", "docs.test", "other.test")
+    fairlead("docs", "allow", "docs.test")  # which changes nothing
+    fairlead("docs", "deny", "other.test")
+    records = [json.loads(line) for line in fairlead("audit", "--json").out.splitlines()]
+    assert [(each["kind"], each["details"]["sites"]) for each in records] == [
+        ("allow site", ["docs.test", "other.test"]),
+        ("deny site", ["other.test"]),
+    ]
 
 
 def test_the_shell_completes_what_is_on_the_list(fairlead: Fairlead, machine: Machine) -> None:

@@ -94,7 +94,7 @@ async def test_each_answer_to_an_approval_holds_for_as_long_as_it_says(machine: 
             await screen.type("always\n")
             await screen.shows("fifth")
             await screen.type("/approve\n")
-            await screen.shows("allowed for good")
+            await screen.shows("always allowed")
 
 
 async def test_a_refused_call_tells_the_person_the_command_and_the_model_who_decides(

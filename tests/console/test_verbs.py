@@ -98,7 +98,7 @@ async def test_a_server_is_switched_off_and_on_in_its_file_and_at_once(machine: 
         assert "`x` is disabled" in await console.does("/mcp disable x")
         assert json.loads(machine.user_file.read_text())["servers"]["x"]["enabled"] is False
         assert re.search(r"x +stdio +user +no +disabled", await console.does("/mcp"))
-        with pytest.raises(ConnectFailed, match="switched off"):
+        with pytest.raises(ConnectFailed, match="is disabled"):
             await console.does("/mcp restart x")
         assert "`x` is ready" in await console.does("/mcp enable x")
         assert server.starts == 1

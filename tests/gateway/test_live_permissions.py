@@ -294,7 +294,7 @@ async def test_calls_that_wait_are_found_from_every_folder_and_end_with_their_se
                 calls.start_soon(call, agent)
                 await waiting()
                 assert (await typed("disable", "s")).status == 0
-            assert "switched off or changed" in said.pop()
+            assert "disabled or changed" in said.pop()
             assert (await typed("enable", "s")).status == 0
             async with anyio.create_task_group() as calls:
                 calls.start_soon(call, agent)

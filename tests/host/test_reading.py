@@ -71,7 +71,7 @@ async def test_where_there_is_nothing_to_read_nothing_is_offered_for_it(
     plain = AskingServer(tmp_path / "record", capabilities={"tools": {}})
     with anyio.fail_after(SECONDS):
         async with opened(machine, plain) as host:
-            names = [name for name, _ in await host.tools.offered()]
+            names = [name for name, _ in await host.tools.definitions()]
     assert not set(names) & set(RESOURCES + PROMPTS)
 
 

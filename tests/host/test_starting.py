@@ -52,7 +52,7 @@ async def test_a_disabled_server_says_so(machine: Machine, tmp_path: Path) -> No
     async with hosting(machine, x=server.entry(enabled=False, lazy=False)) as host:
         assert status_of(host, "x").state == "disabled"
         assert await host.connect_all() == {}
-        with pytest.raises(ConnectFailed, match="switched off") as raised:
+        with pytest.raises(ConnectFailed, match="is disabled") as raised:
             await host.call("x", "echo")
         assert raised.value.hint == "run `fairlead enable x`"
     assert server.starts == 0

@@ -348,7 +348,7 @@ def content_of(part: str, file: Path) -> object:
 
 
 REFUSED: dict[str, tuple[str, ...]] = {
-    "store": ("status", "tools s", "audit", "approvals", "artifacts", "review s", "lock --check"),
+    "store": ("status", "tools s", "audit", "approvals", "artifacts", "review s"),
     "pins": ("review s --allow all", "call s echo", "explain tool s.echo"),
     "tokens": ("gateway token list",),
     "logins": ("auth list",),

@@ -240,7 +240,7 @@ async def test_servers_are_switched_off_and_on_in_their_file(machine: Machine, t
         assert machine.user_file.read_text().startswith("// mine")
         refused = await client.send("/", "/servers/x", do="restart")
         assert refused.status == 409
-        assert "switched off" in refused.text
+        assert "is disabled" in refused.text
         elsewhere = await client.send("/", "/servers/x", do="enable", back="//evil.example")
         assert elsewhere.headers["location"] == f"{client.base}/servers/x"
         assert (await client.send("/", "/servers/x", do="restart")).status == 303

@@ -10,7 +10,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import store_file
 from fairlead.config.principal import LOCAL
 from fairlead.config.sources import place_of
-from fairlead.errors import StoreError
+from fairlead.errors import ConfigError, StoreError
 
 Surface = Literal["command line", "console", "dashboard"]
 
@@ -74,7 +74,7 @@ class ActionContext:
                     server=server_id,
                     details=described,
                 )
-        except StoreError as exc:
+        except (ConfigError, StoreError) as exc:
             return [Notice(message=f"this is not in the audit log: {exc}", hint=exc.hint)]
         return []
 
@@ -102,7 +102,7 @@ class RunningConfiguration(Protocol):
 
 
 def running_context(
-    surface: Surface, configuration: RunningConfiguration, env: Mapping[str, str]
+    surface: Surface, configuration: RunningConfiguration, env: Mapping[str, str], principal: str
 ) -> ActionContext:
     """The context of a program that runs an event loop, for actions in one of its worker threads."""
     from anyio import from_thread
@@ -111,4 +111,6 @@ def running_context(
         from_thread.run(configuration.reload)
         return configuration.loaded
 
-    return ActionContext(surface=surface, env=env, before=configuration.loaded, reload=reload)
+    return ActionContext(
+        surface=surface, env=env, before=configuration.loaded, reload=reload, principal=principal
+    )

@@ -101,7 +101,9 @@ def remove_server(context: ActionContext, server_id: str, target: EditTarget) ->
 
 def _record(context: ActionContext, edit: EditOutcome, kind: str, server_id: str) -> list[Notice]:
     # The configuration after the edit says where the store is; one that does not load says nothing.
-    return replace(context, before=edit.loaded).record(kind, server_id) if edit.loaded else []
+    if edit.loaded is None:
+        return [Notice(message="this is not in the audit log, since the configuration does not load")]
+    return replace(context, before=edit.loaded).record(kind, server_id)
 
 
 def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> UnknownServer:

@@ -81,9 +81,7 @@ class KnownCatalog:
         """Why a server cannot be had, as far as that is known without trying."""
         server, saved = self.loaded.servers[server_id], self.saved[server_id]
         if not server.enabled:
-            return UnavailableServer(
-                reason=f"server `{server_id}`: it is switched off", hint=server.enable_hint
-            )
+            return UnavailableServer(reason=f"server `{server_id}`: it is disabled", hint=server.enable_hint)
         for problem in server.problems:
             if problem.severity == "error":
                 return UnavailableServer(reason=str(problem), hint=problem.hint)

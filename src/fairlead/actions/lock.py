@@ -126,7 +126,7 @@ def write_lock(context: ActionContext, plan: LockPlan, now: Mapping[str, LockedS
     write_atomic(plan.path, lock_text(Lock(servers={**plan.before, **now})))
     notices = context.tell_gateways()
     for server_id in now:
-        notices += context.record("lock", server_id, file=str(plan.path))
+        notices += context.record("lock", server_id, file=str(plan.path.absolute()))
     return notices
 
 

@@ -63,7 +63,8 @@ def switch_server(
     )
     edit = settle(context, target, [server_id], approved=approved)
     if is_written:
-        edit.notices.extend(context.record("enable" if on else "disable", server_id))
+        kind = "enable" if on else "disable"
+        edit.notices.extend(context.record(kind, server_id, file=str(target.path.absolute())))
     now = edit.loaded.servers.get(server_id) if edit.loaded else None
     is_off_course = now is not None and now.enabled != on
     overridden = precedence(now.definition.origin(("enabled",))) if now and is_off_course else None
@@ -89,13 +90,13 @@ async def restart_server(
 
     Raises:
         UnknownServer: There is none of that id.
-        ConnectFailed: It is switched off; or, where this waits, it does not connect.
+        ConnectFailed: It is disabled; or, where this waits, it does not connect.
     """
     from anyio import to_thread
 
     server = context.loaded.server(server_id)
     if not server.enabled:
-        raise ConnectFailed(server_id, "it is switched off", hint=server.enable_hint)
+        raise ConnectFailed(server_id, "it is disabled", hint=server.enable_hint)
     await (close or host.close)(server_id)
     await to_thread.run_sync(partial(context.record, "restart", server_id))
     if tasks is not None:

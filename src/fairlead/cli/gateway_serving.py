@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -147,7 +147,7 @@ async def _up(
     gateway.approvals.on_change = panel.note_change
 
     async def restart(server_id: str, principal: str) -> None:
-        context = replace(running_context("command line", configuration, env), principal=principal)
+        context = running_context("command line", configuration, env, principal)
         await restart_server(context, gateway.host, server_id, close=gateway.close_server)
 
     routes = [

@@ -190,6 +190,6 @@ def remember_client(ctx: click.Context, place: ClientEntry, client: dict[str, An
         return
     say(f"wrote the client of `{place.server_id}` to {display_path(place.target.path)}")
     for secret in remembered.stashed:
-        say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
+        say(f"  {secret.field}: the value is stored as a secret; the file has {secret.reference}")
     show_edit(remembered.edit)
     show_forgotten(remembered.forgotten)

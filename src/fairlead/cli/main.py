@@ -76,7 +76,7 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 
 _ELSEWHERE = {"console": "fairlead.console.command"}
-"""Commands that are built on this package, and so are known to it by name alone."""
+"""Commands of other surfaces, loaded by name: no surface imports another."""
 
 # Looking for pydantic plugins means reading every installed package's metadata, at every start.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

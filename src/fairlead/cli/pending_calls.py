@@ -31,7 +31,7 @@ def answer_pending(given: dict[str, str], *, as_json: bool = False) -> int:
     """Give the answers that were named; without any, show what waits, and ask a person who is there."""
     gateways = gateways_running()
     if not gateways:
-        raise ConfigError("no gateway runs, so that no call waits", hint="start one with `fairlead gateway`")
+        raise ConfigError("no gateway is running, so no call waits", hint="start one with `fairlead gateway`")
     if given:
         taken = [_give(gateways, name, word) for name, word in given.items()]
         return Exit.OK if all(taken) else Exit.FIXABLE

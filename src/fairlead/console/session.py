@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fairlead.config.principal import LOCAL
 from fairlead.console.completion import Completions
 from fairlead.console.screen import Screen
 from fairlead.console.verb import Verb
@@ -87,4 +88,4 @@ class ConsoleSession:
         """The context of what the user does here."""
         from fairlead.actions.context import running_context
 
-        return running_context("console", self.configuration, self.env)
+        return running_context("console", self.configuration, self.env, LOCAL)

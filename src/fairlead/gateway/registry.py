@@ -40,7 +40,7 @@ def gateway_folder(env: Mapping[str, str]) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode):
-            raise ConfigUnreadable(f"`{folder}` is no folder of its own", hint="move it away")
+            raise ConfigUnreadable(f"`{folder}` is not a private folder", hint="move it away")
         if sys.platform != "win32" and stat.S_IMODE(status.st_mode) & 0o077:
             folder.chmod(0o700)
     except OSError as exc:

@@ -510,6 +510,8 @@ class Host:
             CallDenied: The tool is quarantined.
         """
         await self.permission.allow_always(self.propose(server_id, tool, None, principal, confirmed=True))
+        audit, details = self.parts.records.audit, {"tool": tool}
+        audit.record_event("always allow", principal=principal, server=server_id, details=details)
 
     @check_types
     def allow_for_session(self, server_id: str, tool: str, *, principal: str = LOCAL) -> None:

@@ -237,11 +237,11 @@ class ManagedServer:
         return self.server.config
 
     def live(self) -> Connection:
-        """Its connection. Raises where it cannot have one: switched off, or something is wrong with it."""
+        """Its connection. Raises where it cannot have one: disabled, or something is wrong with it."""
         if self.connection is not None:
             return self.connection
         if not self.server.enabled:
-            raise ConnectFailed(self.server.server_id, "it is switched off", hint=self.server.enable_hint)
+            raise ConnectFailed(self.server.server_id, "it is disabled", hint=self.server.enable_hint)
         raise ConfigInvalid(*(problem for problem in self.server.problems if problem.severity == "error"))
 
     @property

@@ -216,7 +216,7 @@ class ManagedServers:
                     member.adopt(saved)
 
     def _relock(self, servers: Iterable[LoadedServer]) -> None:
-        """Apply the current lock files to every connection of servers that stay."""
+        """Apply the current lockfiles to every connection of servers that stay."""
         kept = [server for server in servers if self._has(server)]
         locks = locks_of(kept)
         for server in kept:

@@ -261,7 +261,7 @@ def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> 
     if proposal.member.is_retired:
         raise CallDenied(
             f"`{server_id}/{proposal.tool}` was not called: while it waited for an answer, its server was"
-            " switched off or changed",
+            " disabled or changed",
             hint="check it with `fairlead status`, then call it again",
         )
     require_callable(proposal)

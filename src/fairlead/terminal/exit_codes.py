@@ -26,7 +26,7 @@ class Exit(IntEnum):
     TOOL_ERROR = 5
     """The tool answered with an error, or the model gave up."""
     DRIFT = 6
-    """Tool definitions are not what the lock file says."""
+    """Tool definitions are not what the lockfile says."""
     UNFINISHED = 7
     """A run reached its limit of steps or tokens before the model was done."""
     OUR_FAULT = 70

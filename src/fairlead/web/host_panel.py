@@ -207,14 +207,14 @@ class HostPanel:
         explained = [explainer.explain(key) for key in names.names]
         return await to_thread.run_sync(with_answers, loaded, explained)
 
-    async def restart(self, server_id: str) -> None:
+    async def restart(self, server_id: str, *, principal: str) -> None:
         """End all connections to a server, and connect it again in the background."""
         close, tasks = self._connections.close_server, self._now().tasks
-        await restart_server(self._actions, self._host, server_id, close=close, tasks=tasks)
+        await restart_server(self._actions(principal), self._host, server_id, close=close, tasks=tasks)
 
-    async def switch(self, server_id: str, *, on: bool, scope: str | None = None) -> None:
+    async def switch(self, server_id: str, *, on: bool, principal: str, scope: str | None = None) -> None:
         """Enable or disable a server in its file, or in that of a scope, and have the host follow."""
-        switch = partial(switch_server, self._actions, server_id, on=on, scope=scope)
+        switch = partial(switch_server, self._actions(principal), server_id, on=on, scope=scope)
         switched = await to_thread.run_sync(switch)
         _log_notices(switched.edit.notices)
         switched.require_effect()
@@ -244,7 +244,7 @@ class HostPanel:
     # Tools.
 
     async def tools(self, query: str, server_id: str | None, *, start: int, limit: int) -> ToolPage:
-        """The tools that fit a wish, the best first, or all in order where there is none."""
+        """The tools that match a query, the best first, or all in order where there is none."""
         selection = self._selection
         # In a thread, because the first search in a large catalog makes its index.
         some = partial(_tool_page, self._host.catalog(selection), selection, query, server_id)
@@ -260,7 +260,7 @@ class HostPanel:
         server = self._server(server_id)
         found = await self._find_review(server)
         if server.config is None or found is None:
-            return PanelReview(server_id=server_id, problem="it has not said yet what it offers")
+            return PanelReview(server_id=server_id, problem="it has not been listed yet")
         # Without pins nothing was reviewed yet: the first tool to be allowed brings the instructions along.
         is_new = found.pins is not None and found.instructions_changed
         return PanelReview(
@@ -271,7 +271,9 @@ class HostPanel:
             instructions_digest=_digest(found.listing.instructions) if is_new else "",
         )
 
-    async def decide(self, server_id: str, verdict: PanelVerdict, scope: str | None = None) -> None:
+    async def decide(
+        self, server_id: str, verdict: PanelVerdict, scope: str | None = None, *, principal: str
+    ) -> None:
         """Pin and write what a person decided, if all of it is still what they looked at."""
         server = self._server(server_id)
         found = await self._find_review(server)
@@ -288,7 +290,7 @@ class HostPanel:
             deny=[tools[digest].key.tool for digest in verdict.deny],
             instructions=seen is not None,
         )
-        record = partial(record_review, self._actions, server, found.listing, decided, scope=scope)
+        record = partial(record_review, self._actions(principal), server, found.listing, decided, scope=scope)
         recorded = await to_thread.run_sync(record)
         _log_notices(recorded.notices)
         if recorded.edit is not None:
@@ -307,7 +309,7 @@ class HostPanel:
             return None
 
     def _files(self, server: LoadedServer, fields: Sequence[str]) -> Sequence[EditTarget]:
-        return edit_choices(self._actions, server, fields)
+        return edit_choices(self._actions(LOCAL), server, fields)
 
     def _member(self, server_id: str) -> ManagedServer | None:
         return next((each for each in self._host.members if each.server.server_id == server_id), None)
@@ -350,9 +352,9 @@ class HostPanel:
             raise FairleadError("the gateway is starting, or ending")
         return self._running
 
-    @property
-    def _actions(self) -> ActionContext:
-        return running_context("dashboard", self._configuration, self._env)
+    def _actions(self, principal: str) -> ActionContext:
+        """The context of actions of the visitor with that principal, which the audit log names."""
+        return running_context("dashboard", self._configuration, self._env, principal)
 
 
 def _log_notices(notices: Sequence[Notice]) -> None:

@@ -6,7 +6,7 @@ A session has two secrets: the value of its cookie, and its place, a path that a
 that is also the path of the cookie. Browsers send cookies to every port of a host. A server on another port
 gets none of these, since it has no page under that path. A cookie without its place opens nothing, so that a
 stolen one can neither read a page nor send a form. On this machine the dashboard has a name of its own, too:
-see `gateway/perimeter.py`.
+see `gateway/access/origin.py`.
 
 Sessions and one-time codes grant nothing by themselves. Each holds the token that it was made with, which is
 identified again for every request: the session acts as that token's principal, with at most the scopes that
@@ -359,6 +359,12 @@ class PageRequest:
     def is_admin(self) -> bool:
         """May the visitor decide for every principal?"""
         return self.admitted is not None and self.admitted.decides_for is None
+
+    @property
+    def principal(self) -> str:
+        """The principal that the visitor acts as."""
+        assert self.admitted is not None, "strangers act for no one"
+        return self.admitted.principal
 
     @property
     def decides_for(self) -> str | None:

@@ -139,7 +139,7 @@ def command(
     loaded = added.edit.loaded
     say(f"added `{server_id}` to {display_path(target.path)}")
     for secret in stashed:
-        say(f"  {secret.field}: the value was put away; the file says {secret.reference}")
+        say(f"  {secret.field}: the value is stored as a secret; the file has {secret.reference}")
     show_edit(added.edit)
     for forgotten in added.forgotten:
         show_forgotten(forgotten)

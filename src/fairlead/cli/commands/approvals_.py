@@ -9,6 +9,7 @@ import click
 from fairlead.actions.approvals import ANSWERS, equal_calls, gateways_running
 from fairlead.actions.saved_state import read_answers
 from fairlead.catalog.tools import unescape_name
+from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import json_option, load
 from fairlead.cli.pending_calls import answer_pending, read_pending, show_calls
 from fairlead.config.paths import store_file
@@ -17,7 +18,7 @@ from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool
 from fairlead.store.protocol import ANY
 from fairlead.store.sqlite import Database
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import plural, print_json, print_table, printable, say
+from fairlead.terminal.output import plural, print_json, print_notices, print_table, printable, say
 
 
 @click.group("approvals", invoke_without_command=True)
@@ -85,7 +86,7 @@ def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool)
 @click.argument("tool", required=False)
 @click.pass_context
 def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None:
-    """Take back what you allowed for good: of one tool, or of all tools of a server."""
+    """Forget that a tool is always allowed: of one tool, or of all tools of a server."""
     gone = [
         (key, found)
         for key, found in read_answers(load(ctx))
@@ -93,11 +94,12 @@ def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None
     ]
     if not gone:
         what = f"`{tool}` of `{server_id}`" if tool else f"`{server_id}`"
-        raise UnknownTool(f"nothing of {what} is allowed for good", hint="run `fairlead approvals`")
+        raise UnknownTool(f"nothing of {what} is always allowed", hint="run `fairlead approvals`")
     with Database.open(_store(ctx)) as database:
         for key, _ in gone:
             database.delete(NAMESPACE, key, expect=ANY)
     for _, found in by_tool(gone):
+        print_notices(action_context(ctx).record("forget approval", found.server_id, tool=found.tool))
         say(f"`{found.server_id}/{printable(found.tool)}` is asked about again")
 
 

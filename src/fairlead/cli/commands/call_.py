@@ -47,7 +47,7 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 @click.argument("tool")
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="An argument; NAME:=JSON for JSON.")
 @click.option("--input", "document", metavar="JSON", help="All arguments as JSON; `-` reads them from stdin.")
-@click.option("--yes", is_flag=True, help="This call is meant, though no person is at the terminal.")
+@click.option("--yes", is_flag=True, help="Confirm the call without a terminal.")
 @click.option("--always", is_flag=True, help="Besides, let agents call it without asking from now on.")
 @click.option(
     "--timeout", "seconds", type=float, metavar="SECONDS", help="Time without an answer or progress."

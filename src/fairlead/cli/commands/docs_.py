@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import click
 
 from fairlead.actions.config_edits import precedence
+from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import FunctionT, json_option, load, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.edit import append_name, edit_file, names_at, remove_name
@@ -14,7 +15,7 @@ from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.servers.docs.allowlist import AllowList, Pattern, parse_pattern, parse_url
-from fairlead.terminal.output import display_path, print_json, print_table, say, warn
+from fairlead.terminal.output import display_path, print_json, print_notices, print_table, say, warn
 
 WHERE = ("docs", "allow")
 
@@ -75,6 +76,9 @@ def allow_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None)
         return text
 
     edit_file(target.path, change, create=EMPTY_FILE)
+    if added:
+        names = [pattern.text for pattern in added]
+        print_notices(action_context(ctx).record("allow site", "docs", sites=names))
     for pattern in patterns:
         if pattern in added:
             say(f"allowed `{pattern.text}` in {display_path(target.path)}: {pattern.meaning}")
@@ -109,6 +113,7 @@ def deny_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) 
         return text
 
     edit_file(target.path, change, create=EMPTY_FILE)
+    print_notices(action_context(ctx).record("deny site", "docs", sites=list(sites)))
     for site in sites:
         say(f"took `{site}` off the list in {display_path(target.path)}")
     loaded = _reload_config(ctx)

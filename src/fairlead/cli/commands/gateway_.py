@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairlead.cli.config_edits import action_context
 from fairlead.cli.gateway_options import GatewayArguments
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.config.sources import place_of
@@ -18,6 +19,7 @@ from fairlead.terminal.output import (
     display_path,
     print_data,
     print_json,
+    print_notices,
     print_table,
     printable_lines,
     say,
@@ -270,6 +272,7 @@ def add_token(
         if bundle not in known:
             raise UnknownBundle(f"there is no bundle `{bundle}`")
     token = token_file(os.environ).add(name, bundles=bundles, scopes=scopes or ("mcp",), principal=principal)
+    print_notices(action_context(ctx).record("add token", "", name=name, scopes=list(scopes or ("mcp",))))
     if as_json:
         print_json({"name": name, "token": token})
         return Exit.OK
@@ -316,13 +319,15 @@ def list_tokens(*, as_json: bool) -> int:
 
 @token_command.command("remove")
 @click.argument("name")
-def remove_token(name: str) -> int:
-    """Take a token back. A running gateway lets it in no more."""
+@click.pass_context
+def remove_token(ctx: click.Context, name: str) -> int:
+    """Revoke a token. A running gateway refuses it at once."""
     from fairlead.gateway.access.tokens import token_file
 
     if not token_file(os.environ).remove(name):
         raise ConfigError(f"there is no token `{name}`", hint="run `fairlead gateway token list`")
-    say(f"`{name}` opens nothing any more")
+    print_notices(action_context(ctx).record("remove token", "", name=name))
+    say(f"token `{name}` revoked")
     return Exit.OK
 
 

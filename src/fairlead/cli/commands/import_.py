@@ -58,7 +58,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
     Without FILE and --from it looks for every agent it knows and shows what it finds. Servers of a project's
     file go into the project's config, those of a user's file into yours, unless --scope says otherwise.
-    Secrets in plain text are put away as `fairlead add` does. At a terminal all of them are connected then,
+    Secrets in plain text are stored as by `fairlead add`. At a terminal all of them are connected then,
     and one screen asks what their tools may do.
 
     \b
@@ -179,7 +179,7 @@ def _render_target(candidate: Candidate) -> str:
 def _write(ctx: click.Context, wanted: list[Candidate], plan: ImportPlan, *, replace: bool) -> None:
     for written in import_servers(action_context(ctx), plan, wanted, replace=replace):
         for server_id, secret in written.stashed:
-            say(f"  {server_id}.{secret.field}: put away as {secret.reference}")
+            say(f"  {server_id}.{secret.field}: stored as {secret.reference}")
         say(f"added {len(written.server_ids)} to {display_path(written.target.path)}")
         show_edit(written.added.edit)
         for forgotten in written.added.forgotten:

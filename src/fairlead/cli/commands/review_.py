@@ -34,7 +34,7 @@ _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 @click.option("--ask", multiple=True, metavar="NAMES", help="Ask before each call of these tools.")
 @click.option("--deny", multiple=True, metavar="NAMES", help="Deny these tools.")
 @click.option("--yes", is_flag=True, help="Take the preselected answers for the rest without asking.")
-@click.option("--instructions", is_flag=True, help="What a server says of itself is fine as it is now.")
+@click.option("--instructions", is_flag=True, help="Accept the server's instructions as they are now.")
 @click.option("--approve", multiple=True, hidden=True)
 @click.option("--approve-all", is_flag=True, hidden=True)
 @click.option(

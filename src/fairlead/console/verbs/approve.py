@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from anyio import to_thread
 
@@ -23,7 +24,7 @@ from fairlead.terminal.decisions import lines_of_calls
 HOW = {
     "once": "allowed once",
     "session": "allowed for this session",
-    "always": "allowed for good",
+    "always": "always allowed",
     "no": "not allowed",
     "cancel": "cancelled",
 }
@@ -105,6 +106,8 @@ async def _revoke(session: ConsoleSession, number: str) -> None:
     gone = holding[int(number) - 1]
     for key in gone.keys:
         await session.host.approvals.forget(key)
+    record = partial(session.actions.record, "forget approval", gone.server_id, tool=gone.tool)
+    await to_thread.run_sync(record)
     session.screen.say(f"`{gone.server_id}/{gone.tool}` is asked about again")
 
 

@@ -82,7 +82,7 @@ def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
 VERB = Verb(
     name="tools",
     usage="/tools [query | server]",
-    summary="the tools of all servers, of one, or those that fit a wish",
+    summary="the tools of all servers, of one, or those that match a query",
     run=_run,
     complete=_complete,
 )

@@ -156,7 +156,7 @@ class Explainer:
             return Reason(reason=reason, place=place)
         if server.config is None or not server.usable:
             place = str(server.definition.origin(() if server.enabled else ("enabled",)))
-            reason = "its entry is not sound" if server.enabled else "its server is switched off"
+            reason = "its entry is not valid" if server.enabled else "its server is disabled"
             return Reason(reason=reason, place=place)
         return None
 

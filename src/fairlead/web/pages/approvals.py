@@ -75,7 +75,7 @@ def _call(visit: PageRequest, call: PendingCall) -> Html:
 def _reviews(panel: HostPanel) -> Child:
     held = panel.held_back()
     if not held:
-        return tag("p", "No tool was changed behind your back.", class_="dim")
+        return tag("p", "No tool definition changed since it was reviewed.", class_="dim")
     return tag(
         "ul",
         [

@@ -38,7 +38,7 @@ def _login_response(visit: PageRequest, session: BrowserSession | None) -> Respo
 
 
 def _login_page(visit: PageRequest, *, failed: bool) -> str:
-    problem = "That is no token that decides, or its link was used before." if failed else None
+    problem = "That token lacks the scope `decide`, or the link was used before." if failed else None
     fields = form(
         visit,
         "/login",

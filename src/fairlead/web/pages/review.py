@@ -56,7 +56,7 @@ def decide(panel: HostPanel) -> Answer:
                 verdict = PanelVerdict(instructions=digests[0])
             case _:
                 raise ConfigError("there is no such verdict")
-        await panel.decide(server_id, verdict, visit.field("scope") or None)
+        await panel.decide(server_id, verdict, visit.field("scope") or None, principal=visit.principal)
         return see(server_path(server_id, "review"))
 
     return answer

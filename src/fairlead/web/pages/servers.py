@@ -79,9 +79,10 @@ def act(panel: HostPanel) -> Answer:
         server_id = visit.step("server")
         match visit.field("do"):
             case "restart":
-                await panel.restart(server_id)
+                await panel.restart(server_id, principal=visit.principal)
             case "enable" | "disable" as word:
-                await panel.switch(server_id, on=word == "enable", scope=visit.field("scope") or None)
+                scope = visit.field("scope") or None
+                await panel.switch(server_id, on=word == "enable", principal=visit.principal, scope=scope)
             case "log_in":
                 await panel.begin_login(server_id)
             case "finish_login":
