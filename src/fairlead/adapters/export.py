@@ -246,10 +246,17 @@ def to_codex_mcp_servers_config(
 ) -> ExportedDocument:
     """Servers as `mcp_servers` tables, with the tools that may be called there and secrets as references.
 
-    Codex knows exact names of tools only: with `listings` patterns become names, without them a pattern
-    allows nothing. A project's server is included only where its id is among the `approved`: Codex would
-    start it without asking. One with restrictions that Codex does not support (a sandbox, rules about
-    arguments) is left out unless `lose` names them.
+    Codex knows exact names of tools only. A server with restrictions that it does not support (a sandbox,
+    rules about arguments) is left out unless `lose` names them.
+
+    Args:
+        loaded: The configuration.
+        listings: Listings by server, with which patterns become names; without one a pattern allows nothing.
+        approved: The project's servers to include: Codex would start them without asking.
+        lose: The restrictions to leave out rather than the server.
+
+    Returns:
+        The document, and notes on what was left out or changed.
     """
     known = {name: ScreenedListing(listing=listing) for name, listing in (listings or {}).items()}
     return export_to_codex(loaded, known=known, approved=approved, lose=lose)

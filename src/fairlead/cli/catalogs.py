@@ -81,7 +81,7 @@ def warn_of_absent(found: KnownCatalog, servers: Iterable[LoadedServer]) -> None
 def ask_now(loaded: LoadedConfig, server_ids: list[str]) -> dict[str, FairleadError]:
     """Connect servers and keep what they offer. Returns what went wrong, by server."""
     from fairlead.host.host import Host
-    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import operator_here
 
     failures: dict[str, FairleadError] = {}
@@ -93,7 +93,7 @@ def ask_now(loaded: LoadedConfig, server_ids: list[str]) -> dict[str, FairleadEr
             failures.update(await host.connect(*server_ids))
         return 0
 
-    run_with_host(main)
+    run_async(main)
     return failures
 
 
@@ -102,7 +102,7 @@ def with_live(
 ) -> KnownCatalog:
     """What a gateway knows of servers, once those that never were asked are; raises `GatewayGone`."""
     from fairlead.gateway.control.client import attach_to_gateway
-    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import operator_here
 
     live: dict[str, KnownServer] = {}
@@ -114,7 +114,7 @@ def with_live(
             live.update(await host.servers(wanted, refresh=refresh))
         return 0
 
-    run_with_host(main)
+    run_async(main)
     return replace(
         found,
         saved={
@@ -174,7 +174,7 @@ def _list_offers_live(
     loaded: LoadedConfig, server_id: str | None, ask: "Ask[OfferT]", *, refresh: bool
 ) -> tuple[list[OfferT], Exit]:
     from fairlead.host.host import Host
-    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import operator_here
 
     found: list[OfferT] = []
@@ -189,7 +189,7 @@ def _list_offers_live(
             failures.update(gathered.failures)
         return Exit.OK
 
-    run_with_host(main)
+    run_async(main)
     for failure in failures.values():
         warn(str(failure), failure.hint)
     return found, Exit.NOT_READY if failures else Exit.OK

@@ -39,7 +39,7 @@ from fairlead.gateway.registry import (
 from fairlead.net.listen import bind, listening
 from fairlead.net.ssrf import is_loopback_host
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.host_run import run_with_host, stoppable
+from fairlead.terminal.host_run import run_async, stoppable
 from fairlead.terminal.log_output import log_to_stderr
 from fairlead.terminal.output import display_path, print_data, print_json, say, warn
 from fairlead.terminal.trace_export import tracing
@@ -79,7 +79,7 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool) -> in
                 logger.info("stopping")
         return Exit.OK
 
-    return run_with_host(main)
+    return run_async(main)
 
 
 def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
@@ -92,7 +92,7 @@ def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
             await gateway.serve_stdio(options.bundle)
         return Exit.OK
 
-    return run_with_host(main)
+    return run_async(main)
 
 
 @asynccontextmanager

@@ -65,10 +65,23 @@ async def run_task(
 ) -> AsyncGenerator[AsyncIterator[RunEvent]]:
     """Have a model carry out a task: `async with run_task(host.tools, model, "…") as events: async for …`.
 
-    Leaving the block ends the run: calls under way are cancelled, at their servers, too. `history` is
-    what was said before, in the words of the model's API; the run adds to it, and only what is whole. The
-    iteration raises `ModelFailed` where the model's API fails (`ModelUnavailable` where it may work later);
-    the failure of a tool is for the model to read.
+    Leaving the block ends the run: calls under way are cancelled, at their servers, too. The failure of a tool
+    is for the model to read.
+
+    Args:
+        toolset: The tools that the model gets.
+        model: The model, and how it is reached.
+        task: What it should do.
+        bounds: Limits of steps and tokens.
+        system: The system prompt.
+        history: Earlier messages, in the format of the model's API; the run adds whole messages to it.
+
+    Yields:
+        The events of the run, to iterate over.
+
+    Raises:
+        ModelFailed: In the iteration, where the model's API fails.
+        ModelUnavailable: In the iteration, where it may work later.
     """
     messages = [] if history is None else history
     messages.append({"role": "user", "content": task})

@@ -1,4 +1,4 @@
-"""Run a host for the length of a command."""
+"""Run the event loop of a command, and show that something slow is under way."""
 
 import gc
 import signal
@@ -12,7 +12,7 @@ from fairlead.terminal.log_output import shorten_warnings
 from fairlead.terminal.output import is_watched, showing
 
 
-def run_with_host(main: Callable[[], Awaitable[int]]) -> int:
+def run_async(main: Callable[[], Awaitable[int]]) -> int:
     """Run an asynchronous command. Ctrl-C cancels what is under way and lets servers be told and stopped."""
     collect_garbage()
     shorten_warnings()

@@ -79,7 +79,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead call files write_file --input - --yes < arguments.json
       fairlead call files list_directory --arg path=. --always
     """
-    from fairlead.terminal.host_run import run_with_host
+    from fairlead.terminal.host_run import run_async
 
     loaded = load(ctx)
     loaded.server(server_id)
@@ -100,7 +100,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
             result = await _call_with_own_host(loaded, wanted)
         return _show(result, as_json=as_json)
 
-    return run_with_host(main)
+    return run_async(main)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

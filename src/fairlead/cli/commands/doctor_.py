@@ -51,7 +51,7 @@ def command(ctx: click.Context, *, offline: bool, as_json: bool) -> int:
 
 
 def _report_servers(ctx: click.Context, report: Callable[[Finding], None]) -> None:
-    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.host_run import run_async, spinning
 
     try:
         loaded = load(ctx)
@@ -63,7 +63,7 @@ def _report_servers(ctx: click.Context, report: Callable[[Finding], None]) -> No
             await diagnose_servers(loaded, report)
         return Exit.OK
 
-    run_with_host(main)
+    run_async(main)
 
 
 def _print(finding: Finding, *, new_area: bool) -> None:

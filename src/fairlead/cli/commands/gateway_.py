@@ -98,9 +98,9 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         return _change(ctx, options, install, uninstall, stdio=stdio, yes=yes)
     if stdio and (running := options.find_shared(load(ctx))):
         from fairlead.gateway.stdio_proxy import attach
-        from fairlead.terminal.host_run import run_with_host
+        from fairlead.terminal.host_run import run_async
 
-        return run_with_host(lambda: attach(f"{running.url}{options.path}", running.token()))
+        return run_async(lambda: attach(f"{running.url}{options.path}", running.token()))
     from fairlead.cli.gateway_serving import serve, serve_stdio
 
     return serve_stdio(ctx, options) if stdio else serve(ctx, options, as_json=as_json)
@@ -209,7 +209,7 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
     """
     from fairlead.actions.approvals import gateway_here
     from fairlead.gateway.control.client import attach_to_gateway
-    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import operator_here
 
     loaded = load(ctx)
@@ -225,7 +225,7 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
         say(f"`{server_id}` was restarted")
         return Exit.OK
 
-    return run_with_host(main)
+    return run_async(main)
 
 
 @command.group("token")

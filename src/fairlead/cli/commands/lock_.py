@@ -82,7 +82,7 @@ def _with_servers(
 ) -> FoundT:
     """Do something with a host whose servers are about to be connected, and show that they are."""
     from fairlead.host.host import Host
-    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import operator_here
 
     found: list[FoundT] = []
@@ -93,7 +93,7 @@ def _with_servers(
             found.append(await work(host, plan))
         return Exit.OK
 
-    run_with_host(main)
+    run_async(main)
     return found[0]
 
 

@@ -69,7 +69,7 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
     from fairlead.actions.logins import client_place, require_ready
     from fairlead.cli.logins import remember_client
     from fairlead.host.host import Host
-    from fairlead.terminal.host_run import run_with_host
+    from fairlead.terminal.host_run import run_async
 
     for name in ("client_secret", "callback_port"):
         if options[name] and not options["client_id"]:
@@ -101,7 +101,7 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
                 await _require_working(host, server)
         return Exit.OK
 
-    return run_with_host(main)
+    return run_async(main)
 
 
 async def _is_enough(host: "Host", server: LoadedServer, target: "LoginTarget", *, is_own: bool) -> bool:

@@ -36,7 +36,7 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     from fairlead.cli.config_edits import action_context
     from fairlead.cli.logins import read_kept
     from fairlead.host.host import Host
-    from fairlead.terminal.host_run import run_with_host
+    from fairlead.terminal.host_run import run_async
 
     if every and account is not None:
         raise click.UsageError("`--all` and `--account` do not go together", ctx)
@@ -57,7 +57,7 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
                 _say_what_became_of_tokens(revocation)
         return Exit.OK
 
-    return run_with_host(main)
+    return run_async(main)
 
 
 def _say_what_became_of_tokens(revocation: "Revocation") -> None:

@@ -37,7 +37,7 @@ def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...
       fairlead prompt everything args-prompt city=Berlin
     """
     from fairlead.host.host import Host
-    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import TerminalOperator, operator_here
 
     loaded = load(ctx)
@@ -70,7 +70,7 @@ def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...
             _show(result)
         return Exit.OK
 
-    return run_with_host(main)
+    return run_async(main)
 
 
 def _argument(pair: str) -> tuple[str, str]:

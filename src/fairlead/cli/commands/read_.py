@@ -40,7 +40,7 @@ def command(
       fairlead read shop shop://logo -o logo.png
     """
     from fairlead.host.host import Host
-    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import operator_here
 
     loaded = load(ctx)
@@ -61,7 +61,7 @@ def command(
             _show(contents)
         return Exit.OK
 
-    return run_with_host(main)
+    return run_async(main)
 
 
 def _expand_uri(uri: str, pairs: tuple[str, ...]) -> str:

@@ -87,7 +87,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     from fairlead.host.host import Host
     from fairlead.loop.model_choice import choose_model
     from fairlead.loop.run import RunLimits, run_task
-    from fairlead.terminal.host_run import run_with_host
+    from fairlead.terminal.host_run import run_async
     from fairlead.terminal.prompts import operator_here
     from fairlead.terminal.trace_export import tracing
 
@@ -110,7 +110,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
                     show.take(event)
         return show.status
 
-    return run_with_host(main)
+    return run_async(main)
 
 
 def _parse_required_servers(loaded: LoadedConfig, listed: str | None) -> list[str]:

@@ -68,7 +68,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise click.UsageError("`--auth none` lets every program and web page here call; add `--i-know`")
     from fairlead.servers.builtin import BuiltinAccess, open_builtin_server
     from fairlead.servers.framework.http import own_token, serving_http
-    from fairlead.terminal.host_run import run_with_host, stoppable
+    from fairlead.terminal.host_run import run_async, stoppable
 
     chosen = choose_servers(names)
     state = state_folder(os.environ)
@@ -98,7 +98,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         return Exit.OK
 
     try:
-        return run_with_host(over_stdio if stdio else over_http)
+        return run_async(over_stdio if stdio else over_http)
     except ToolFailed as exc:
         raise ConfigError(str(exc), hint=exc.hint or "say what to read with `--root FOLDER`") from exc
 

@@ -19,7 +19,7 @@ from fairlead.terminal.output import print_data, print_error, print_json, printa
 def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) -> int:
     """Connect to a server, negotiate, list what it offers, and say how each step went."""
     from fairlead.host.host import Host
-    from fairlead.terminal.host_run import run_with_host, spinning
+    from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import operator_here
 
     loaded = load(ctx, scope)
@@ -62,7 +62,7 @@ def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) ->
         done("close", started, "nothing is left running")
         return exit_of(failure) if failure else Exit.OK
 
-    status = run_with_host(main)
+    status = run_async(main)
     if as_json:
         problem = {"message": str(failure), "hint": failure.hint, "code": failure.code} if failure else None
         print_json({"id": server_id, "ok": failure is None, "steps": steps, "error": problem})
