@@ -65,8 +65,8 @@ async def run_task(
 ) -> AsyncGenerator[AsyncIterator[RunEvent]]:
     """Have a model carry out a task: `async with run_task(host.tools, model, "…") as events: async for …`.
 
-    Leaving the block ends the run: calls under way are cancelled, at their servers, too. The failure of a tool
-    is for the model to read.
+    Leaving the block ends the run: calls under way are cancelled, at their servers, too. The failure of a
+    tool is for the model to read.
 
     Args:
         toolset: The tools that the model gets.

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from fairlead.actions.diagnosis import Finding, Status, diagnose, diagnose_servers
+from fairlead.actions.doctor import Finding, Status, diagnose, diagnose_servers
 from fairlead.cli.options import json_option, load
 from fairlead.errors import ConfigError
 from fairlead.terminal.exit_codes import Exit
