@@ -285,7 +285,7 @@ def test_a_call_that_waits_for_a_word_gets_it_from_the_command_line(
     document = json.loads(machine.user_file.read_text())
     document["servers"]["s"]["approval"] = "ask"
     machine.write_user(json.dumps(document))
-    assert "no gateway runs" in fairlead("gateway", "pending").err
+    assert "no gateway is running" in fairlead("gateway", "pending").err
     with gateway(machine) as up, ThreadPoolExecutor() as threads:
         assert "no call waits" in fairlead("approvals", "answer").err
         for word, is_error in (("once", False), ("no", True)):

@@ -36,7 +36,7 @@ async def test_a_token_opens_it_once_pasted_and_the_cookie_is_out_of_reach_of_sc
         before = cookie_of(await client.get("/login"))
         wrong = await client.log_in("no-such-token")
         assert wrong.status == 403
-        assert "That is no token" in wrong.text
+        assert "That token lacks the scope" in wrong.text
         entered = await client.log_in()
         assert entered.status == 303
         assert entered.headers["location"] == f"{client.base}/"
