@@ -1,5 +1,6 @@
 """Servers that never stop sending: reading is fair, what they cost is bounded, and closing always wins."""
 
+import os
 import subprocess
 import sys
 import time
@@ -22,6 +23,9 @@ from fairlead.host.host import Host
 from tests.conftest import Machine
 from tests.fixtures import endless_http, endless_stdio
 from tests.host.support import hosting
+
+LONGEST_BLOCK = 0.25 * float(os.environ.get("FAIRLEAD_LOOP_FACTOR", "1"))
+"""Seconds by the clock, so longer where other tests run beside this one."""
 
 
 @contextmanager
@@ -77,7 +81,7 @@ async def test_an_endless_stream_of_a_server_keeps_nobody_from_calling_and_closi
             with anyio.fail_after(30):
                 assert (await host.call("x", "echo")).text == "echoed"
             began = time.process_time()
-            assert await longest_block(1.0) < 0.25
+            assert await longest_block(1.0) < LONGEST_BLOCK
             assert time.process_time() - began < 1.0  # of one second, with a burst in it
             with anyio.fail_after(30):
                 assert (await host.call("x", "echo")).text == "echoed"
@@ -157,7 +161,7 @@ async def test_a_process_that_floods_its_stdout_keeps_nobody_from_calling_and_cl
     async with hosting(machine, x=entry) as host:
         with anyio.fail_after(60):
             assert (await host.call("x", "echo")).text == "echoed"
-        assert await longest_block(1.0) < 0.25
+        assert await longest_block(1.0) < LONGEST_BLOCK
         with anyio.fail_after(60):
             assert (await host.call("x", "echo")).text == "echoed"
         await close_in_time(host)

@@ -145,9 +145,13 @@ def wrap_in_sandbox(server_id: str, command: Command, wanted: SandboxRequest) ->
         message = f"its entry wants a sandbox, and bubblewrap does not work here: {trouble}"
         raise ConnectFailed(server_id, message, hint=hint)
     program = _program(server_id, command)
-    box = _Packing(server_id, wanted).pack(command, program)
-    for argument in command.argv[1:]:
-        _require_visible(server_id, box, argument)
+    try:
+        box = _Packing(server_id, wanted).pack(command, program)
+        for argument in command.argv[1:]:
+            _require_visible(server_id, box, argument)
+    except OSError as exc:  # a folder was removed or replaced between two looks at it
+        message = f"its files changed while its sandbox was made: {exc.strerror}"
+        raise ConnectFailed(server_id, message, hint="try again") from exc
     loader = {name: value for name, value in command.env.items() if _LOADER.fullmatch(name)}
     variables = [word for name in _GONE if name not in command.env for word in ("--unsetenv", name)]
     start = (*_comparison(server_id, box, loader), str(program), *command.argv[1:])
