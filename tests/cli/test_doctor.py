@@ -192,11 +192,13 @@ def test_a_gateway_that_lives_and_does_not_answer_is_found(machine: Machine, fai
 
 
 @contextmanager
-def web_server(date: datetime) -> Generator[str]:
-    """A web server whose clock says this, and that speaks no MCP."""
+def web_server(date: datetime, asked: list[str] | None = None) -> Generator[str]:
+    """A web server whose clock says this, and that speaks no MCP. `asked` gets the methods of requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def respond(self) -> None:
+            if asked is not None:
+                asked.append(self.command)
             self.send_response_only(404)
             self.send_header("Date", format_datetime(date, usegmt=True))
             self.send_header("Content-Length", "0")
@@ -229,3 +231,17 @@ def test_a_clock_that_is_wrong_is_told_by_the_dates_of_remote_servers(
     assert (clock is None) == (how is None)
     if clock is not None:
         assert f"s {how} the one of 127.0.0.1" in clock["message"]
+
+
+@pytest.mark.requirement("HARD-75")
+def test_the_url_of_a_projects_server_is_not_contacted_before_it_is_approved(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    asked: list[str] = []
+    with web_server(datetime.now(UTC) + timedelta(hours=1), asked) as url:
+        machine.write_project(json.dumps({"servers": {"theirs": {"url": url}}}))
+        _, found = diagnose(fairlead)
+
+    assert "fairlead approve theirs" in found["servers", "theirs"]["fix"]
+    assert ("clock", "theirs") not in found
+    assert asked == []

@@ -142,8 +142,11 @@ async def diagnose_servers(loaded: LoadedConfig, report: Callable[[Finding], Non
         return
 
     async def check(host: Host, server: LoadedServer) -> None:
-        report(await _server_finding(host, server.server_id))
-        if isinstance(server.config, RemoteServer):
+        found = await _server_finding(host, server.server_id)
+        report(found)
+        # The URL of a project's server is contacted only with the user's consent, which the host looks after.
+        may_contact = found.status == "ok" or not server.needs_consent
+        if isinstance(server.config, RemoteServer) and may_contact and not server.has_references:
             finding = await _clock_finding(server.server_id, server.config.url)
             if finding is not None:
                 report(finding)
@@ -163,7 +166,8 @@ async def _server_finding(host: "Host", server_id: str) -> Finding:
             listing = await host.list_now(server_id)
     except FairleadError as exc:
         message = gate.error_text(exc).removeprefix(f"server `{server_id}`: ")
-        return Finding(area="servers", subject=server_id, status="problem", message=message, fix=exc.hint)
+        fix = exc.hint or f"run `{command_line('test', server_id)}`"
+        return Finding(area="servers", subject=server_id, status="problem", message=message, fix=fix)
     except TimeoutError:
         message = f"not ready within {SERVER_SECONDS:g} s"
         fix = f"run `{command_line('test', server_id)}`"
