@@ -27,7 +27,7 @@ def command(ctx: click.Context, *, offline: bool, as_json: bool) -> int:
     """Look for what is wrong with this machine, your configuration and your servers, and say what mends it.
 
     Checks the installation, the programs that servers need, keyring, certificates, proxies, configuration,
-    stored state, gateways and left-over processes, then connects to every enabled server. No setting is changed.
+    state, gateways and left-over processes, then connects to every enabled server. Changes no setting.
 
     Exits with 1 if there is a problem.
     """
