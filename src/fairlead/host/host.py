@@ -31,13 +31,13 @@ from fairlead.events import Event
 from fairlead.host.background import run_off_loop, size_of_tools
 from fairlead.host.call import CallRunner, OnProgress, call_settings, listing_of, require_consent
 from fairlead.host.events import Subscriber
-from fairlead.host.extensions import CustomCapabilities, ExtensionMessages
+from fairlead.host.extensions import ExtensionMessages
 from fairlead.host.managed_server import ManagedServer, ServerStatus
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.model.catalogs import CatalogBuilder, HostCatalogs
 from fairlead.host.model.meta_tools import RESERVED
 from fairlead.host.model.toolset import Toolset
-from fairlead.host.offers.offer_requests import KnownOffers
+from fairlead.host.offers.offer_requests import KnownOffers, OfferRequests
 from fairlead.host.offers.prompts import Prompts
 from fairlead.host.offers.resources import Resources
 from fairlead.host.offers.skills import Skills
@@ -45,6 +45,8 @@ from fairlead.host.offers.tasks import Tasks
 from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.parts import GatewayBacking, HostParts, open_parts, require_sound
 from fairlead.host.permission import CallPermission, ProposedCall
+from fairlead.host.server_access import ServerAccess
+from fairlead.host.server_peer import CustomCapabilities
 from fairlead.host.startup import Startups
 from fairlead.policy.approvals import Approvals
 from fairlead.policy.decision import BundleFilter
@@ -100,11 +102,13 @@ class Host:
         self._startups = Startups(self._tasks, self.bus.emit)
         self.docs_allow: tuple[str, ...] = ()
         """The sites that the built-in documentation server may read."""
-        self.resources = Resources(self)
-        self.prompts = Prompts(self)
+        self._access = ServerAccess(parts.servers, parts.records.store, self.bus)
         self.known_offers = KnownOffers()
-        self.tasks = Tasks(self)
-        self.custom = ExtensionMessages(self)
+        """Cache of parsed offers."""
+        self.offer_requests = OfferRequests(self._access, self.known_offers)
+        self.resources = Resources(self.offer_requests)
+        self.prompts = Prompts(self.offer_requests)
+        self.custom = ExtensionMessages(self._access)
         self.approvals = Approvals(parts.records.store)
         """The remembered approvals of tools."""
         self.permission = CallPermission(parts.context.human.operator, self.approvals)
@@ -113,7 +117,7 @@ class Host:
         self.artifacts = parts.records.artifacts
         """The parts of results that exceeded the result budget."""
         self.calls = CallRunner(parts.records, self.permission, self.bus, parts.call_ids)
-        self._closed = False
+        self.tasks = Tasks(self._access, self.calls, parts.records.store)
 
     @classmethod
     @check_types(hints={"config": _CONFIG_HINT})
@@ -193,7 +197,7 @@ class Host:
 
     def status(self) -> list[ServerStatus]:
         """The state of every server. Contacts no server."""
-        return [member.status() for member in self.members]
+        return self._access.statuses()
 
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:
         """The states of a server's connections that belong to single clients of a gateway."""
@@ -213,7 +217,7 @@ class Host:
         members: list[ManagedServer] = []
         for server_id in server_ids:
             try:
-                members.append(self._member_to_inspect(server_id))
+                members.append(self._access.inspect(server_id))
             except FairleadError as exc:
                 failures[server_id] = exc
         ready = partial(listing_of, store=self.store, fresh=True)
@@ -223,7 +227,7 @@ class Host:
     def retry(self, *server_ids: str) -> None:
         """Connect servers that failed again, in the background, unless their circuit breaker is open."""
         for server_id in server_ids:
-            connection = self._member_to_inspect(server_id).connection
+            connection = self._access.inspect(server_id).connection
             if connection is not None and not connection.backoff.is_open:
                 self._tasks.start_soon(self.connect, server_id)
 
@@ -251,7 +255,7 @@ class Host:
         with anyio.move_on_after(seconds) as scope:
             failures = await self.connect(*wanted)
         if scope.cancelled_caught:
-            late = [name for name in wanted if self._member_to_inspect(name).status().state != "ready"]
+            late = [name for name in wanted if self._access.inspect(name).status().state != "ready"]
             raise ConnectFailed(late[0] if late else wanted[0], f"not ready after {seconds:g} s")
         for failure in failures.values():
             raise failure
@@ -263,11 +267,11 @@ class Host:
         Args:
             server_id: The server. The host of a gateway's client closes its own connection to it alone.
         """
-        await self.members.end(self._member_to_inspect(server_id).server.server_id)
+        await self.members.end(self._access.inspect(server_id).server.server_id)
 
     async def aclose(self) -> None:
         """Close every connection, in bounded time, and open none any more."""
-        self._closed = True
+        self._access.close()
         self.catalogs.close()
         await self.members.close()
         self.bus.close()
@@ -301,7 +305,7 @@ class Host:
     @check_types
     def remove(self, server_id: str) -> None:
         """Remove a server. Its calls under way finish first."""
-        self.members.drop(self._member(server_id).server.server_id)
+        self.members.drop(self._access.inspect(server_id).server.server_id)
 
     @check_types
     def configured(self, server_id: str) -> Server:
@@ -310,7 +314,7 @@ class Host:
         Raises:
             ConfigInvalid: Its entry is not valid.
         """
-        return self._member_to_inspect(server_id).config
+        return self._access.inspect(server_id).config
 
     async def notice_consents(self) -> None:
         """Look up whether servers that wait for the user's consent have been approved meanwhile."""
@@ -321,7 +325,7 @@ class Host:
 
     def is_untrusted(self, server_id: str) -> bool:
         """Whether what this server says is untrusted content. Raises what `configured` raises."""
-        return self._member_to_inspect(server_id).config.trust != "trusted"
+        return self._access.is_untrusted(server_id)
 
     def is_trusted(self, server_id: str) -> bool:
         """Whether a server is trusted. False for one that is unknown, or whose entry is not valid."""
@@ -335,7 +339,7 @@ class Host:
     @check_types
     def listing(self, server_id: str) -> Listing | None:
         """The listing of a server, of this run or a snapshot; None if there is none. Contacts no server."""
-        return self._member_to_inspect(server_id).listing
+        return self._access.inspect(server_id).listing
 
     @check_types
     def toolset(
@@ -402,7 +406,7 @@ class Host:
         Raises:
             ListFailed: The server does not list what it offers.
         """
-        return await listing_of(self._member_to_inspect(server_id), self.store, fresh=True)
+        return await self._access.list_now(server_id)
 
     @check_types
     async def offers(self, server_id: str) -> Listing:
@@ -411,17 +415,12 @@ class Host:
         Raises:
             ListFailed: The server does not list what it offers.
         """
-        member = self._member_to_inspect(server_id)
-        member.refresh_if_stale()
-        return await listing_of(member, self.store)
+        return await self._access.offers(server_id)
 
     @check_types
     async def reach(self, server_id: str) -> Connection:
         """The connection of a server, open or not, for requests to this server alone."""
-        member = self._member(server_id)
-        connection = member.live()
-        await require_consent(member, self.store)
-        return connection
+        return await self._access.reach(server_id)
 
     @check_types
     def skills(self, server_id: str) -> Skills:
@@ -546,11 +545,8 @@ class Host:
                 bundle_filter=bundle_filter,
                 default_mode=default_mode,
             )
-        member = self._member(server_id)
-        if member.connection is None:
-            member.live()  # raises what is wrong with it, rather than what policy would say
         return ProposedCall(
-            member=member,
+            member=self._access.use(server_id),
             tool=tool,
             bundle_filter=bundle_filter,
             principal=principal,
@@ -571,9 +567,8 @@ class Host:
         Args:
             calls: Include the events of single calls.
         """
-        subscriber = Subscriber(hears_calls=calls)
-        with self.bus.listening_with_shared(subscriber):
-            yield subscriber
+        async with self._access.events(calls=calls) as events:
+            yield events
 
     @property
     def tracer(self) -> Tracer | None:
@@ -585,15 +580,3 @@ class Host:
         eager = [member for member in taken if member.connection is not None and not member.config.lazy]
         if eager:
             self._tasks.start_soon(self.connect, *(member.server.server_id for member in eager))
-
-    def _member(self, server_id: str) -> ManagedServer:
-        """The server to use; in a client host, with a connection of its own where it is not shared."""
-        if self._closed:
-            raise ConnectFailed(server_id, "the host is closed")
-        return self.members[server_id]
-
-    def _member_to_inspect(self, server_id: str) -> ManagedServer:
-        """The server to look at: no connection is made for that."""
-        if self._closed:
-            raise ConnectFailed(server_id, "the host is closed")
-        return self.members.known(server_id)
