@@ -84,7 +84,7 @@ class Host:
         """The configuration in force."""
         self.parts = parts
         """What it is made of, for a host below it."""
-        self.members = parts.servers
+        self.servers = parts.servers
         """The managed servers, by id."""
         self.store = parts.records.store
         self._tasks = parts.context.tasks
@@ -181,7 +181,7 @@ class Host:
                 host.bus.subscribe(subscriber)
             try:
                 await host.reload(loaded)
-                required = [each.server for each in host.members if each.server.entry.get("required") is True]
+                required = [each.server for each in host.servers if each.server.entry.get("required") is True]
                 if needed := [server.server_id for server in required if server.enabled]:
                     await host.require(needed)
                 yield host
@@ -201,7 +201,7 @@ class Host:
 
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:
         """The states of a server's connections that belong to single clients of a gateway."""
-        return self.members.statuses_besides(server_id)
+        return self.servers.statuses_besides(server_id)
 
     @check_types
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
@@ -214,14 +214,14 @@ class Host:
             What went wrong, by server; empty if all are ready.
         """
         failures: dict[str, FairleadError] = {}
-        members: list[ManagedServer] = []
+        managed: list[ManagedServer] = []
         for server_id in server_ids:
             try:
-                members.append(self._access.inspect(server_id))
+                managed.append(self._access.inspect(server_id))
             except FairleadError as exc:
                 failures[server_id] = exc
         ready = partial(listing_of, store=self.store, fresh=True)
-        return failures | await self._startups.start(members, ready)
+        return failures | await self._startups.start(managed, ready)
 
     @check_types
     def retry(self, *server_ids: str) -> None:
@@ -237,7 +237,7 @@ class Host:
         Returns:
             What went wrong, by server; empty if all are ready.
         """
-        return await self.connect(*(each.server.server_id for each in self.members if each.server.enabled))
+        return await self.connect(*(each.server.server_id for each in self.servers if each.server.enabled))
 
     @check_types
     async def require(self, server_ids: Iterable[str], *, seconds: float = 60.0) -> None:
@@ -267,13 +267,13 @@ class Host:
         Args:
             server_id: The server. The host of a gateway's client closes its own connection to it alone.
         """
-        await self.members.end(self._access.inspect(server_id).server.server_id)
+        await self.servers.end(self._access.inspect(server_id).server.server_id)
 
     async def aclose(self) -> None:
         """Close every connection, in bounded time, and open none any more."""
         self._access.close()
         self.catalogs.close()
-        await self.members.close()
+        await self.servers.close()
         self.bus.close()
 
     @check_types
@@ -293,7 +293,7 @@ class Host:
         self.catalogs.reset(self.parts.names or config.config.tools.names)
         own = {name: program_server(name, Path(), config.rules) for name in self._transports.programs}
         wanted = config.servers | own
-        self.members.keep_only(wanted)
+        self.servers.keep_only(wanted)
         await self._take(wanted.values())
         self.permission.decide_again()
 
@@ -305,7 +305,7 @@ class Host:
     @check_types
     def remove(self, server_id: str) -> None:
         """Remove a server. Its calls under way finish first."""
-        self.members.drop(self._access.inspect(server_id).server.server_id)
+        self.servers.drop(self._access.inspect(server_id).server.server_id)
 
     @check_types
     def configured(self, server_id: str) -> Server:
@@ -318,10 +318,10 @@ class Host:
 
     async def notice_consents(self) -> None:
         """Look up whether servers that wait for the user's consent have been approved meanwhile."""
-        for member in self.members:
-            if member.awaits_consent:
+        for managed in self.servers:
+            if managed.awaits_consent:
                 with suppress(ConsentRequired, StoreError):
-                    await require_consent(member, self.store)
+                    await require_consent(managed, self.store)
 
     def is_untrusted(self, server_id: str) -> bool:
         """Whether what this server says is untrusted content. Raises what `configured` raises."""
@@ -546,7 +546,7 @@ class Host:
                 default_mode=default_mode,
             )
         return ProposedCall(
-            member=self._access.use(server_id),
+            managed=self._access.use(server_id),
             tool=tool,
             bundle_filter=bundle_filter,
             principal=principal,
@@ -576,7 +576,7 @@ class Host:
         return self._transports.tracer
 
     async def _take(self, servers: Iterable[LoadedServer]) -> None:
-        taken = await self.members.take(servers)
-        eager = [member for member in taken if member.connection is not None and not member.config.lazy]
+        taken = await self.servers.take(servers)
+        eager = [managed for managed in taken if managed.connection is not None and not managed.config.lazy]
         if eager:
-            self._tasks.start_soon(self.connect, *(member.server.server_id for member in eager))
+            self._tasks.start_soon(self.connect, *(managed.server.server_id for managed in eager))

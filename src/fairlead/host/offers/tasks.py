@@ -88,7 +88,7 @@ class Tasks:
             FairleadError: What `Host.call` raises.
         """
         proposal = ProposedCall(
-            member=self._servers.use(server_id),
+            managed=self._servers.use(server_id),
             tool=tool,
             bundle_filter=None,
             principal=principal,
@@ -144,7 +144,7 @@ class Tasks:
         begun = await self._load_task(server_id, task_id)
         await self._forget(server_id, task_id)
         proposal = ProposedCall(
-            member=self._servers.use(server_id),
+            managed=self._servers.use(server_id),
             tool=begun.tool if begun else "",
             bundle_filter=None,
             principal=principal,
