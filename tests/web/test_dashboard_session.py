@@ -16,7 +16,7 @@ from fairlead.testing.fixtures import FakeClock
 from fairlead.web import middleware as entrances
 from fairlead.web.app import LINKS
 from tests.conftest import Machine
-from tests.gateway.test_access_jwt import EC_KEY, access, signing
+from tests.gateway.access.test_jwt import EC_KEY, access, signing
 from tests.web.support import AGENT, TOKEN, Client, Dashboard, dashboard
 
 SERVERS = {"x": {"command": "there-is-no-such-program", "allow_tools": ["echo"]}}

@@ -312,7 +312,7 @@ class HostPanel:
         return edit_choices(self._actions(LOCAL), server, fields)
 
     def _member(self, server_id: str) -> ManagedServer | None:
-        return next((each for each in self._host.members if each.server.server_id == server_id), None)
+        return next((each for each in self._host.servers if each.server.server_id == server_id), None)
 
     # Calls.
 

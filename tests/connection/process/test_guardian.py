@@ -222,7 +222,7 @@ async def test_a_process_forked_off_the_host_has_a_guardian_of_its_own(guardian:
     code = """
         import anyio, json, os, sys
         from fairlead.connection.process.guardian import Guardian
-        from tests.connection.test_guardian import parent_of, serving
+        from tests.connection.process.test_guardian import parent_of, serving
         async def pids():
             async with serving(guardian) as server:
                 return [guardian.pid, parent_of(parent_of(server.pid))]

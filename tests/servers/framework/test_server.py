@@ -26,6 +26,11 @@ from fairlead.servers.framework.tools import Reply, ToolContext, ToolDefinition,
 from fairlead.testing import open_host
 
 SECONDS = 30
+PARROT_PROGRAM = """
+import anyio
+from tests.servers.framework.test_server import parrot
+anyio.run(parrot().serve_stdio)
+"""
 
 
 class Question(ToolModel):
@@ -255,9 +260,8 @@ def test_a_token_is_made_once_and_is_nobody_elses(tmp_path: Path) -> None:
 
 
 async def test_over_stdio_it_is_a_command_like_any_other(tmp_path: Path) -> None:
-    program = "import anyio; from tests.servers.test_server import parrot; anyio.run(parrot().serve_stdio)"
-    root = str(Path(__file__).parents[2])
-    entry = {"command": sys.executable, "args": ["-c", program], "cwd": root, "trust": "trusted"}
+    root = str(Path(__file__).parents[3])
+    entry = {"command": sys.executable, "args": ["-c", PARROT_PROGRAM], "cwd": root, "trust": "trusted"}
     async with open_host(tmp_path, seconds=60, bird=entry) as host:
         result = await host.call("bird", "parrot.say", {"text": "hello"})
 
@@ -307,8 +311,7 @@ def odd_lines() -> Mapping[str, tuple[bytes, object]]:
 @pytest.mark.requirement("HARD-85")
 @pytest.mark.parametrize("kind", ["library", "command line"])
 async def test_over_stdio_a_bad_line_costs_only_itself(tmp_path: Path, kind: str) -> None:
-    program = "import anyio; from tests.servers.test_server import parrot; anyio.run(parrot().serve_stdio)"
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", PARROT_PROGRAM]
     lines = odd_lines()
     if kind == "command line":
         (project := tmp_path / "project").mkdir()
@@ -325,7 +328,7 @@ async def test_over_stdio_a_bad_line_costs_only_itself(tmp_path: Path, kind: str
     }
     env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     with anyio.fail_after(120):
-        process = await anyio.open_process(command, cwd=Path(__file__).parents[2], env=env)
+        process = await anyio.open_process(command, cwd=Path(__file__).parents[3], env=env)
         assert process.stdin
         assert process.stdout
         answers = BufferedByteReceiveStream(process.stdout)

@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from fairlead.errors import CallFailed
-from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.host import Host
 from fairlead.host.offers.skills import EXTENSION, Skills
+from fairlead.host.server_peer import CustomCapabilities
 from tests.conftest import Machine
 from tests.host.asking import AskingServer
 from tests.host.support import SECONDS, unasked

@@ -21,8 +21,8 @@ from fairlead.servers.repo.landlock import ReadAccess, landlock_version, start_c
 from fairlead.servers.repo.ripgrep import SearchOutput, search_tool
 from fairlead.testing import write_tree
 from tests.servers.calling import call
+from tests.servers.repo.test_folder_races import exchange
 from tests.servers.searching import found, paths
-from tests.servers.test_race import exchange
 
 SECONDS = 60
 MEGABYTES = 600

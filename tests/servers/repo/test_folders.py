@@ -14,7 +14,9 @@ from anyio import to_thread
 from fairlead.errors import ToolFailed
 from fairlead.servers.repo.folders import CAN_BE_STRICT, Confinement, escape_name, is_private, similar
 
-CASES: list[dict[str, str]] = json.loads(Path(__file__, "../../data/path_cases.json").resolve().read_text())
+CASES: list[dict[str, str]] = json.loads(
+    Path(__file__).parents[2].joinpath("data", "path_cases.json").read_text()
+)
 TESTED_ELSEWHERE = {"swap race dir<->symlink 5 s", "hardlink", "maxBytes=-1 / 1e12"}
 
 

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from fairlead.errors import CallFailed, CallRejected
-from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.host import Host
+from fairlead.host.server_peer import CustomCapabilities
 from tests.conftest import Machine
 from tests.host.asking import BOTH_ERAS, MODERN, AskingServer
 from tests.host.support import SECONDS, unasked

@@ -15,7 +15,7 @@ from fairlead.catalog.schema.normalize import MAX_BYTES, ScreenedSchema, permiss
 from tests.catalog.support import broken_schemas
 
 CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "data" / "hostile_schema_cases.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "data" / "hostile_schema_cases.json").read_text(encoding="utf-8")
 )
 
 SAID_OTHERWISE: list[object] = [

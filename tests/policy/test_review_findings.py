@@ -8,7 +8,7 @@ import pytest
 from fairlead.catalog.sanitize.definitions import MAX_FINDINGS
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.policy.review import DefinitionFinding, findings_of
-from tests.catalog.test_sanitize import CASES, HIDDEN
+from tests.catalog.sanitize.test_text import CASES, HIDDEN
 
 pytestmark = pytest.mark.requirement("HARD-41")
 

@@ -18,7 +18,7 @@ from tests.fixtures.hostile_http import GZIP, MEBIBYTE, bomb
 from tests.fixtures.plain_http import Exchange
 from tests.servers.site import PRIVATE, PUBLIC, Lookups, fetch, serving, web
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 URL_CASES = json.loads((DATA / "ssrf_url_cases.json").read_text(encoding="utf-8"))
 DYNAMIC_CASES = json.loads((DATA / "docs_fetch_dynamic_cases.json").read_text(encoding="utf-8"))
 SECONDS = 30

@@ -18,7 +18,7 @@ from fairlead.testing import Link, write_tree
 from tests.servers.calling import call, texts
 from tests.servers.searching import PROGRAMS, found, paths, places, program
 
-CASES = json.loads(Path(__file__).parents[1].joinpath("data", "ripgrep_argv_cases.json").read_text())
+CASES = json.loads(Path(__file__).parents[2].joinpath("data", "ripgrep_argv_cases.json").read_text())
 
 Search = Callable[..., Awaitable[SearchOutput]]
 

@@ -250,7 +250,7 @@ async def test_an_operator_that_breaks_breaks_nothing_else(machine: Machine, ser
         assert host.status()[0].connects == 1
 
 
-# Rounds of the modern era; `tests/connection/test_rounds.py` has more.
+# Rounds of the modern era; `tests/connection/test_elicitation.py` has more.
 
 
 async def test_the_state_of_a_round_goes_back_byte_for_byte(machine: Machine, modern: AskingServer) -> None:

@@ -16,7 +16,7 @@ from tests.conftest import Machine
 from tests.host.support import unasked
 
 SECONDS = 60
-SERVER = Path(__file__).parent.parent / "fixtures" / "tasks_server.py"
+SERVER = Path(__file__).parents[2] / "fixtures" / "tasks_server.py"
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 

@@ -26,7 +26,7 @@ from fairlead.catalog.tools import ToolEntry, ToolKey
 from tests.catalog.support import tool
 
 CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "data" / "hostile_schema_cases.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "data" / "hostile_schema_cases.json").read_text(encoding="utf-8")
 )
 SMALL = {
     "properties": {

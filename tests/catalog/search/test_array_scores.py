@@ -15,7 +15,7 @@ from fairlead.catalog.search.index import CHAMPIONS, Index, SearchDocument
 from fairlead.catalog.search.query import read_query, weigh_clauses
 from fairlead.catalog.search.score import PlainSums
 from fairlead.catalog.search.search import SearchHit, search
-from tests.catalog.test_dense import vectors
+from tests.catalog.search.test_vectors import vectors
 from tests.catalog.tools import TOOLS, document
 
 WORDS = (

@@ -394,7 +394,7 @@ async def test_a_stubborn_server_and_its_children_end_with_their_sandbox(machine
 def test_nothing_in_a_sandbox_outlives_a_killed_host(machine: Machine) -> None:
     marker = f"marker-{os.urandom(8).hex()}"
     argv = [sys.executable, "-m", "tests.connection.boxed_host", str(machine.home), marker]
-    root = Path(__file__).parent.parent.parent
+    root = Path(__file__).parents[3]
     host = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True, cwd=root)
     assert host.stdout is not None
     with host.stdout:

@@ -29,7 +29,7 @@ from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.host.elicitation.form_schema import shown
 
 CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "data" / "hidden_text_cases.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "data" / "hidden_text_cases.json").read_text(encoding="utf-8")
 )
 VISIBLE_FORMATS = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 HIDING_PLACES = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2028\u2029\u2065"
