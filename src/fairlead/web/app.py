@@ -19,9 +19,10 @@ from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import LOGIN, AccessCheck, Answer, Audience, LoginSessions, PageRequest
 from fairlead.web.monitoring import metrics_answer, status_answer
+from fairlead.web.page_request import LOGIN, AccessCheck, Answer, Audience, PageRequest
 from fairlead.web.pages import approvals, calls, connect, login, review, servers, tools
+from fairlead.web.sessions import LoginSessions
 
 HEARTBEAT_SECONDS: Final = 15.0
 CHECK_SECONDS: Final = 0.5

@@ -21,7 +21,7 @@ from fairlead.gateway.gateway import Gateway, open_gateway
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import LoginSessions
+from fairlead.web.sessions import LoginSessions
 from tests.conftest import Machine
 from tests.gateway.support import HANDSHAKE, Raw
 

@@ -1,4 +1,4 @@
-"""Who gets into the dashboard, and which forms count."""
+"""Logging in to the dashboard, and which forms it accepts."""
 
 from contextlib import AsyncExitStack
 
@@ -6,7 +6,8 @@ import anyio
 import pytest
 from anyio.abc import TaskStatus
 
-from fairlead.web.middleware import COOKIE, HEADERS
+from fairlead.web.page_request import HEADERS
+from fairlead.web.sessions import COOKIE
 from tests.conftest import Machine
 from tests.web.support import SECONDS, TOKEN, Client, cookie_of, dashboard
 
