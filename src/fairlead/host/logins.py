@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,15 @@ _PROBE = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
 _PROBE_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 _PROBE_SECONDS = 15.0
 _REVOKE_SECONDS = 15.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginActor:
+    """The user who logs in or out, for the audit record."""
+
+    surface: str
+    """Where they do so."""
+    principal: str
 
 
 class _Pending:
@@ -249,25 +259,34 @@ class Logins:
         *,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
-        surface: str | None = None,
+        actor: LoginActor | None = None,
     ) -> Login:
         """Log in to a server: by `redirect`, or without the user where its entry has a machine grant.
 
-        `announce` is called with the issuer before the user is asked. `surface` is where the user began it,
-        for the audit record.
+        `announce` is called with the issuer before the user is asked. `actor` is for the audit record:
+        by default the login's own principal.
         """
         challenge = await self._challenge(target)
         return await self._log_in(
-            target, redirect, challenge=challenge, scopes=scopes, announce=announce, surface=surface
+            target,
+            redirect,
+            challenge=challenge,
+            scopes=scopes,
+            announce=announce,
+            actor=actor,
         )
 
     async def log_out(
-        self, login: Login, servers: Sequence[LoadedServer] = (), *, surface: str | None = None
+        self,
+        login: Login,
+        servers: Sequence[LoadedServer] = (),
+        *,
+        actor: LoginActor | None = None,
     ) -> Revocation:
         """Have the issuer end a login, if it will, and forget it in all processes whether it does or not.
 
-        `servers` are those that it is for; the entry of one says who we are to the issuer. `surface` is where
-        the user did so, for the audit record.
+        `servers` are those that it is for; the entry of one says who we are to the issuer. `actor` is
+        for the audit record.
         """
         revocation = Revocation(outcome="failed", reason="its issuer did not answer in time")
         try:
@@ -278,9 +297,18 @@ class Logins:
                 await self.broker.forget(login.key)
             details = {"issuer": login.issuer, "account": login.account, "revocation": revocation.outcome}
             name = servers[0].server_id if servers else login.resource
-            details |= {"in": surface} if surface else {}
-            self._audit.record_event("logout", principal=login.principal, server=name, details=details)
+            self._record("logout", name, login.principal, details, actor)
         return revocation
+
+    def _record(
+        self, kind: str, server: str, owner: str, details: Mapping[str, str | None], actor: LoginActor | None
+    ) -> None:
+        """Write an audit record under the principal that acted; it says whose login it is if not theirs."""
+        principal = actor.principal if actor else owner
+        described = {**details, **({"in": actor.surface} if actor else {})}
+        if principal != owner:
+            described["for"] = owner
+        self._audit.record_event(kind, principal=principal, server=server, details=described)
 
     async def _log_in(
         self,
@@ -290,7 +318,7 @@ class Logins:
         challenge: AuthChallenge | None,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
-        surface: str | None = None,
+        actor: LoginActor | None = None,
     ) -> Login:
         previous = await self.broker.previous(target.principal, target.account, target.resource)
         if redirect is None or target.oauth.grant != "authorization_code":
@@ -309,10 +337,7 @@ class Logins:
         self._declined.discard((target.principal, target.server_id))
         self.on_login(target.principal, target.server_id)
         details = {"issuer": login.issuer, "account": login.account, "scope": login.token.scope}
-        details |= {"in": surface} if surface else {}
-        self._audit.record_event(
-            "login", principal=target.principal, server=target.server_id, details=details
-        )
+        self._record("login", target.server_id, target.principal, details, actor)
         return login
 
     async def _challenge(self, target: LoginTarget) -> AuthChallenge | None:
