@@ -1,17 +1,14 @@
 """`fairlead add`."""
 
-import os
 from typing import Any, TypedDict, Unpack, get_args
 
 import click
 
-from fairlead.actions.config_edits import require_free, require_sound
-from fairlead.actions.entries import add_servers
+from fairlead.actions.entries import add_server
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.models import BuiltinName
-from fairlead.config.secrets.storage import stash_secrets
 from fairlead.terminal.output import display_path, is_interactive, say
 
 
@@ -133,15 +130,10 @@ def command(
     _require_connecting(options)
     target = target_file(ctx, options["scope"])
     entry = build_entry(words, options)
-    require_sound(server_id, entry)
-    require_free([server_id], target, replace=options["replace"])  # before a secret is put away for it
-    entry, stashed = stash_secrets(server_id, entry, os.environ, file=target.path)
-    added = add_servers(
-        action_context(ctx), target, {server_id: entry}, replace=options["replace"], stashed=stashed
-    )
+    added = add_server(action_context(ctx), target, server_id, entry, replace=options["replace"])
     loaded = added.edit.loaded
     say(f"added `{server_id}` to {display_path(target.path)}")
-    for secret in stashed:
+    for secret in added.stashed:
         say(f"  {secret.field}: the value is stored as a secret; the file has {secret.reference}")
     show_edit(added.edit)
     for forgotten in added.forgotten:
