@@ -11,7 +11,7 @@ from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.secrets.storage import stash_secrets
-from fairlead.terminal.output import display_path, is_interactive, say
+from fairlead.terminal.output import display_path, is_interactive, report, say
 
 
 class AddOptions(TypedDict):
@@ -138,6 +138,7 @@ def command(
     )
     loaded = added.edit.loaded
     say(f"added `{server_id}` to {display_path(target.path)}")
+    report(server=server_id, file=str(target.path))
     for secret in stashed:
         say(f"  {secret.field}: the value is stored as a secret; the file has {secret.reference}")
     show_edit(added.edit)
