@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import unicodedata
+from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +61,10 @@ def discard_stream(stream: TextIO) -> None:
     os.close(null)
 
 
+MAX_MESSAGES = 1000
+"""Messages that the JSON document of a command holds: the last ones."""
+
+
 class _JsonReport:
     """The JSON document of a command that prints words, and whether anything was printed."""
 
@@ -68,7 +73,7 @@ class _JsonReport:
         """Whether stdout gets one document at the end, in place of what the command prints."""
         self.has_output = False
         self.fields: dict[str, Any] = {}
-        self.messages: list[str] = []
+        self.messages: deque[str] = deque(maxlen=MAX_MESSAGES)  # a gateway that runs for weeks says much
         self.texts: list[str] = []
         self.error: FairleadError | None = None
         """The last error that was printed without ending the command."""
@@ -99,7 +104,7 @@ def finish_report(status: int, *, as_json: bool) -> None:
         document: dict[str, Any] = {"ok": not failed, **found.fields}
         if found.texts:
             document["output"] = "\n".join(found.texts)
-        document["messages"] = found.messages
+        document["messages"] = [*found.messages]
         _echo_json(document)
     elif as_json and failed and not found.has_output:
         said = found.error or FairleadError("; ".join(found.messages) or "the command failed")
