@@ -17,7 +17,6 @@ from pydantic import (
     field_validator,
 )
 
-Transport = Literal["stdio", "http", "sse", "builtin"]
 Trust = Literal["trusted", "untrusted"]
 ApprovalMode = Literal["allow", "ask", "auto", "deny"]
 Sharing = Literal["auto", "shared", "session", "call"]

@@ -25,7 +25,7 @@ from fairlead.config.principal import GroupedPrincipal
 from fairlead.connection.peer import SESSION_META_KEY, detach_from_caller
 from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.lists import OfferKind, OfferLists, ToolList, names_resources, with_public_uris
-from fairlead.gateway.notifications import Kind, Notifier
+from fairlead.gateway.notifications import Notifier, OfferListName
 from fairlead.gateway.open_requests import OpenRequests
 from fairlead.gateway.operator import ClientOperator
 from fairlead.gateway.principal_view import PrincipalView
@@ -487,7 +487,7 @@ class ClientSession:
         await self.view.prepare()
         return await self.prepare_offers()
 
-    async def list_offers(self, kind: Kind) -> OfferLists:
+    async def list_offers(self, kind: OfferListName) -> OfferLists:
         """Like `fetch_offers`; the client is notified when those of this kind change."""
         offered = await self.fetch_offers()
         self.notifier.note_known_offers(kind, offered)
