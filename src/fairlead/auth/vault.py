@@ -260,7 +260,13 @@ class _Unsaved:
 
 
 class Vault:
-    """All logins of this user. Reading is cheap: the file is read again only where it changed."""
+    """All logins of this user. Reading is cheap: the file is read again only where it changed.
+
+    Args:
+        path: The file. Tokens are in it, or in the keyring with only their names in the file.
+        place: Where tokens go: the keyring, the file, or whichever this machine has.
+        warn: Called with what went wrong without an error, in words.
+    """
 
     def __init__(self, path: Path, *, place: VaultPlace = "auto", warn: Warn = log_warning) -> None:
         self._file = VaultFile(path, warn)
@@ -285,7 +291,13 @@ class Vault:
         return login if login is not None and login.key == key else None
 
     async def find(self, principal: str, account: str, resource: str) -> Login | None:
-        """The login for a server, of any issuer: the newest, preferably one that is not over."""
+        """The login for a server, of any issuer: the newest, preferably one that is not over.
+
+        Args:
+            principal: Whose login.
+            account: The account; an empty string for the only one.
+            resource: The resource of the server.
+        """
         wanted = {"principal": principal, "account": account, "resource": resource}
         logins = await to_thread.run_sync(self._matching, wanted)
         return next((login for login in reversed(logins) if not login.is_over), next(reversed(logins), None))

@@ -135,7 +135,18 @@ class SessionEndpoint(Protocol):
 
 
 class ClientSession:
-    """One client and its client host, shared with no other client."""
+    """One client and its client host, shared with no other client.
+
+    Args:
+        endpoint: The endpoint that it came to.
+        principal: The identity that its calls are made for.
+        family: Whether the client keeps a session or sends stateless requests.
+        abilities: What its user can be asked for.
+        key: What its requests are recognized by, where the protocol has no session.
+        credential: The digest of its token, where there is no key.
+        label: The name of its token, for the dashboard.
+        groups: The groups of the principal, where there is no key.
+    """
 
     def __init__(  # noqa: PLR0913, PLR0915 - what a client is made of
         self,

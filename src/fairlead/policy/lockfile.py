@@ -72,7 +72,15 @@ def lock_server(
     reported: str | None,
     format: int = FORMAT,  # noqa: A002 - as the field is called
 ) -> LockedServer:
-    """Lock a server as this listing describes it, with digests of this format."""
+    """Lock a server as a listing describes it.
+
+    Args:
+        server: The server.
+        listing: What it offers.
+        protocol: The protocol version it speaks.
+        reported: The name and version it reports.
+        format: The format of the digests.
+    """
     return LockedServer(
         protocol=protocol,
         server=reported,

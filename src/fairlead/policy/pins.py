@@ -354,6 +354,11 @@ def add_first_use(first_use: Pins, server_id: str) -> Callable[[bytes | None], b
 def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins | None], Pins]) -> None:
     """Change the pins of a server by a review, and notify running hosts.
 
+    Args:
+        store_path: The file of the store.
+        server: The server.
+        review: Returns the new pins for the present ones. Called again if another process wrote meanwhile.
+
     Raises:
         StoreError: The pins would be larger than `MAX_PINS_BYTES`, or the store cannot be written.
     """

@@ -57,7 +57,13 @@ _servers = msgspec.json.Decoder(dict[str, KnownServer]).decode
 async def attach_to_gateway(
     running: RunningGateway, loaded: LoadedConfig, operator: "Operator"
 ) -> AsyncGenerator["ControlClient"]:
-    """Use the host of a gateway for the length of the block. Nothing is started, and nothing ends with it."""
+    """Use the host of a gateway for the length of the block. Nothing is started, and nothing ends with it.
+
+    Args:
+        running: The gateway.
+        loaded: The configuration of the command, which the gateway compares with its own.
+        operator: Answers elicitations for the user at the terminal.
+    """
     async with open_client() as http:
         yield ControlClient(running, loaded, operator, http)
 
@@ -102,7 +108,14 @@ class ControlClient:
         confirmed: bool = False,
         full_result: bool = True,
     ) -> ToolResult:
-        """Call a tool; its result is always whole. `ConnectionLost` where its outcome is unknown."""
+        """Call a tool. The parameters are those of `Host.call`.
+
+        Args:
+            full_result: Accepted as `Host.call` does: over the control API the result is always whole.
+
+        Raises:
+            ConnectionLost: The gateway ended before it said what came of the call.
+        """
         work = CallTool(
             server=server_id,
             tool=tool,

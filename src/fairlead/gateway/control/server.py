@@ -73,7 +73,11 @@ def control_routes(
 ) -> list[Route]:
     """The routes that run control commands, take answers to their elicitations, and reload.
 
-    `reload` has the gateway read its configuration again, where a command has read another.
+    Args:
+        gateway: The gateway that they control.
+        access: Authenticates their requests.
+        reload: Has the gateway read its configuration again, where a command has read another.
+        restart: Restarts a server for a principal.
     """
     control = _ControlServer(gateway, access, reload, restart)
     return [

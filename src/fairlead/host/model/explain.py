@@ -83,7 +83,15 @@ def _spellings(key: ToolKey) -> set[str]:
 
 
 class Explainer:
-    """Explains the tools of a selection."""
+    """Explains which tools of a selection are offered, under which names, and why others are not.
+
+    Args:
+        config: The configuration.
+        selection: Which tools.
+        catalog: The tools that are offered.
+        names: The public names of all tools, also of those that are not offered.
+        before_defaults: The servers that keep the stricter permission defaults of an earlier release.
+    """
 
     def __init__(
         self,
