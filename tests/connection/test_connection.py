@@ -21,7 +21,7 @@ from fairlead.connection.supervisor import CLOSE_SECONDS, Supervisor
 from fairlead.connection.transport.dispatcher import WireDispatcher
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed, ConnectionLost
-from fairlead.events import State
+from fairlead.events import ServerState
 from fairlead.testing import FakeClock, ScriptedServer
 from tests.host.support import SECONDS
 
@@ -80,7 +80,7 @@ async def test_a_lost_connection_that_is_slow_to_close_does_not_get_in_the_way_o
 ) -> None:
     server = ScriptedServer(tmp_path / "record")
     slow = SlowToClose(server)
-    states: list[State] = []
+    states: list[ServerState] = []
     async with supervised() as tasks:
         connection = Connection(
             Supervisor("x", LIMITS, [slow], tasks=tasks, on_state=lambda state, _: states.append(state))
@@ -244,7 +244,7 @@ async def test_closing_is_remembered_by_nobody_and_the_next_call_connects(tmp_pa
 
 async def test_a_failed_start_is_forgotten_once_a_later_one_works(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", broken_starts=1)
-    states: list[tuple[State, str | None]] = []
+    states: list[tuple[ServerState, str | None]] = []
     async with supervised() as tasks:
         connection = Connection(
             Supervisor(
