@@ -115,7 +115,7 @@ async def review(session: ConsoleSession, typed: str) -> None:
     words, scope = option_of(words_of(typed), "--scope")
     server_id, named = _read(typed, words)
     server = session.loaded.server(server_id)
-    member = next(each for each in session.host.members if each.server.server_id == server_id)
+    member = next(each for each in session.host.servers if each.server.server_id == server_id)
     if not await _may_start(session, server, member):
         return
     await session.host.list_now(server_id)

@@ -3,6 +3,8 @@
 A slow subscriber loses the oldest events; it never blocks the host.
 """
 
+import logging
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
@@ -10,6 +12,8 @@ from contextlib import contextmanager
 import anyio
 
 from fairlead.events import Event, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
+
+logger = logging.getLogger(__name__)
 
 MAX_WAITING = 10_000
 
@@ -85,11 +89,17 @@ class EventBus:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether there is any subscriber. Without one, callers need not build events."""
-        return bool(self._subscribers) or (self._above is not None and self._above.has_listeners)
+        """Whether there is any subscriber, or a log of events. Without one, callers need not build events."""
+        return (
+            bool(self._subscribers)
+            or (self._above is not None and self._above.has_listeners)
+            or logger.isEnabledFor(logging.DEBUG)
+        )
 
     def emit(self, event: Event) -> None:
         """Hand an event to all subscribers, without waiting."""
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s", _describe(event))
         for subscriber in self._subscribers:
             subscriber.put(event)
         if self._above is not None:
@@ -137,3 +147,13 @@ class EventBus:
         """End every subscription."""
         for subscriber in [*self._subscribers]:
             self.unsubscribe(subscriber)
+
+
+def _describe(event: Event) -> str:
+    """An event for the log: what happened, and the fields that say something."""
+    names: tuple[str, ...] = getattr(event, "__struct_fields__", ()) or tuple(
+        getattr(event, "__dataclass_fields__", ())
+    )
+    said = ((name, getattr(event, name)) for name in names if name != "json")
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).lower().removeprefix("mcp ")
+    return " ".join([words, *(f"{name}={value}" for name, value in said if value not in (None, "", ()))])

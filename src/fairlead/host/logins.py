@@ -63,9 +63,19 @@ class _Pending:
 
 
 class Logins:
-    """Logs in, keeps logins usable, and lets requests in with them: `host.logins`."""
+    """Logs in, keeps logins usable, and lets requests in with them: `host.logins`.
 
-    def __init__(
+    Args:
+        env: The environment.
+        records: The store for token refreshes, and the audit log.
+        operator: Opens pages for the user.
+        providers: Sources of credentials of the program itself, by their ids.
+        http: Returns the HTTP client that servers are probed with.
+        tasks: Owns the logins under way.
+        emit: Called with the events of logins.
+    """
+
+    def __init__(  # noqa: PLR0913 - what logins work with, named
         self,
         env: Mapping[str, str],
         records: HostRecords,
@@ -74,6 +84,7 @@ class Logins:
         providers: Mapping[str, AuthProvider],
         http: "Callable[[], aiohttp.ClientSession]",
         tasks: TaskGroup,
+        emit: Callable[[Event], None],
     ) -> None:
         self._env = env
         self._web = HttpContext(environment=env)
@@ -90,8 +101,7 @@ class Logins:
         self._unasked: set[str] = set()
         self.on_login: Callable[[str, str], None] = lambda _principal, _server_id: None
         """Called after each login, with the principal and the server."""
-        self.emit: Callable[[Event], None] = lambda _event: None
-        """Called with the events of logins."""
+        self._emit = emit
         self.broker = Broker(Vault.of(env), records.store, self._refresh_token, tasks)
 
     # For connections.
@@ -196,7 +206,7 @@ class Logins:
             finally:
                 if not opened:
                     page = str(URL(url).with_query(None).with_fragment(None))
-                    self.emit(BrowserOpenFailed(server_id=target.server_id, url=page))
+                    self._emit(BrowserOpenFailed(server_id=target.server_id, url=page))
             if not opened:
                 other_way = f"`{command_line('login', target.server_id, options=('--no-browser',))}`"
                 self._operator.notify(

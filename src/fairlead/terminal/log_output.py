@@ -10,6 +10,10 @@ from fairlead.terminal.output import printable
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
+_LIBRARIES = ("mcp", "client")
+"""Loggers of the MCP SDK, which say what happens on a connection."""
+
+
 class OneLineFormatter(logging.Formatter):
     """Level, where, message, and what else is known as `name=value`. A traceback is said in its last line."""
 
@@ -30,6 +34,28 @@ def log_to_stderr() -> None:
     mask_logs(gate.log_line)
     own.addHandler(handler)
     own.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+
+
+class _TimedFormatter(OneLineFormatter):
+    """The same, after the seconds since the start."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record as one line."""
+        return f"{record.relativeCreated / 1000:8.3f} s  {super().format(record)}"
+
+
+def log_verbosely() -> None:
+    """Log all that happens, each line with the seconds since the start: `--verbose`. Idempotent."""
+    own = logging.getLogger("fairlead")
+    if any(isinstance(handler.formatter, _TimedFormatter) for handler in own.handlers):
+        return
+    mask_logs(gate.log_line)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_TimedFormatter())
+    for name in ("fairlead", *_LIBRARIES):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
 
 
 def shorten_warnings() -> None:

@@ -20,9 +20,10 @@ from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.registry import DASHBOARD_LINKS_PATH, STATUS_PATH
 from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import LOGIN, AccessCheck, Answer, Audience, LoginSessions, PageRequest
 from fairlead.web.monitoring import metrics_answer, status_answer
-from fairlead.web.pages import approvals, calls, connect, login, review, servers, tools
+from fairlead.web.page_request import LOGIN, AccessCheck, Answer, Audience, PageRequest
+from fairlead.web.pages import approvals, calls, connect, login, review, server_edit, servers, tools
+from fairlead.web.sessions import LoginSessions
 
 HEARTBEAT_SECONDS: Final = 15.0
 CHECK_SECONDS: Final = 0.5
@@ -50,6 +51,7 @@ def event_stream(panel: HostPanel, needed: str) -> Answer:
 
 STATIC: Final = {
     "fairlead.css": "text/css",
+    "forms.css": "text/css",
     "fairlead.svg": "image/svg+xml",
     "live.js": "text/javascript",
 }
@@ -86,6 +88,9 @@ def dashboard_routes(
     pages = [
         door("/", servers.overview(panel)),
         door("/servers/{server}", servers.one(panel), servers.act(panel)),
+        door("/add", server_edit.add(panel), server_edit.take_added(panel)),
+        door("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
+        door("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),
         door("/servers/{server}/review", review.review(panel), review.decide(panel)),
         door("/tools", tools.catalog(panel)),
         door("/calls", calls.calls(panel)),

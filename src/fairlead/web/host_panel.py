@@ -48,8 +48,10 @@ from fairlead.host.operator import ApprovalAnswer
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
 from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
 from fairlead.store.sqlite import Database
+from fairlead.web.config_panel import ConfigPanel
 from fairlead.web.live import Activity, ChangeSignal
 from fairlead.web.logins import DashboardLogins
+from fairlead.web.messages import Messages
 from fairlead.web.panel import (
     MOST_EXPLAINED,
     ListedTool,
@@ -134,6 +136,10 @@ class HostPanel:
         self._changes = ChangeSignal()
         self._running: _Running | None = None
         self.activity = Activity()
+        self.messages = Messages()
+        """What was done, to be said on the next page."""
+        self.edits = ConfigPanel(self._actions, self._connect_soon, self.note_change)
+        """Edits of configuration files."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -322,7 +328,7 @@ class HostPanel:
         return edit_choices(self._actions(LOCAL), server, fields)
 
     def _member(self, server_id: str) -> ManagedServer | None:
-        return next((each for each in self._host.members if each.server.server_id == server_id), None)
+        return next((each for each in self._host.servers if each.server.server_id == server_id), None)
 
     # Calls.
 
@@ -377,6 +383,9 @@ class HostPanel:
 
     def _server(self, server_id: str) -> LoadedServer:
         return self._configuration.loaded.server(server_id)
+
+    def _connect_soon(self, server_id: str) -> None:
+        self._now().tasks.start_soon(self._host.connect, server_id)
 
     def _now(self) -> "_Running":
         if self._running is None:

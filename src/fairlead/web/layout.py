@@ -11,7 +11,7 @@ from fairlead.config.edit_scope import EditTarget
 from fairlead.errors import FairleadError
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, document, tag
-from fairlead.web.middleware import PageRequest
+from fairlead.web.page_request import PageRequest
 
 _DIFF: Final = {"  +": "came", "  -": "went"}
 PLACES: Final = (("/", "Servers"), ("/tools", "Tools"), ("/calls", "Calls"), ("/approvals", "Approvals"))
@@ -31,9 +31,15 @@ def page(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> s
         tag("span", id="live", class_="live", role="status"),
         form(visit, "/logout", tag("button", "Log out", class_="quiet", type="submit")),
     )
+    content = (_message(panel.messages.take(visit)), *content)
     return _frame(
         title, header, tag("main", tag("h1", title), *content, id="content", tabindex="-1"), "live.js"
     )
+
+
+def _message(text: str | None) -> Html | None:
+    """What was just done. It is no live part of the page, so that it stays."""
+    return tag("p", text, class_="done", role="status") if text else None
 
 
 def bare_page(title: str, script: str | None, *content: Child) -> str:
@@ -62,6 +68,7 @@ def _frame(title: str, header: Html | None, main: Html, script: str | None) -> s
             tag("meta", name="color-scheme", content="light dark"),
             tag("title", f"{title} · fairlead"),
             tag("link", rel="stylesheet", href="/static/fairlead.css"),
+            tag("link", rel="stylesheet", href="/static/forms.css"),
             tag("link", rel="icon", href="/static/fairlead.svg", type="image/svg+xml"),
             tag("script", src=f"/static/{script}", defer=True) if script else None,
         ),

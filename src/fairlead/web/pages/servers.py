@@ -44,7 +44,14 @@ def overview(panel: HostPanel) -> Answer:
             f"{plural(len(servers), 'server')}, {ready} ready." if servers else "No MCP servers configured."
         )
         rows = [_row(visit, status) for status in servers]
-        content = (tag("p", lead, class_="dim"), table("Servers", COLUMNS, rows) if rows else None)
+        adding = tag(
+            "p",
+            tag("a", "Add a server", href="/add", class_="button main", id="add-server"),
+            " ",
+            tag("a", "Import from another agent", href="/import", class_="button", id="import-servers"),
+            class_="toolbar",
+        )
+        content = (tag("p", lead, class_="dim"), adding, table("Servers", COLUMNS, rows) if rows else None)
         return HTMLResponse(page(visit, panel, "Servers", live("servers", *content)))
 
     return answer
@@ -64,6 +71,7 @@ def one(panel: HostPanel) -> Answer:
                 "actions",
                 _actions(visit, details.status, path, can_switch=details.can_switch, files=details.files),
             ),
+            _changes(details) if details.can_switch else None,
             live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
             live("log", _log(details)) if details.status.transport == "stdio" else None,
         )
@@ -140,6 +148,17 @@ def _actions(
         buttons.append(button(label, "do", value, key=server_id, kind="quiet"))
         buttons.append(file_choice(files, key=server_id))
     return tag("div", form(visit, server_path(server_id), buttons, back=back), class_="actions")
+
+
+def _changes(details: ServerDetails) -> Html:
+    """The pages where its entry is changed."""
+    server_id = details.status.server_id
+    links = (
+        tag("a", "Edit", href=server_path(server_id, "edit"), class_="button", id="edit-server"),
+        " ",
+        tag("a", "Remove", href=server_path(server_id, "remove"), class_="button danger", id="remove-server"),
+    )
+    return tag("p", links, class_="toolbar")
 
 
 def _facts(details: ServerDetails) -> Html:
