@@ -23,9 +23,10 @@ from fairlead.config.models import BundleMode
 from fairlead.config.sources import place_of, workspace
 from fairlead.errors import ConfigError, ListenFailed
 from fairlead.gateway import gateway as core
+from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.access.middleware import GuardedApp, authenticator_for
 from fairlead.gateway.access.tokens import decide_token, local_token
-from fairlead.gateway.control.server import approval_routes, control_routes
+from fairlead.gateway.control.server import ApprovalReply, approval_routes, control_routes
 from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, plainly
 from fairlead.gateway.registry import (
     announce,
@@ -150,9 +151,18 @@ async def _up(
         context = running_context("command line", configuration, env, principal)
         await restart_server(context, gateway.host, server_id, close=gateway.close_server)
 
+    async def answer(reply: ApprovalReply, admitted: AuthenticatedRequest) -> bool:
+        return await panel.answer(
+            reply.id,
+            reply.answer,
+            surface=reply.surface,
+            principal=admitted.principal,
+            decides_for=admitted.decides_for,
+        )
+
     routes = [
         *dashboard_routes(panel, entrance, gateway.login_links),
-        *approval_routes(gateway.approvals, keeper),
+        *approval_routes(gateway.approvals, keeper, answer),
         *control_routes(gateway, keeper, configuration.reload, restart),
     ]
     app = GuardedApp(gateway.app(keeper, routes), keeper)

@@ -88,8 +88,14 @@ def require_plain(path: Path) -> None:
 
 ASK_SECONDS: Final = 3.0
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-RELOAD: Final = "/api/reload"
-"""The path that makes a gateway read its configuration again."""
+RELOAD_PATH: Final = "/api/reload"
+"""Makes a gateway read its configuration again."""
+STATUS_PATH: Final = "/api/status"
+"""The state of every server."""
+APPROVALS_PATH: Final = "/api/approvals"
+"""The calls that wait for approval, and answers to them."""
+DASHBOARD_LINKS_PATH: Final = "/api/dashboard-links"
+"""Links that log the user in to the dashboard."""
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +223,7 @@ def reload_gateways(env: Mapping[str, str]) -> list[str]:
     refusals: list[str] = []
     for running in living(env):
         try:
-            answer = running.ask(RELOAD, {})
+            answer = running.ask(RELOAD_PATH, {})
         except ConnectFailed:
             # One that is busy, ends, or is of an earlier release: it notices the edit by itself.
             logger.info("a gateway was not notified of an edit", extra={"pid": running.pid})

@@ -173,10 +173,11 @@ def _write_change(change: "FileChange", *, yes: bool) -> int:
 @click.pass_context
 def pending_command(ctx: click.Context, answers: tuple[tuple[str, str], ...], *, as_json: bool) -> int:
     """Earlier name of `fairlead approvals answer`."""
+    from fairlead.cli.config_edits import action_context
     from fairlead.cli.pending_calls import answer_pending
 
     say("note: calls that wait are answered with `fairlead approvals answer` now")
-    return answer_pending(dict(answers), as_json=as_json)
+    return answer_pending(action_context(ctx), dict(answers), as_json=as_json)
 
 
 @command.command("dashboard")
@@ -186,9 +187,10 @@ def dashboard_command(ctx: click.Context, *, as_json: bool) -> int:
     """Print a link that opens the running gateway's dashboard and logs you in, once."""
     from fairlead.actions.approvals import gateway_here
     from fairlead.config.untyped import as_list
+    from fairlead.gateway.registry import DASHBOARD_LINKS_PATH
 
     links = [
-        str(link) for link in as_list(gateway_here(load(ctx)).ask("/api/dashboard-links", {}).get("links"))
+        str(link) for link in as_list(gateway_here(load(ctx)).ask(DASHBOARD_LINKS_PATH, {}).get("links"))
     ]
     if as_json:
         print_json({"links": links})
