@@ -129,9 +129,9 @@ def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
 
     async def main() -> int:
         async with _gateway(ctx, loaded, options) as (gateway, _):
-            for member in gateway.host.members:
-                for note in member.review_notes():
-                    warn(f"`{member.server.server_id}`: {note}")
+            for managed in gateway.host.servers:
+                for note in managed.review_notes():
+                    warn(f"`{managed.server.server_id}`: {note}")
             gateway.approvals.is_watched = False  # no dashboard, and no commands that could ask it
             await gateway.serve_stdio(options.bundle)
         return Exit.OK

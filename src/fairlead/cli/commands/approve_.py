@@ -36,7 +36,7 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
         from fairlead.cli.pending_calls import answer_pending
 
         say("note: calls that wait are answered with `fairlead approvals answer` now")
-        return answer_pending({})
+        return answer_pending(action_context(ctx), {})
     saved = read_saved(loaded)
     waiting = [server for name, server in loaded.servers.items() if not saved[name].approved]
     if server_id is not None:
