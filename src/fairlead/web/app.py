@@ -21,7 +21,7 @@ from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.middleware import LOGIN, AccessCheck, Answer, Audience, LoginSessions, PageRequest
 from fairlead.web.monitoring import metrics_answer, status_answer
-from fairlead.web.pages import approvals, calls, connect, login, review, server_edit, servers, tools
+from fairlead.web.pages import approvals, calls, connect, imports, login, review, server_edit, servers, tools
 
 HEARTBEAT_SECONDS: Final = 15.0
 CHECK_SECONDS: Final = 0.5
@@ -88,6 +88,7 @@ def dashboard_routes(
         door("/", servers.overview(panel)),
         door("/servers/{server}", servers.one(panel), servers.act(panel)),
         door("/add", server_edit.add(panel), server_edit.take_added(panel)),
+        door("/import", imports.show(panel), imports.take(panel)),
         door("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
         door("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),
         door("/servers/{server}/review", review.review(panel), review.decide(panel)),
