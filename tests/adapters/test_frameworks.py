@@ -14,7 +14,7 @@ from fairlead.adapters.pydantic_ai import to_pydantic_ai
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.tools import ToolKey
 from tests.adapters.support import PIXEL, answer, image, text
-from tests.adapters.test_parts import fenced, untrusted
+from tests.adapters.test_content import fenced, untrusted
 from tests.catalog.support import tool
 
 SCHEMA = {

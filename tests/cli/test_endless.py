@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.gateway_support import INITIALIZE, Up, command, gateway
 from tests.conftest import Machine
-from tests.connection.test_endless import endless
+from tests.connection.transport.test_pacing import endless
 
 
 def cpu_seconds(pid: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.catalog.sanitize.text import clean
-from tests.catalog.test_sanitize import HIDDEN
+from tests.catalog.sanitize.test_text import HIDDEN
 from tests.cli.test_hosting import SERVER
 from tests.conftest import Machine, Outcome
 from tests.host.test_hidden_text import characters, each_text, hiding, server, tool

@@ -18,10 +18,10 @@ from mcp_types import CreateMessageResult, TextContent
 
 from fairlead.catalog.tools import ToolEntry
 from fairlead.errors import AuthRequired, CallFailed, LoginFailed, UnknownTool
-from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.host import Host
 from fairlead.host.offers.skills import EXTENSION, Skills
 from fairlead.host.operator import Callbacks, FormAnswer, FormRequest, SampleRequest
+from fairlead.host.server_peer import CustomCapabilities
 from tests.conformance.logins import agree, context, oauth_for, visit
 
 SECONDS = 60

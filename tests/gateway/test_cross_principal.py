@@ -16,10 +16,10 @@ from fairlead.gateway.gateway import GatewayOptions
 from fairlead.host.offers.tasks import KnownTask
 from fairlead.host.operator import ApprovalAnswer
 from tests.conftest import Machine
+from tests.gateway.access.test_scopes import PERSON, guarded_gateway
 from tests.gateway.support import MODERN, Raw, Served, serving, text_of, until
+from tests.gateway.test_elicitation import ADA, WHO
 from tests.gateway.test_principals import ALICE, BOB
-from tests.gateway.test_rounds import ADA, WHO
-from tests.gateway.test_scopes import PERSON, guarded_gateway
 from tests.gateway.test_tools import scripted
 from tests.host.asking import AskingServer
 from tests.host.test_artifacts import PROGRAM

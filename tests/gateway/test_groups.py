@@ -19,8 +19,8 @@ from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.gateway.access.test_jwt import Signer, access, signer
 from tests.gateway.support import Raw, text_of
-from tests.gateway.test_access_jwt import Signer, access, signer
 
 __all__ = ["signer"]
 

@@ -303,7 +303,7 @@ async def test_a_lock_file_that_changes_reaches_every_live_session(
             settings = {"gateway": {"approval": "allow"}}
             return load_config(None, settings, served.env, tmp_path / "project")
 
-        (member,) = gateway.host.members
+        (member,) = gateway.host.servers
         assert member.snapshot is not None
         whole = lock_server(member.server, member.snapshot.listing, protocol="2025-11-25", reported=None)
         tools = {tool: each for tool, each in whole.tools.items() if tool != "echo"}

@@ -14,7 +14,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 from pydantic import FileUrl
 
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, serving, until
-from tests.gateway.test_bridging import SAMPLE, Everything
+from tests.gateway.test_offers import SAMPLE, Everything
 from tests.host.asking import AskingServer, form, page
 
 TOOLS = ["ask", "change", "echo", "log", "meet", "pid", "progress", "update"]

@@ -49,7 +49,7 @@ async def test_each_has_a_process_of_its_own_which_ends_with_it(tmp_path: Path) 
                     int((await host.call("a", "pid")).text),
                 ]
                 assert len(set(pids)) == 3
-                assert [member.server.server_id for member in second.own_members] == ["a"]
+                assert [member.server.server_id for member in second.own_servers] == ["a"]
             assert not is_running(pids[1])
             assert await pid(first.host) == pids[0]
         assert not is_running(pids[0])
@@ -70,7 +70,7 @@ async def test_what_is_shared_is_never_closed_by_one_of_those_who_share_it(
                 pids.append(await pid(other.host))
                 await other.host.call("own", "rest")
                 await other.host.close("a")
-                assert other.own_members == ()
+                assert other.own_servers == ()
         assert pids[0] == pids[1]
     assert server.starts == 1
 
@@ -154,9 +154,9 @@ async def test_a_connection_is_forgotten_though_its_principal_lost_the_server_fi
         open_principal_host(host, host.config, "ada", lambda server_id: f"log in to {server_id}") as ada,
         open_client_host(ada, operator=UNATTENDED) as client,
     ):
-        owner = ada.members.owner("x")
-        assert owner is not host.members.owner("x")
-        own = client.host.members["x"]
+        owner = ada.servers.owner("x")
+        assert owner is not host.servers.owner("x")
+        own = client.host.servers["x"]
         assert owner.connections_besides("x") == [own]
         without = replace(host.config, servers={})
         for each in (host, ada, client.host):

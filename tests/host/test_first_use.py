@@ -11,7 +11,7 @@ import pytest
 from fairlead.testing import ScriptedServer, watch_loop
 from fairlead.testing.watchdog import SHARED_FACTOR
 from tests.conftest import Machine
-from tests.host.test_skills import server_with, skills_of
+from tests.host.offers.test_skills import server_with, skills_of
 
 pytestmark = pytest.mark.requirement("HARD-66")
 

@@ -11,11 +11,11 @@ import pytest
 from fairlead.catalog.sanitize.text import clean
 from fairlead.errors import CallRejected, ConnectFailed, ListFailed
 from fairlead.host.host import Host
-from tests.catalog.test_sanitize import CASES, HIDDEN
+from tests.catalog.sanitize.test_text import CASES, HIDDEN
 from tests.conftest import Machine
 from tests.fixtures import canned_stdio
+from tests.host.offers.test_skills import server_with, skills_of
 from tests.host.support import hosting
-from tests.host.test_skills import server_with, skills_of
 
 pytestmark = pytest.mark.requirement("HARD-41")
 

@@ -471,7 +471,7 @@ async def test_a_review_loads_the_pins_of_its_own_server_and_of_no_other(
     entries = {name: server.entry() for name, server in servers.items()}
     async with hosting(machine, **entries) as host:
         await host.connect("x", "y")
-        members = {member.server.server_id: member for member in host.members}
+        members = {member.server.server_id: member for member in host.servers}
         before = {name: member.pins for name, member in members.items()}
         review(machine, host, entries["x"])
         with anyio.fail_after(SECONDS):

@@ -157,7 +157,7 @@ async def test_a_reload_starts_the_servers_that_are_not_lazy(machine: Machine, t
 
 def lock_of(host: Host, *, without: str = "") -> str:
     """The text of a lock of the server `x` as it is, less one tool."""
-    (member,) = host.members
+    (member,) = host.servers
     assert member.snapshot is not None
     locked = lock_server(member.server, member.snapshot.listing, protocol="2025-11-25", reported=None)
     tools = {tool: each for tool, each in locked.tools.items() if tool != without}

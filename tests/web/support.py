@@ -26,7 +26,7 @@ from fairlead.host.operator import Callbacks
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import LoginSessions
+from fairlead.web.sessions import LoginSessions
 from tests.conftest import Machine
 
 SECONDS = 60

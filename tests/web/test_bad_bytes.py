@@ -15,9 +15,9 @@ from yarl import URL
 from fairlead.auth.redirect import BrowserRedirect
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.gateway.access.test_rate_limit import BAD_BODIES
+from tests.gateway.access.test_scopes import AGENT, PERSON, Up, guarded_gateway
 from tests.gateway.support import Raw
-from tests.gateway.test_limits import BAD_BODIES
-from tests.gateway.test_scopes import AGENT, PERSON, Up, guarded_gateway
 from tests.web.support import Client
 
 pytestmark = pytest.mark.requirement("HARD-71")

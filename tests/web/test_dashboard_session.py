@@ -13,10 +13,10 @@ import pytest
 
 from fairlead.gateway.access.jwt import FRESH_SECONDS, TRUST_SECONDS
 from fairlead.testing.fixtures import FakeClock
-from fairlead.web import middleware as entrances
+from fairlead.web import sessions
 from fairlead.web.app import LINKS
 from tests.conftest import Machine
-from tests.gateway.test_access_jwt import EC_KEY, access, signing
+from tests.gateway.access.test_jwt import EC_KEY, access, signing
 from tests.web.support import AGENT, TOKEN, Client, Dashboard, dashboard
 
 SERVERS = {"x": {"command": "there-is-no-such-program", "allow_tools": ["echo"]}}
@@ -221,9 +221,9 @@ async def test_codes_and_sessions_end_by_themselves(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with dashboard(machine, SERVERS) as board, board.visited() as client:
-        code, later = await board.code(), time.time() + entrances.CODE_SECONDS + 1
-        monkeypatch.setattr(entrances.time, "time", lambda: later)
+        code, later = await board.code(), time.time() + sessions.CODE_SECONDS + 1
+        monkeypatch.setattr(sessions.time, "time", lambda: later)
         assert await board.entrance.redeem(code) is None
         assert await is_inside(client)
-        monkeypatch.setattr(entrances.time, "time", lambda: later + entrances.SESSION_SECONDS)
+        monkeypatch.setattr(sessions.time, "time", lambda: later + sessions.SESSION_SECONDS)
         assert not await is_inside(client)

@@ -101,7 +101,7 @@ async def describe_servers(
     ids = [server.server_id for server in servers]
     for failure in (await host.connect(*ids)).values():
         raise failure
-    members = {member.server.server_id: member for member in host.members}
+    members = {member.server.server_id: member for member in host.servers}
     found: dict[str, LockedServer] = {}
     for server in servers:
         snapshot = members[server.server_id].snapshot

@@ -92,7 +92,7 @@ async def live_review(host: "Host", server: LoadedServer) -> ServerReview:
 
     from fairlead.host.snapshots import load_pins
 
-    member = next((each for each in host.members if each.server.server_id == server.server_id), None)
+    member = next((each for each in host.servers if each.server.server_id == server.server_id), None)
     if member is None or member.snapshot is None:
         raise _not_kept(server.server_id)
     # Another process may have pinned something since this one read the pins.

@@ -107,7 +107,7 @@ async def _gateway(
     ):
         configuration = LiveConfiguration(loaded, lambda: load(ctx), gateway.reload)
         gateway.tasks.start_soon(configuration.watch)
-        for member in gateway.host.members:
+        for member in gateway.host.servers:
             for note in member.review_notes():
                 warn(f"`{member.server.server_id}`: {note}")
         yield gateway, configuration

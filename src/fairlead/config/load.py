@@ -26,7 +26,7 @@ from fairlead.config.paths import current_folder
 from fairlead.config.principal import GROUP, GroupedPrincipal
 from fairlead.config.secrets.redaction import literal_secrets, redact_entry, redact_url
 from fairlead.config.secrets.references import has_references, missing_variables, resolve_all
-from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope
+from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope, workspace
 from fairlead.config.untyped import ISOLATED, as_list, as_object, is_list
 from fairlead.config.validate import ValidationFault, check, suggestion
 from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownServer
@@ -77,6 +77,8 @@ class LoadedServer:
     """The administrator's ruling about it."""
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     """Environment it was loaded in."""
+    workspace: Path = field(default_factory=Path.cwd)
+    """Workspace it was loaded in: the root of a built-in server that names none."""
     has_references: bool = field(init=False, repr=False)
     """Whether there is anything to resolve. Computed once: every start asks several times."""
 
@@ -239,6 +241,12 @@ class LoadedServer:
         roots = self.config.roots if self.config else ()
         return tuple((base / Path(root).expanduser()).absolute() for root in roots)
 
+    def builtin_roots(self) -> tuple[Path, ...]:
+        """Folders of a built-in server: its `roots`, else its project's folder, else the workspace."""
+        source = self.definition.source
+        default = source.base if source.name in ("builtin", "project") else self.workspace
+        return self.root_folders() or (default,)
+
     def working_folder(self, resolved: Server) -> Path | None:
         """Tell the working directory of its process.
 
@@ -363,10 +371,10 @@ def load_config(
         layers = read_layers(place, file, overrides)
     else:
         layers = read_scope(scope, place)
-    return _assemble(merge(layers), env)
+    return _assemble(merge(layers), env, workspace(place))
 
 
-def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
+def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> LoadedConfig:
     duplicates = [problem for layer in merged.layers for problem in layer.duplicates]
     checked = check(merged.data, (problem.path for problem in duplicates))
     origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
@@ -396,6 +404,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
             rules=_rules_about(server_id, rules),
             approval=checked.config.policy.approval,
             env=env,
+            workspace=workspace,
         )
         for server_id, definition in merged.definitions.items()
     )

@@ -18,6 +18,8 @@ from pydantic import (
 )
 
 Transport = Literal["stdio", "http", "sse", "builtin"]
+BuiltinName = Literal["repo", "docs", "edit"]
+"""The servers that come with Fairlead."""
 Trust = Literal["trusted", "untrusted"]
 ApprovalMode = Literal["allow", "ask", "auto", "deny"]
 Sharing = Literal["auto", "shared", "session", "call"]
@@ -277,7 +279,7 @@ class BuiltinServer(Server):
     """A server that comes with Fairlead and runs in its process."""
 
     transport: Literal["builtin"] = "builtin"
-    builtin: Literal["repo", "docs"]
+    builtin: BuiltinName
 
 
 SERVER_MODELS: dict[str, type[Server]] = {

@@ -256,7 +256,7 @@ class ClientSession:
         """
         if not abilities <= self.abilities:
             self.abilities |= abilities
-            for managed in self._client_host.own_members:
+            for managed in self._client_host.own_servers:
                 if managed.connection is not None and managed.version in HANDSHAKE_PROTOCOL_VERSIONS:
                     managed.connection.renew()
 
@@ -300,7 +300,7 @@ class ClientSession:
             client=self.name,
             label=self.label,
             family=self.family,
-            upstreams=tuple(managed.server.server_id for managed in self._client_host.own_members),
+            upstreams=tuple(managed.server.server_id for managed in self._client_host.own_servers),
             since=self.since,
         )
 
@@ -312,11 +312,11 @@ class ClientSession:
 
     def shares(self, host: Host, server_id: str) -> bool:
         """Return whether it uses a host's connection to a server, where it shares one."""
-        return self._shared.members.owner(server_id) is host.members.owner(server_id)
+        return self._shared.servers.owner(server_id) is host.servers.owner(server_id)
 
     def has_own(self, server_id: str) -> bool:
         """Return whether it has a connection of its own to a server."""
-        return any(managed.server.server_id == server_id for managed in self._client_host.own_members)
+        return any(managed.server.server_id == server_id for managed in self._client_host.own_servers)
 
     def set_log_level(self, level: types.LoggingLevel) -> None:
         """Send it log messages from this level on."""
@@ -388,7 +388,7 @@ class ClientSession:
         return tools
 
     def _server_ids(self) -> list[str]:
-        return [managed.server.server_id for managed in self.host.members]
+        return [managed.server.server_id for managed in self.host.servers]
 
     @property
     def _differs(self) -> bool:

@@ -57,7 +57,7 @@ class PrincipalView:
 
         No client waits for that: a server may take seconds to exit.
         """
-        for managed in self.host.members:
+        for managed in self.host.servers:
             connection = managed.connection
             if connection is None or connection.vitals.state != "ready" or is_shared(managed):
                 continue

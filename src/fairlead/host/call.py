@@ -58,14 +58,14 @@ from fairlead.servers.framework.tools import UNTRUSTED_RESULTS
 from fairlead.store.protocol import Store
 
 
-async def require_consent(member: ManagedServer, store: Store | None) -> None:
+async def require_consent(managed: ManagedServer, store: Store | None) -> None:
     """Raise `ConsentRequired` unless a project's entry was approved. Each start checks again."""
-    if not member.awaits_consent:
+    if not managed.awaits_consent:
         return
-    key = await to_thread.run_sync(lambda: member.server.consent)
+    key = await to_thread.run_sync(lambda: managed.server.consent)
     if key is not None:
         await require_approved(key, store)
-    member.set_approved(True)
+    managed.set_approved(True)
 
 
 async def require_approved(key: ConsentKey, store: Store | None) -> None:
@@ -81,33 +81,33 @@ async def require_approved(key: ConsentKey, store: Store | None) -> None:
     raise ConsentRequired(key.server_id, message, hint=f"run `{command_line('approve', key.server_id)}`")
 
 
-async def listing_of(member: ManagedServer, store: Store | None, *, fresh: bool = False) -> Listing:
+async def listing_of(managed: ManagedServer, store: Store | None, *, fresh: bool = False) -> Listing:
     """The listing of a server: the known one, or with `fresh` one of this run."""
-    if member.listing is not None and not fresh:
-        return member.listing
-    connection = member.live()
-    await require_consent(member, store)
+    if managed.listing is not None and not fresh:
+        return managed.listing
+    connection = managed.live()
+    await require_consent(managed, store)
     await connection.ready()
-    error, logins = await _list_error(member), LoginCount()
+    error, logins = await _list_error(managed), LoginCount()
     while isinstance(error, AuthRequired):
         # It accepts connections without a login, and needs one before it lists anything.
         logins.add(error)
         await connection.log_in(error)
         await connection.ready()
-        error = await _list_error(member)
-    if error is not None and (fresh or member.listing is None):
+        error = await _list_error(managed)
+    if error is not None and (fresh or managed.listing is None):
         raise error
-    if member.listing is None:
-        raise ListFailed(member.server.server_id, "it was closed before it was listed")
-    return member.listing
+    if managed.listing is None:
+        raise ListFailed(managed.server.server_id, "it was closed before it was listed")
+    return managed.listing
 
 
-async def _list_error(member: ManagedServer) -> ServerError | None:
+async def _list_error(managed: ManagedServer) -> ServerError | None:
     """Wait until a connected server has been listed. Returns what went wrong, if anything did."""
-    connection = member.live()
+    connection = managed.live()
     if connection.vitals.state in ("error", "auth_required"):
         connection.refresh()
-    await member.listed.wait()
+    await managed.listed.wait()
     # It need not be in an error state any more: another caller, woken first, may have had it listed again.
     return None if connection.vitals.state == "ready" else connection.vitals.last_error
 
@@ -200,24 +200,24 @@ class CallRunner:
 
     def _plan(self, proposal: ProposedCall) -> CallPlan | None:
         """The plan for a tool that policy allows with any arguments; None for other tools."""
-        member = proposal.member
-        policy = member.policy
+        managed = proposal.managed
+        policy = managed.policy
         caller = proposal.caller if policy.tells_callers_apart else None
         key = proposal.tool, proposal.bundle_filter, caller, proposal.default_mode
-        plan: CallPlan | None = member.call_plans.get(key)
+        plan: CallPlan | None = managed.call_plans.get(key)
         # Is everything about the tool as it was when the plan was made?
         if (
             plan is not None
-            and plan.screened is member.screened
+            and plan.screened is managed.screened
             and plan.policy is policy
-            and not member.awaits_consent
-            and not (plan.is_held and member.is_unchecked)
+            and not managed.awaits_consent
+            and not (plan.is_held and managed.is_unchecked)
         ):
             return plan
-        entry, screened = member.entry(proposal.tool), member.screened
-        if entry is None or screened is None or member.is_unchecked:
+        entry, screened = managed.entry(proposal.tool), managed.screened
+        if entry is None or screened is None or managed.is_unchecked:
             return None
-        if member.refusal(proposal.tool) is not None or proposal.argument_patterns:
+        if managed.refusal(proposal.tool) is not None or proposal.argument_patterns:
             return None
         decision = proposal.decide()
         if decision.verdict != "allow":
@@ -228,17 +228,17 @@ class CallRunner:
             reason=decision.reason,
             check=check_of(entry),
             subject=CallSubject(
-                server=member.server.server_id,
+                server=managed.server.server_id,
                 tool=proposal.tool,
                 definition_digest=definition_digest(entry.definition),
             ),
             source=_source(proposal, _DEFAULT_SETTINGS),
-            deadline=_deadline(member, _DEFAULT_SETTINGS),
-            is_held=member.is_held,
+            deadline=_deadline(managed, _DEFAULT_SETTINGS),
+            is_held=managed.is_held,
         )
-        if len(member.call_plans) >= _MAX_PLANS:
-            member.call_plans.clear()
-        member.call_plans[key] = plan
+        if len(managed.call_plans) >= _MAX_PLANS:
+            managed.call_plans.clear()
+        managed.call_plans[key] = plan
         return plan
 
     def require_possible(self, proposal: ProposedCall) -> None:
@@ -253,11 +253,11 @@ class CallRunner:
 
     async def begin(self, proposal: ProposedCall, arguments: Mapping[str, Any]) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first."""
-        member, tool = proposal.member, proposal.tool
+        managed, tool = proposal.managed, proposal.tool
         audited, sent = await self._request_permission(proposal, arguments)
         audited.record_sent()
         try:
-            raw = await member.live().begin_tool(tool, sent, as_task=True)
+            raw = await managed.live().begin_tool(tool, sent, as_task=True)
         except BaseException as exc:
             _record_failure(audited, exc)
             raise
@@ -273,28 +273,28 @@ class CallRunner:
         self, proposal: ProposedCall, arguments: Mapping[str, Any]
     ) -> tuple[AuditedCall, Mapping[str, Any] | msgspec.Raw]:
         """Get permission for a call, asking the user if needed. Returns the very arguments decided about."""
-        member, tool = proposal.member, proposal.tool
-        entry = member.entry(tool)
+        managed, tool = proposal.managed, proposal.tool
+        entry = managed.entry(tool)
         try:
             encode_arguments(arguments)  # first of all: neither records nor schemas take what is no JSON
         except ArgumentsInvalid as exc:
             refused = self._audit.begin_call(
-                principal=proposal.principal, server=member.server.server_id, tool=tool, arguments={}
+                principal=proposal.principal, server=managed.server.server_id, tool=tool, arguments={}
             )
             refused.record_refusal(exc.code)
             raise
         audited = self._audit.begin_call(
             principal=proposal.principal,
-            server=member.server.server_id,
+            server=managed.server.server_id,
             tool=tool,
             arguments=arguments,
             definition_digest=definition_digest(entry.definition) if entry else "",
         )
         try:
-            known = entry is not None and member.refusal(tool) is None
-            if not known or member.awaits_consent or member.is_unchecked:
+            known = entry is not None and managed.refusal(tool) is None
+            if not known or managed.awaits_consent or managed.is_unchecked:
                 await self._look_into(proposal)
-            fit = await self._fit_to_schema(member, tool, arguments)
+            fit = await self._fit_to_schema(managed, tool, arguments)
             shown: Mapping[str, Any] = fit
             sent: Mapping[str, Any] | msgspec.Raw = fit
             readings = None
@@ -323,35 +323,35 @@ class CallRunner:
         """
         require_callable(proposal)
         decision = proposal.decide(readings)
-        if decision.verdict == "allow" or proposal.member.entry(proposal.tool) is not None:
+        if decision.verdict == "allow" or proposal.managed.entry(proposal.tool) is not None:
             return decision
         # The user, and `auto`, must know the definition.
-        await listing_of(proposal.member, self._store)
+        await listing_of(proposal.managed, self._store)
         require_callable(proposal)
         return proposal.decide(readings)
 
     async def _look_into(self, proposal: ProposedCall) -> None:
         """Check a tool that is not known for sure: consent, a listing of this run, quarantine."""
-        member, tool = proposal.member, proposal.tool
+        managed, tool = proposal.managed, proposal.tool
         self._permission.refuse_hopeless(proposal)
-        await require_consent(member, self._store)
-        if member.is_unchecked or (member.refusal(tool) is not None and not member.is_listed):
+        await require_consent(managed, self._store)
+        if managed.is_unchecked or (managed.refusal(tool) is not None and not managed.is_listed):
             # It may have changed since it was last listed, and this call must not be what finds out.
-            await listing_of(member, self._store, fresh=True)
+            await listing_of(managed, self._store, fresh=True)
             self._permission.refuse_hopeless(proposal)
         require_callable(proposal)
 
     async def _fit_to_schema(
-        self, member: ManagedServer, tool: str, arguments: Mapping[str, Any]
+        self, managed: ManagedServer, tool: str, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """The arguments as the tool wants them. What an earlier run saw is no reason to refuse any."""
         try:
-            return _fit_to_schema(member, tool, arguments)
+            return _fit_to_schema(managed, tool, arguments)
         except ArgumentsInvalid:
-            if member.is_listed:
+            if managed.is_listed:
                 raise
-        await listing_of(member, self._store, fresh=True)
-        return _fit_to_schema(member, tool, arguments)
+        await listing_of(managed, self._store, fresh=True)
+        return _fit_to_schema(managed, tool, arguments)
 
     async def _run(
         self,
@@ -362,13 +362,13 @@ class CallRunner:
         plan: CallPlan | None = None,
     ) -> ToolResult:
         """Send a call that may be made. One that goes by a plan and has no record yet gets one here."""
-        member, tool, bus = proposal.member, proposal.tool, self._bus
-        connection = member.connection or member.live()
+        managed, tool, bus = proposal.managed, proposal.tool, self._bus
+        connection = managed.connection or managed.live()
         call_id = next(self._ids)
         if plan is not None and settings is _DEFAULT_SETTINGS:
             source, deadline = plan.source, plan.deadline
         else:
-            source, deadline = _source(proposal, settings), _deadline(member, settings)
+            source, deadline = _source(proposal, settings), _deadline(managed, settings)
         on_progress = partial(self._report_progress, call_id, settings.on_progress)
         if bus.has_listeners:
             bus.emit(McpToolCallBegin(call_id=call_id, server_id=source.server_id, tool=tool))
@@ -470,22 +470,22 @@ def _require_duration(milliseconds: object) -> None:
 
 def _source(proposal: ProposedCall, settings: CallSettings) -> ResultSource:
     """Where the result comes from, and its budget."""
-    member, tool = proposal.member, proposal.tool
-    entry = member.entry(tool)
+    managed, tool = proposal.managed, proposal.tool
+    entry = managed.entry(tool)
     return ResultSource(
-        server_id=member.server.server_id,
+        server_id=managed.server.server_id,
         tool=tool,
-        trusted=member.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
-        limit=None if settings.full_result else member.config.max_result_bytes,
+        trusted=managed.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
+        limit=None if settings.full_result else managed.config.max_result_bytes,
         max_structured_bytes=settings.max_structured_bytes,
         definition=entry.definition if entry else None,
     )
 
 
-def _deadline(member: ManagedServer, settings: CallSettings) -> Callable[[], Deadline]:
+def _deadline(managed: ManagedServer, settings: CallSettings) -> Callable[[], Deadline]:
     """A factory of the call's deadline: a new one each time that it is sent."""
-    idle = settings.request_timeout_ms or member.config.request_timeout_ms
-    return partial(Deadline, idle / 1000, member.config.max_request_ms / 1000)
+    idle = settings.request_timeout_ms or managed.config.request_timeout_ms
+    return partial(Deadline, idle / 1000, managed.config.max_request_ms / 1000)
 
 
 def _blame_arguments(error: BaseException, arguments: Mapping[str, Any] | msgspec.Raw) -> None:
@@ -507,13 +507,13 @@ def _record_failure(audited: AuditedCall, exc: BaseException) -> str:
     return exc.code
 
 
-def _fit_to_schema(member: ManagedServer, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fit_to_schema(managed: ManagedServer, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """The arguments as the tool's schema wants them, as far as it is known. Raises `ArgumentsInvalid`."""
-    entry = member.entry(tool)
+    entry = managed.entry(tool)
     if entry is None:
         return arguments  # the server knows better
     fit = fit_arguments(entry, arguments)
-    if fit.verdict.outcome == "invalid" and member.config.check_arguments:
+    if fit.verdict.outcome == "invalid" and managed.config.check_arguments:
         problems = "\n".join(f"  {problem}" for problem in fit.verdict.problems)
         message = (
             f"the arguments do not fit the schema of `{entry.key}`, which Fairlead checked before the call,"

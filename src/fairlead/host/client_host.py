@@ -34,15 +34,18 @@ from fairlead.host.snapshots import KnownServerState, Snapshot
 from fairlead.policy.quarantine import ScreenedListing
 
 
-def is_shared(member: ManagedServer) -> bool:
+def is_shared(managed: ManagedServer) -> bool:
     """Whether clients share one connection to a server: where it keeps no state between requests."""
-    if member.connection is None:
+    if managed.connection is None:
         return True  # its configuration is wrong for every client
-    if member.config.sharing != "auto":
-        return member.config.sharing == "shared"
-    if member.keeps_sessions:
+    if managed.config.sharing != "auto":
+        return managed.config.sharing == "shared"
+    if managed.keeps_sessions:
         return False  # a gateway behind: what it has for one client is not another's
-    return member.version in MODERN_PROTOCOL_VERSIONS or member.server.transport in ("builtin", "in_process")
+    return managed.version in MODERN_PROTOCOL_VERSIONS or managed.server.transport in (
+        "builtin",
+        "in_process",
+    )
 
 
 class ClientServers:
@@ -182,43 +185,43 @@ class ClientServers:
             last = self._compared[own.server.server_id] = (own.screened, above.screened, differs)
         return last[2]
 
-    def _pass_on_news(self, member: ManagedServer) -> None:
+    def _pass_on_news(self, managed: ManagedServer) -> None:
         """Pass what is new to the host above, which saves it."""
-        above = self._above[member.server.server_id]
-        if member.unsaved_pins is not None:
-            first_use, member.unsaved_pins = member.unsaved_pins, None
+        above = self._above[managed.server.server_id]
+        if managed.unsaved_pins is not None:
+            first_use, managed.unsaved_pins = managed.unsaved_pins, None
             above.join_pins(first_use)
-            member.pins = above.pins
-        if member.unsaved_trouble is not None:
-            trouble, member.unsaved_trouble = member.unsaved_trouble, None
+            managed.pins = above.pins
+        if managed.unsaved_trouble is not None:
+            trouble, managed.unsaved_trouble = managed.unsaved_trouble, None
             above.take_trouble(trouble)
-        if member.unsaved is not None:
-            snapshot, member.unsaved = member.unsaved, None
+        if managed.unsaved is not None:
+            snapshot, managed.unsaved = managed.unsaved, None
             key = self._key(above)
             if key[1]:
                 self.owner(above.server.server_id).listed_for[key] = snapshot
             # What depends on a client's abilities is not for those without, unless what they have is worse.
-            if not key[1] and member.findings:
+            if not key[1] and managed.findings:
                 above.catch_up(snapshot)  # commands that look into the store find what is held back, and why
             elif not key[1] or above.snapshot is None or above.findings:
                 above.adopt(snapshot)
 
-    def _report_findings(self, member: ManagedServer) -> None:
+    def _report_findings(self, managed: ManagedServer) -> None:
         """Have all other connections to the server follow if this listing is the newest."""
-        if member.snapshot is not None:
-            owner = self.owner(member.server.server_id)
-            owner.note_findings(member, member.snapshot.saved_at, member.findings)
+        if managed.snapshot is not None:
+            owner = self.owner(managed.server.server_id)
+            owner.note_findings(managed, managed.snapshot.saved_at, managed.findings)
 
 
 def _comparable_listing(screened: ScreenedListing) -> tuple[object, ...]:
     return screened.listing.tools, screened.listing.rejected, screened.quarantined
 
 
-async def _close_all(members: Iterable[ManagedServer]) -> None:
+async def _close_all(servers: Iterable[ManagedServer]) -> None:
     async with anyio.create_task_group() as closing:
-        for member in members:
-            if member.connection is not None:
-                closing.start_soon(member.connection.aclose)
+        for managed in servers:
+            if managed.connection is not None:
+                closing.start_soon(managed.connection.aclose)
 
 
 @asynccontextmanager
@@ -250,22 +253,22 @@ class ClientHost:
             bus=EventBus(shared.bus),
         )
         self._tasks = tasks
-        self._servers = ClientServers(above.members, context)
+        self._servers = ClientServers(above.servers, context)
         parts = replace(above.parts, context=context, servers=self._servers, catalogs_above=above.catalogs)
         self.host = Host(above.config, parts)
         """The host, to list, read and call the servers with."""
 
     @property
-    def own_members(self) -> tuple[ManagedServer, ...]:
+    def own_servers(self) -> tuple[ManagedServer, ...]:
         """The managed servers with a connection of this client's own."""
         return self._servers.own
 
     async def set_log_level(self, server_id: str, level: LoggingLevel) -> None:
         """Set the log level of an unshared handshake server. Stateless ones get it in each request."""
-        member = self._servers[server_id]
-        if not is_shared(member) and member.version not in MODERN_PROTOCOL_VERSIONS:
-            await require_consent(member, self.host.store)
-            await member.live().set_log_level(level)
+        managed = self._servers[server_id]
+        if not is_shared(managed) and managed.version not in MODERN_PROTOCOL_VERSIONS:
+            await require_consent(managed, self.host.store)
+            await managed.live().set_log_level(level)
 
     async def list_for_client(self, server_ids: Iterable[str], *, seconds: float) -> None:
         """List servers for a client with these abilities: some offer it more tools.
@@ -295,21 +298,21 @@ class ClientHost:
 
         It is for handshake servers over stdio; over HTTP, the stream tells the call.
         """
-        member = self._servers[server_id]
-        config = member.server.config
-        if config is None or is_shared(member) or member.version in MODERN_PROTOCOL_VERSIONS:
+        managed = self._servers[server_id]
+        config = managed.server.config
+        if config is None or is_shared(managed) or managed.version in MODERN_PROTOCOL_VERSIONS:
             return False
-        if member.server.transport != "stdio" or (config.elicitation is False and config.sampling is None):
+        if managed.server.transport != "stdio" or (config.elicitation is False and config.sampling is None):
             return False
-        await require_consent(member, self.host.store)
-        return not (await member.live().ready()).modern
+        await require_consent(managed, self.host.store)
+        return not (await managed.live().ready()).modern
 
     def per_call_servers(self) -> frozenset[str]:
         """The servers that are started for each request (`sharing: call`)."""
         return frozenset(
-            member.server.server_id
-            for member in self._servers
-            if member.connection is not None and member.config.sharing == "call"
+            managed.server.server_id
+            for managed in self._servers
+            if managed.connection is not None and managed.config.sharing == "call"
         )
 
 
@@ -328,10 +331,10 @@ class PrincipalServers:
         self._own = ManagedServers(context)
 
     def __iter__(self) -> Iterator[ManagedServer]:
-        return (self._choose_member(above) for above in [*self._above])
+        return (self._choose_server(above) for above in [*self._above])
 
     def __getitem__(self, server_id: str) -> ManagedServer:
-        return self._choose_member(self._above[server_id])
+        return self._choose_server(self._above[server_id])
 
     def known(self, server_id: str) -> ManagedServer:
         """A server to inspect; here the same as one to call."""
@@ -352,7 +355,7 @@ class PrincipalServers:
     @property
     def offers_the_same(self) -> bool:
         """Whether no server is used with the principal's own logins."""
-        return not any(is_personal(member.server) for member in self._above)
+        return not any(is_personal(managed.server) for managed in self._above)
 
     async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
         """Apply a configuration to the servers that are used with the principal's own logins."""
@@ -385,7 +388,7 @@ class PrincipalServers:
         besides = self._own.statuses_besides(server_id)
         return besides if own is None else [own.status(), *besides]
 
-    def _choose_member(self, above: ManagedServer) -> ManagedServer:
+    def _choose_server(self, above: ManagedServer) -> ManagedServer:
         if not is_personal(above.server):
             return above
         own = self._own.get(above.server.server_id)
@@ -430,7 +433,7 @@ async def open_principal_host(
             human=replace(shared.human, principal=principal, log_in=log_in),
             bus=EventBus(shared.bus, has_own=lambda server_id: servers.has_own(server_id)),
         )
-        servers = PrincipalServers(above.members, context)
+        servers = PrincipalServers(above.servers, context)
         parts = replace(
             above.parts,
             context=context,

@@ -1,8 +1,7 @@
-"""Protocol extensions between a program and its servers: capabilities, requests and notifications."""
+"""Protocol extensions between a program and its servers: requests and notifications."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -10,34 +9,19 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.argument_types import check_types
 from fairlead.connection.connection import Connection
 from fairlead.errors import CallFailed
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CustomCapabilities:
-    """Client capabilities beyond the protocol's own: experimental ones, and extensions by id."""
-
-    experimental: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-
-
-class ExtensionHost(Protocol):
-    """What extension messages need of a host."""
-
-    async def reach(self, server_id: str) -> Connection:
-        """The connection of a server, open or not."""
-        ...
+from fairlead.host.server_access import ServerAccess
 
 
 class ExtensionMessages:
     """Messages of your own to servers that declare that they understand them: `host.custom`."""
 
-    def __init__(self, host: ExtensionHost) -> None:
-        self._host = host
+    def __init__(self, servers: ServerAccess) -> None:
+        self._servers = servers
 
     @check_types
     async def declares(self, server_id: str, capability: str) -> bool:
         """Whether a server declares an experimental capability or extension. It is connected if needed."""
-        offers = (await (await self._host.reach(server_id)).ready()).capabilities
+        offers = (await (await self._servers.reach(server_id)).ready()).capabilities
         return capability in (offers.experimental or {}) or capability in (offers.extensions or {})
 
     @check_types
@@ -75,4 +59,4 @@ class ExtensionMessages:
         if not await self.declares(server_id, capability):
             message = f"it does not declare `{capability}`, so nothing was sent"
             raise CallFailed(server_id, message, delivery="not_sent")
-        return await self._host.reach(server_id)
+        return await self._servers.reach(server_id)

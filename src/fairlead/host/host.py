@@ -31,13 +31,13 @@ from fairlead.events import Event
 from fairlead.host.background import run_off_loop, size_of_tools
 from fairlead.host.call import CallRunner, OnProgress, call_settings, listing_of, require_consent
 from fairlead.host.events import Subscriber
-from fairlead.host.extensions import CustomCapabilities, ExtensionMessages
+from fairlead.host.extensions import ExtensionMessages
 from fairlead.host.managed_server import ManagedServer, ServerStatus
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.model.catalogs import CatalogBuilder, HostCatalogs
 from fairlead.host.model.meta_tools import RESERVED
 from fairlead.host.model.toolset import Toolset
-from fairlead.host.offers.offer_requests import KnownOffers
+from fairlead.host.offers.offer_requests import KnownOffers, OfferRequests
 from fairlead.host.offers.prompts import Prompts
 from fairlead.host.offers.resources import Resources
 from fairlead.host.offers.skills import Skills
@@ -45,6 +45,8 @@ from fairlead.host.offers.tasks import Tasks
 from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.parts import GatewayBacking, HostParts, open_parts, require_sound
 from fairlead.host.permission import CallPermission, ProposedCall
+from fairlead.host.server_access import ServerAccess
+from fairlead.host.server_peer import CustomCapabilities
 from fairlead.host.startup import Startups
 from fairlead.policy.approvals import Approvals
 from fairlead.policy.decision import BundleFilter
@@ -82,7 +84,7 @@ class Host:
         """The configuration in force."""
         self.parts = parts
         """What it is made of, for a host below it."""
-        self.members = parts.servers
+        self.servers = parts.servers
         """The managed servers, by id."""
         self.store = parts.records.store
         self._tasks = parts.context.tasks
@@ -100,11 +102,13 @@ class Host:
         self._startups = Startups(self._tasks, self.bus.emit)
         self.docs_allow: tuple[str, ...] = ()
         """The sites that the built-in documentation server may read."""
-        self.resources = Resources(self)
-        self.prompts = Prompts(self)
+        self._access = ServerAccess(parts.servers, parts.records.store, self.bus)
         self.known_offers = KnownOffers()
-        self.tasks = Tasks(self)
-        self.custom = ExtensionMessages(self)
+        """Cache of parsed offers."""
+        self.offer_requests = OfferRequests(self._access, self.known_offers)
+        self.resources = Resources(self.offer_requests)
+        self.prompts = Prompts(self.offer_requests)
+        self.custom = ExtensionMessages(self._access)
         self.approvals = Approvals(parts.records.store)
         """The remembered approvals of tools."""
         self.permission = CallPermission(parts.context.human.operator, self.approvals)
@@ -113,7 +117,7 @@ class Host:
         self.artifacts = parts.records.artifacts
         """The parts of results that exceeded the result budget."""
         self.calls = CallRunner(parts.records, self.permission, self.bus, parts.call_ids)
-        self._closed = False
+        self.tasks = Tasks(self._access, self.calls, parts.records.store)
 
     @classmethod
     @check_types(hints={"config": _CONFIG_HINT})
@@ -177,7 +181,7 @@ class Host:
                 host.bus.subscribe(subscriber)
             try:
                 await host.reload(loaded)
-                required = [each.server for each in host.members if each.server.entry.get("required") is True]
+                required = [each.server for each in host.servers if each.server.entry.get("required") is True]
                 if needed := [server.server_id for server in required if server.enabled]:
                     await host.require(needed)
                 yield host
@@ -193,11 +197,11 @@ class Host:
 
     def status(self) -> list[ServerStatus]:
         """The state of every server. Contacts no server."""
-        return [member.status() for member in self.members]
+        return self._access.statuses()
 
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:
         """The states of a server's connections that belong to single clients of a gateway."""
-        return self.members.statuses_besides(server_id)
+        return self.servers.statuses_besides(server_id)
 
     @check_types
     async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
@@ -210,20 +214,20 @@ class Host:
             What went wrong, by server; empty if all are ready.
         """
         failures: dict[str, FairleadError] = {}
-        members: list[ManagedServer] = []
+        managed: list[ManagedServer] = []
         for server_id in server_ids:
             try:
-                members.append(self._member_to_inspect(server_id))
+                managed.append(self._access.inspect(server_id))
             except FairleadError as exc:
                 failures[server_id] = exc
         ready = partial(listing_of, store=self.store, fresh=True)
-        return failures | await self._startups.start(members, ready)
+        return failures | await self._startups.start(managed, ready)
 
     @check_types
     def retry(self, *server_ids: str) -> None:
         """Connect servers that failed again, in the background, unless their circuit breaker is open."""
         for server_id in server_ids:
-            connection = self._member_to_inspect(server_id).connection
+            connection = self._access.inspect(server_id).connection
             if connection is not None and not connection.backoff.is_open:
                 self._tasks.start_soon(self.connect, server_id)
 
@@ -233,7 +237,7 @@ class Host:
         Returns:
             What went wrong, by server; empty if all are ready.
         """
-        return await self.connect(*(each.server.server_id for each in self.members if each.server.enabled))
+        return await self.connect(*(each.server.server_id for each in self.servers if each.server.enabled))
 
     @check_types
     async def require(self, server_ids: Iterable[str], *, seconds: float = 60.0) -> None:
@@ -251,7 +255,7 @@ class Host:
         with anyio.move_on_after(seconds) as scope:
             failures = await self.connect(*wanted)
         if scope.cancelled_caught:
-            late = [name for name in wanted if self._member_to_inspect(name).status().state != "ready"]
+            late = [name for name in wanted if self._access.inspect(name).status().state != "ready"]
             raise ConnectFailed(late[0] if late else wanted[0], f"not ready after {seconds:g} s")
         for failure in failures.values():
             raise failure
@@ -263,13 +267,13 @@ class Host:
         Args:
             server_id: The server. The host of a gateway's client closes its own connection to it alone.
         """
-        await self.members.end(self._member_to_inspect(server_id).server.server_id)
+        await self.servers.end(self._access.inspect(server_id).server.server_id)
 
     async def aclose(self) -> None:
         """Close every connection, in bounded time, and open none any more."""
-        self._closed = True
+        self._access.close()
         self.catalogs.close()
-        await self.members.close()
+        await self.servers.close()
         self.bus.close()
 
     @check_types
@@ -289,7 +293,7 @@ class Host:
         self.catalogs.reset(self.parts.names or config.config.tools.names)
         own = {name: program_server(name, Path(), config.rules) for name in self._transports.programs}
         wanted = config.servers | own
-        self.members.keep_only(wanted)
+        self.servers.keep_only(wanted)
         await self._take(wanted.values())
         self.permission.decide_again()
 
@@ -301,7 +305,7 @@ class Host:
     @check_types
     def remove(self, server_id: str) -> None:
         """Remove a server. Its calls under way finish first."""
-        self.members.drop(self._member(server_id).server.server_id)
+        self.servers.drop(self._access.inspect(server_id).server.server_id)
 
     @check_types
     def configured(self, server_id: str) -> Server:
@@ -310,18 +314,18 @@ class Host:
         Raises:
             ConfigInvalid: Its entry is not valid.
         """
-        return self._member_to_inspect(server_id).config
+        return self._access.inspect(server_id).config
 
     async def notice_consents(self) -> None:
         """Look up whether servers that wait for the user's consent have been approved meanwhile."""
-        for member in self.members:
-            if member.awaits_consent:
+        for managed in self.servers:
+            if managed.awaits_consent:
                 with suppress(ConsentRequired, StoreError):
-                    await require_consent(member, self.store)
+                    await require_consent(managed, self.store)
 
     def is_untrusted(self, server_id: str) -> bool:
         """Whether what this server says is untrusted content. Raises what `configured` raises."""
-        return self._member_to_inspect(server_id).config.trust != "trusted"
+        return self._access.is_untrusted(server_id)
 
     def is_trusted(self, server_id: str) -> bool:
         """Whether a server is trusted. False for one that is unknown, or whose entry is not valid."""
@@ -335,7 +339,7 @@ class Host:
     @check_types
     def listing(self, server_id: str) -> Listing | None:
         """The listing of a server, of this run or a snapshot; None if there is none. Contacts no server."""
-        return self._member_to_inspect(server_id).listing
+        return self._access.inspect(server_id).listing
 
     @check_types
     def toolset(
@@ -402,7 +406,7 @@ class Host:
         Raises:
             ListFailed: The server does not list what it offers.
         """
-        return await listing_of(self._member_to_inspect(server_id), self.store, fresh=True)
+        return await self._access.list_now(server_id)
 
     @check_types
     async def offers(self, server_id: str) -> Listing:
@@ -411,17 +415,12 @@ class Host:
         Raises:
             ListFailed: The server does not list what it offers.
         """
-        member = self._member_to_inspect(server_id)
-        member.refresh_if_stale()
-        return await listing_of(member, self.store)
+        return await self._access.offers(server_id)
 
     @check_types
     async def reach(self, server_id: str) -> Connection:
         """The connection of a server, open or not, for requests to this server alone."""
-        member = self._member(server_id)
-        connection = member.live()
-        await require_consent(member, self.store)
-        return connection
+        return await self._access.reach(server_id)
 
     @check_types
     def skills(self, server_id: str) -> Skills:
@@ -546,11 +545,8 @@ class Host:
                 bundle_filter=bundle_filter,
                 default_mode=default_mode,
             )
-        member = self._member(server_id)
-        if member.connection is None:
-            member.live()  # raises what is wrong with it, rather than what policy would say
         return ProposedCall(
-            member=member,
+            managed=self._access.use(server_id),
             tool=tool,
             bundle_filter=bundle_filter,
             principal=principal,
@@ -571,9 +567,8 @@ class Host:
         Args:
             calls: Include the events of single calls.
         """
-        subscriber = Subscriber(hears_calls=calls)
-        with self.bus.listening_with_shared(subscriber):
-            yield subscriber
+        async with self._access.events(calls=calls) as events:
+            yield events
 
     @property
     def tracer(self) -> Tracer | None:
@@ -581,19 +576,7 @@ class Host:
         return self._transports.tracer
 
     async def _take(self, servers: Iterable[LoadedServer]) -> None:
-        taken = await self.members.take(servers)
-        eager = [member for member in taken if member.connection is not None and not member.config.lazy]
+        taken = await self.servers.take(servers)
+        eager = [managed for managed in taken if managed.connection is not None and not managed.config.lazy]
         if eager:
-            self._tasks.start_soon(self.connect, *(member.server.server_id for member in eager))
-
-    def _member(self, server_id: str) -> ManagedServer:
-        """The server to use; in a client host, with a connection of its own where it is not shared."""
-        if self._closed:
-            raise ConnectFailed(server_id, "the host is closed")
-        return self.members[server_id]
-
-    def _member_to_inspect(self, server_id: str) -> ManagedServer:
-        """The server to look at: no connection is made for that."""
-        if self._closed:
-            raise ConnectFailed(server_id, "the host is closed")
-        return self.members.known(server_id)
+            self._tasks.start_soon(self.connect, *(managed.server.server_id for managed in eager))

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,15 @@ _PROBE_SECONDS = 15.0
 _REVOKE_SECONDS = 15.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginActor:
+    """The user who logs in or out, for the audit record."""
+
+    surface: str
+    """Where they do so."""
+    principal: str
+
+
 class _Pending:
     """A login under way, shared by all callers that wait for it."""
 
@@ -53,9 +63,19 @@ class _Pending:
 
 
 class Logins:
-    """Logs in, keeps logins usable, and lets requests in with them: `host.logins`."""
+    """Logs in, keeps logins usable, and lets requests in with them: `host.logins`.
 
-    def __init__(
+    Args:
+        env: The environment.
+        records: The store for token refreshes, and the audit log.
+        operator: Opens pages for the user.
+        providers: Sources of credentials of the program itself, by their ids.
+        http: Returns the HTTP client that servers are probed with.
+        tasks: Owns the logins under way.
+        emit: Called with the events of logins.
+    """
+
+    def __init__(  # noqa: PLR0913 - what logins work with, named
         self,
         env: Mapping[str, str],
         records: HostRecords,
@@ -64,6 +84,7 @@ class Logins:
         providers: Mapping[str, AuthProvider],
         http: "Callable[[], aiohttp.ClientSession]",
         tasks: TaskGroup,
+        emit: Callable[[Event], None],
     ) -> None:
         self._env = env
         self._web = HttpContext(environment=env)
@@ -80,8 +101,7 @@ class Logins:
         self._unasked: set[str] = set()
         self.on_login: Callable[[str, str], None] = lambda _principal, _server_id: None
         """Called after each login, with the principal and the server."""
-        self.emit: Callable[[Event], None] = lambda _event: None
-        """Called with the events of logins."""
+        self._emit = emit
         self.broker = Broker(Vault.of(env), records.store, self._refresh_token, tasks)
 
     # For connections.
@@ -186,7 +206,7 @@ class Logins:
             finally:
                 if not opened:
                     page = str(URL(url).with_query(None).with_fragment(None))
-                    self.emit(BrowserOpenFailed(server_id=target.server_id, url=page))
+                    self._emit(BrowserOpenFailed(server_id=target.server_id, url=page))
             if not opened:
                 other_way = f"`{command_line('login', target.server_id, options=('--no-browser',))}`"
                 self._operator.notify(
@@ -239,25 +259,34 @@ class Logins:
         *,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
-        surface: str | None = None,
+        actor: LoginActor | None = None,
     ) -> Login:
         """Log in to a server: by `redirect`, or without the user where its entry has a machine grant.
 
-        `announce` is called with the issuer before the user is asked. `surface` is where the user began it,
-        for the audit record.
+        `announce` is called with the issuer before the user is asked. `actor` is for the audit record:
+        by default the login's own principal.
         """
         challenge = await self._challenge(target)
         return await self._log_in(
-            target, redirect, challenge=challenge, scopes=scopes, announce=announce, surface=surface
+            target,
+            redirect,
+            challenge=challenge,
+            scopes=scopes,
+            announce=announce,
+            actor=actor,
         )
 
     async def log_out(
-        self, login: Login, servers: Sequence[LoadedServer] = (), *, surface: str | None = None
+        self,
+        login: Login,
+        servers: Sequence[LoadedServer] = (),
+        *,
+        actor: LoginActor | None = None,
     ) -> Revocation:
         """Have the issuer end a login, if it will, and forget it in all processes whether it does or not.
 
-        `servers` are those that it is for; the entry of one says who we are to the issuer. `surface` is where
-        the user did so, for the audit record.
+        `servers` are those that it is for; the entry of one says who we are to the issuer. `actor` is
+        for the audit record.
         """
         revocation = Revocation(outcome="failed", reason="its issuer did not answer in time")
         try:
@@ -268,9 +297,18 @@ class Logins:
                 await self.broker.forget(login.key)
             details = {"issuer": login.issuer, "account": login.account, "revocation": revocation.outcome}
             name = servers[0].server_id if servers else login.resource
-            details |= {"in": surface} if surface else {}
-            self._audit.record_event("logout", principal=login.principal, server=name, details=details)
+            self._record("logout", name, login.principal, details, actor)
         return revocation
+
+    def _record(
+        self, kind: str, server: str, owner: str, details: Mapping[str, str | None], actor: LoginActor | None
+    ) -> None:
+        """Write an audit record under the principal that acted; it says whose login it is if not theirs."""
+        principal = actor.principal if actor else owner
+        described = {**details, **({"in": actor.surface} if actor else {})}
+        if principal != owner:
+            described["for"] = owner
+        self._audit.record_event(kind, principal=principal, server=server, details=described)
 
     async def _log_in(
         self,
@@ -280,7 +318,7 @@ class Logins:
         challenge: AuthChallenge | None,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
-        surface: str | None = None,
+        actor: LoginActor | None = None,
     ) -> Login:
         previous = await self.broker.previous(target.principal, target.account, target.resource)
         if redirect is None or target.oauth.grant != "authorization_code":
@@ -299,10 +337,7 @@ class Logins:
         self._declined.discard((target.principal, target.server_id))
         self.on_login(target.principal, target.server_id)
         details = {"issuer": login.issuer, "account": login.account, "scope": login.token.scope}
-        details |= {"in": surface} if surface else {}
-        self._audit.record_event(
-            "login", principal=target.principal, server=target.server_id, details=details
-        )
+        self._record("login", target.server_id, target.principal, details, actor)
         return login
 
     async def _challenge(self, target: LoginTarget) -> AuthChallenge | None:

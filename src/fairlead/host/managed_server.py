@@ -24,9 +24,8 @@ from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
 from fairlead.events import McpToolsChanged, OffersChanged, State, StateChanged, ToolsQuarantined
 from fairlead.host.background import run_off_loop, size_of
 from fairlead.host.events import EventBus
-from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.operator import Operator
-from fairlead.host.server_peer import ServerPeer
+from fairlead.host.server_peer import CustomCapabilities, ServerPeer
 from fairlead.host.snapshots import KnownServerState, LastFailure, Snapshot
 from fairlead.policy.decision import BundleFilter, CallPolicy
 from fairlead.policy.lockfile import LockedServer

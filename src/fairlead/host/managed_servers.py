@@ -146,11 +146,11 @@ class ManagedServers:
         return iter(self._by_id.values())
 
     def __getitem__(self, server_id: str) -> ManagedServer:
-        member = self._by_id.get(server_id)
-        if member is None:
+        managed = self._by_id.get(server_id)
+        if managed is None:
             hint = suggestion(server_id, self._by_id) or "run `fairlead list` to see the configured servers"
             raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
-        return member
+        return managed
 
     def get(self, server_id: str) -> ManagedServer | None:
         """A server, if there is one with this id."""
@@ -175,13 +175,13 @@ class ManagedServers:
 
     async def require_approved(self, key: ConsentKey) -> None:
         """Raise `ConsentRequired` unless the user approved exactly this start of a project's server."""
-        member = self.known(key.server_id)
+        managed = self.known(key.server_id)
         try:
             await require_approved(key, self._store)
         except ConsentRequired:
-            member.set_approved(False)
+            managed.set_approved(False)
             raise
-        member.set_approved(True)
+        managed.set_approved(True)
 
     async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
         """Add servers. One with the same definition stays as it is. Returns the new ones."""
@@ -203,36 +203,36 @@ class ManagedServers:
         store = self._store
         if store is None:
             return
-        for member in kept:
-            if may_be_pinned(member.server):
-                pins = await load_pins(store, member.server)
-                if pins != member.pins and member.unsaved_pins is None:
-                    await self._take_pins(store, member, pins)
-            if member.awaits_consent and await is_approved(store, member.server):
-                member.set_approved(True)
-            if member.snapshot is None:  # a command may have listed it meanwhile
-                saved = await load_snapshot(store, member.server, member.principal)
+        for managed in kept:
+            if may_be_pinned(managed.server):
+                pins = await load_pins(store, managed.server)
+                if pins != managed.pins and managed.unsaved_pins is None:
+                    await self._take_pins(store, managed, pins)
+            if managed.awaits_consent and await is_approved(store, managed.server):
+                managed.set_approved(True)
+            if managed.snapshot is None:  # a command may have listed it meanwhile
+                saved = await load_snapshot(store, managed.server, managed.principal)
                 if saved is not None:
-                    member.adopt(saved)
+                    managed.adopt(saved)
 
     def _relock(self, servers: Iterable[LoadedServer]) -> None:
         """Apply the current lockfiles to every connection of servers that stay."""
         kept = [server for server in servers if self._has(server)]
         locks = locks_of(kept)
         for server in kept:
-            for member in self._connections(server.server_id):
-                self.relock(member, locks.get(server.server_id))
+            for managed in self._connections(server.server_id):
+                self.relock(managed, locks.get(server.server_id))
 
-    def relock(self, member: ManagedServer, lock: LockedServer | str | None) -> None:
+    def relock(self, managed: ManagedServer, lock: LockedServer | str | None) -> None:
         """Apply a lock to one connection, and drop findings of the previous lock."""
-        if lock == member.lock:
+        if lock == managed.lock:
             return
-        newest = self._newest.get(member.server.server_id)
+        newest = self._newest.get(managed.server.server_id)
         if newest is not None:
-            gone = member.locked_out
+            gone = managed.locked_out
             left = {tool: reason for tool, reason in newest[1].items() if gone.get(tool) != reason}
-            self._newest[member.server.server_id] = (newest[0], left)
-        member.relock(lock)
+            self._newest[managed.server.server_id] = (newest[0], left)
+        managed.relock(lock)
 
     def _carry_over_state(
         self, server: LoadedServer, known: Mapping[str, KnownServerState]
@@ -256,14 +256,14 @@ class ManagedServers:
     async def close(self) -> None:
         """End every connection, in bounded time, and keep what is new."""
         async with anyio.create_task_group() as closing:
-            for member in self:
-                if member.connection is not None:
-                    closing.start_soon(member.connection.aclose)
+            for managed in self:
+                if managed.connection is not None:
+                    closing.start_soon(managed.connection.aclose)
         await self._save_now()
 
     def _has(self, server: LoadedServer) -> bool:
-        member = self._by_id.get(server.server_id)
-        return member is not None and same_definition(member.server, server)
+        managed = self._by_id.get(server.server_id)
+        return managed is not None and same_definition(managed.server, server)
 
     def put(self, server: LoadedServer, known: KnownServerState) -> ManagedServer:
         """Add a server, or replace the one with its id, whose calls under way finish."""
@@ -276,7 +276,7 @@ class ManagedServers:
                 unsaved = before.pins if self._store is None else before.unsaved_pins
         if isinstance(unsaved, Pins) and not isinstance(known.pins, UntrustedPins):
             known = replace(known, pins=merge_pins(unsaved, known.pins))
-        member = self._by_id[server.server_id] = ManagedServer(
+        managed = self._by_id[server.server_id] = ManagedServer(
             server,
             self.context,
             known,
@@ -285,23 +285,25 @@ class ManagedServers:
             screened=self._on_screened,
         )
         self._bump_generation()
-        self._share_pins(member)
+        self._share_pins(managed)
         if isinstance(unsaved, Pins) and self._store is not None:
             # Another may take its place before they are saved.
-            member.unsaved_pins = merge_pins(member.unsaved_pins, unsaved) if member.unsaved_pins else unsaved
-            self._save(member)
-        self._watch_pins_of(member)
-        return member
+            managed.unsaved_pins = (
+                merge_pins(managed.unsaved_pins, unsaved) if managed.unsaved_pins else unsaved
+            )
+            self._save(managed)
+        self._watch_pins_of(managed)
+        return managed
 
     def _bump_generation(self) -> None:
         self.generation += 1
 
-    def _save(self, member: ManagedServer) -> None:
-        if member.server.transport == "in_process":
+    def _save(self, managed: ManagedServer) -> None:
+        if managed.server.transport == "in_process":
             return  # it is part of the program, and the next one may have another under that name
         if not self._unsaved:
             self._tasks.start_soon(self._save_soon)
-        self._unsaved.add(member)
+        self._unsaved.add(managed)
 
     async def _save_soon(self) -> None:
         await anyio.sleep(SAVE_SECONDS)
@@ -312,35 +314,35 @@ class ManagedServers:
 
     async def _save_now(self) -> None:
         async with self._saving:  # so that closing waits for a save under way
-            members, self._unsaved = self._unsaved, set()
+            unsaved, self._unsaved = self._unsaved, set()
             if self._store is not None:
-                news = {member: _take_news(member) for member in members}
+                news = {managed: _take_news(managed) for managed in unsaved}
                 failures = await save_news(self._store, [*news.values()])
-                for member, saved in news.items():
-                    failure = failures.get(member.server.server_id)
+                for managed, saved in news.items():
+                    failure = failures.get(managed.server.server_id)
                     if failure is not None:
                         # Tools whose pins are not kept would be pinned anew in the next run, changed or not.
-                        self._unsaved.add(member)
-                        member.repin(UntrustedPins.because(failure))
-                    elif member.unsaved_pins is saved.pins:
-                        member.unsaved_pins = None
+                        self._unsaved.add(managed)
+                        managed.repin(UntrustedPins.because(failure))
+                    elif managed.unsaved_pins is saved.pins:
+                        managed.unsaved_pins = None
                         if saved.pins is not None:
-                            await self._go_by_saved_pins(self._store, member)
+                            await self._go_by_saved_pins(self._store, managed)
 
-    async def _go_by_saved_pins(self, store: Store, member: ManagedServer) -> None:
+    async def _go_by_saved_pins(self, store: Store, managed: ManagedServer) -> None:
         """Load the pins of the store: another process may have pinned other definitions first."""
-        pins = await load_pins(store, member.server)
-        if pins != member.pins:
-            await self._take_pins(store, member, pins)
-            self._share_pins(member)
+        pins = await load_pins(store, managed.server)
+        if pins != managed.pins:
+            await self._take_pins(store, managed, pins)
+            self._share_pins(managed)
 
     # Pins, reviews and quarantine are the same for all connections to a server.
 
-    def _on_screened(self, member: ManagedServer) -> None:
+    def _on_screened(self, managed: ManagedServer) -> None:
         """Have every connection to a server follow the newest listing, whichever connection listed it."""
-        self._share_pins(member)
-        if member.snapshot is not None:
-            self.note_findings(member, member.snapshot.saved_at, member.findings)
+        self._share_pins(managed)
+        if managed.snapshot is not None:
+            self.note_findings(managed, managed.snapshot.saved_at, managed.findings)
 
     def note_findings(self, source: ManagedServer, listed_at: float, findings: Mapping[str, str]) -> None:
         """Record the quarantine findings of a listing. The newest listing decides for all connections."""
@@ -367,29 +369,29 @@ class ManagedServers:
         own = [self._by_id[server_id]] if server_id in self._by_id else []
         return own + self.connections_besides(server_id)
 
-    def _share_pins(self, member: ManagedServer) -> None:
+    def _share_pins(self, managed: ManagedServer) -> None:
         """Apply the same pins to the connections of clients."""
-        if self._by_id.get(member.server.server_id) is member:
-            for other in self.connections_besides(member.server.server_id):
-                if other.pins is not member.pins:
-                    other.repin(member.pins)
+        if self._by_id.get(managed.server.server_id) is managed:
+            for other in self.connections_besides(managed.server.server_id):
+                if other.pins is not managed.pins:
+                    other.repin(managed.pins)
 
-    def add_client(self, member: ManagedServer, drop: Callable[[], None]) -> Callable[[], None]:
+    def add_client(self, managed: ManagedServer, drop: Callable[[], None]) -> Callable[[], None]:
         """Have the connection that a client has to a server follow its pins, reviews and quarantines.
 
         Args:
-            member: The client's own managed server.
+            managed: The client's own managed server.
             drop: Removes it from the client's servers, so that the next use connects anew.
 
         Returns:
             What the client calls when the connection ends. Its counters are kept: they never decrease.
         """
-        members = self._clients.setdefault(member.server.server_id, {})
-        members[member] = drop
+        clients = self._clients.setdefault(managed.server.server_id, {})
+        clients[managed] = drop
 
         def leave() -> None:
-            members.pop(member, None)
-            self._count_gone(member.status())
+            clients.pop(managed, None)
+            self._count_gone(managed.status())
 
         return leave
 
@@ -401,7 +403,7 @@ class ManagedServers:
     def statuses_besides(self, server_id: str) -> list[ServerStatus]:
         """The states of a server's connections of clients, including those that ended."""
         gone = [self._gone[server_id]] if server_id in self._gone else []
-        return [*(member.status() for member in self.connections_besides(server_id)), *gone]
+        return [*(managed.status() for managed in self.connections_besides(server_id)), *gone]
 
     def connections_besides(self, server_id: str) -> list[ManagedServer]:
         """The managed servers of clients that have a connection of their own to a server."""
@@ -410,13 +412,13 @@ class ManagedServers:
     async def end(self, server_id: str) -> None:
         """End every connection to a server, those of clients too. The next use starts it again."""
         async with anyio.create_task_group() as closing:
-            for member in self._connections(server_id):
-                if member.connection is not None:
-                    closing.start_soon(member.connection.aclose)
+            for managed in self._connections(server_id):
+                if managed.connection is not None:
+                    closing.start_soon(managed.connection.aclose)
 
-    def _watch_pins_of(self, member: ManagedServer) -> None:
+    def _watch_pins_of(self, managed: ManagedServer) -> None:
         """Follow reviews and quarantines in any process, and whether the store can be trusted."""
-        if may_be_pinned(member.server) and self._store is not None and not self._watches_pins:
+        if may_be_pinned(managed.server) and self._store is not None and not self._watches_pins:
             self._watches_pins = True
             self._tasks.start_soon(self._watch_reviews, self._store)
             self._tasks.start_soon(self._watch_quarantines, self._store)
@@ -425,58 +427,58 @@ class ManagedServers:
         while True:
             try:
                 async with store.subscribe(REVIEWED) as messages:
-                    if any(isinstance(member.pins, UntrustedPins) for member in self):
+                    if any(isinstance(managed.pins, UntrustedPins) for managed in self):
                         await self._load_pins(store)
                     async for payload in messages:
                         await self._load_pins(store, payload.decode() if payload is not None else None)
                     return  # the store is closed
             except StoreError as exc:
                 logger.warning("the store cannot be trusted: tools that need pins wait", exc_info=True)
-                for member in [*self]:
-                    if is_guarded(member.server):
-                        member.repin(UntrustedPins.because(exc))
+                for managed in [*self]:
+                    if is_guarded(managed.server):
+                        managed.repin(UntrustedPins.because(exc))
             await anyio.sleep(RETRY_SECONDS)
 
     async def _load_pins(self, store: Store, reviewed: str | None = None) -> None:
         """Load the pins of the server with that key: the one that was reviewed; without a key, of all."""
-        for member in [*self]:
-            if may_be_pinned(member.server) and reviewed in (None, pins_key(member.server)):
-                await self._take_pins(store, member, await load_pins(store, member.server))
+        for managed in [*self]:
+            if may_be_pinned(managed.server) and reviewed in (None, pins_key(managed.server)):
+                await self._take_pins(store, managed, await load_pins(store, managed.server))
 
     async def _take_pins(
-        self, store: Store, member: ManagedServer, pins: Pins | UntrustedPins | None
+        self, store: Store, managed: ManagedServer, pins: Pins | UntrustedPins | None
     ) -> None:
-        before = member.pins
-        self._newest.pop(member.server.server_id, None)
-        member.repin(pins)
-        await self._renew(store, member, _find_newly_pinned(before, pins))
+        before = managed.pins
+        self._newest.pop(managed.server.server_id, None)
+        managed.repin(pins)
+        await self._renew(store, managed, _find_newly_pinned(before, pins))
 
-    async def _renew(self, store: Store, member: ManagedServer, reviewed: frozenset[str]) -> None:
+    async def _renew(self, store: Store, managed: ManagedServer, reviewed: frozenset[str]) -> None:
         """Begin anew where a review approved another definition than a connection was told, or a new tool.
 
         A connection that was told another definition comes to its end, after its calls under way; the next
         use lists the server again. One that was never told of a tool is asked for its list again.
         """
-        server_id = member.server.server_id
+        server_id = managed.server.server_id
         every = self._connections(server_id)
         known = [each.snapshot for each in every if each.snapshot is not None]
         lacking = [each for each in every if each.lacks(reviewed)]
         for own, drop in [*self._clients.get(server_id, {}).items()]:
             if own.findings.keys() & reviewed:
                 drop()
-        is_other = bool(member.findings.keys() & reviewed)
+        is_other = bool(managed.findings.keys() & reviewed)
         if not is_other and not lacking:
             return
-        if is_other and member.connection is not None:
-            self._tasks.start_soon(partial(member.connection.aclose, drain=True))
-        saved = await load_snapshot(store, member.server)  # a review lists the server and saves that
+        if is_other and managed.connection is not None:
+            self._tasks.start_soon(partial(managed.connection.aclose, drain=True))
+        saved = await load_snapshot(store, managed.server)  # a review lists the server and saves that
         if saved is not None:
             known.append(saved)
         newest = max(known, key=lambda snapshot: snapshot.saved_at, default=None)
         if newest is None:
             return
         if is_other:
-            member.adopt(newest, ends=True)
+            managed.adopt(newest, ends=True)
         for each in lacking:
             each.catch_up(newest)
 
@@ -499,10 +501,10 @@ class ManagedServers:
         except msgspec.DecodeError:
             logger.warning("a message about a quarantine cannot be read")
             return
-        for member in [*self]:
-            server_id = member.server.server_id
+        for managed in [*self]:
+            server_id = managed.server.server_id
             newest = self._newest.get(server_id)
-            if pins_key(member.server) != news.pins_key or (newest and newest[0] >= news.listed_at):
+            if pins_key(managed.server) != news.pins_key or (newest and newest[0] >= news.listed_at):
                 continue
             self._newest[server_id] = (news.listed_at, news.tools)
             for each in self._connections(server_id):
@@ -519,16 +521,16 @@ def _find_newly_pinned(
     return frozenset(tool for tool, pin in now.tools.items() if known.get(tool) != pin)
 
 
-def _take_news(member: ManagedServer) -> SnapshotUpdate:
-    snapshot, member.unsaved = member.unsaved, None
-    trouble, member.unsaved_trouble = member.unsaved_trouble, None
+def _take_news(managed: ManagedServer) -> SnapshotUpdate:
+    snapshot, managed.unsaved = managed.unsaved, None
+    trouble, managed.unsaved_trouble = managed.unsaved_trouble, None
     # Pins that are not saved yet count beside those in the store, and so they stay until they are.
     return SnapshotUpdate(
-        server=member.server,
+        server=managed.server,
         snapshot=snapshot,
         trouble=trouble,
-        pins=member.unsaved_pins,
-        principal=member.principal,
+        pins=managed.unsaved_pins,
+        principal=managed.principal,
     )
 
 

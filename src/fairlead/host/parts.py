@@ -23,13 +23,13 @@ from fairlead.connection.transport.factory import TransportContext
 from fairlead.connection.transport.request_headers import AuthProvider
 from fairlead.host.background import task_owner
 from fairlead.host.events import EventBus
-from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.logins import Logins
 from fairlead.host.managed_server import HumanSide, ServerContext
 from fairlead.host.managed_servers import HostServers, ManagedServers
 from fairlead.host.model.catalogs import HostCatalogs
 from fairlead.host.operator import Operator
 from fairlead.host.records import HostRecords, open_records
+from fairlead.host.server_peer import CustomCapabilities
 from fairlead.host.telemetry import programs_tracer
 from fairlead.net.http import open_client
 from fairlead.policy.pins import UntrustedPins
@@ -94,8 +94,15 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
         stack.callback(guardian.close)
         # Not on the stack: tasks end before the HTTP client, the guardian and the records are closed.
         async with task_owner("Host") as tasks:
+            bus = EventBus()
             logins = Logins(
-                env, records, operator=operator, providers=auth_providers or {}, http=http, tasks=tasks
+                env,
+                records,
+                operator=operator,
+                providers=auth_providers or {},
+                http=http,
+                tasks=tasks,
+                emit=bus.emit,
             )
             human = HumanSide(
                 operator=operator,
@@ -120,10 +127,9 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
                 transports=transports,
                 store=records.store,
                 human=human,
-                bus=EventBus(),
+                bus=bus,
                 start_limit=StartLimit(),
             )
-            logins.emit = context.bus.emit
             failure = records.store_error
             no_pins = UntrustedPins.because(failure) if failure is not None else None
             servers = ManagedServers(context, no_pins=no_pins)

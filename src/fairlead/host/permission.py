@@ -43,7 +43,7 @@ READING_SECONDS: Final = 5.0
 class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call as policy decides about it: server, tool, principal and bundle filter, without arguments."""
 
-    member: ManagedServer
+    managed: ManagedServer
     tool: str
     bundle_filter: BundleFilter | None
     principal: str
@@ -57,16 +57,16 @@ class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def caller(self) -> GroupedPrincipal:
         """The principal and its groups, or the local user where no rule names principals."""
-        if not self.member.policy.tells_callers_apart:
+        if not self.managed.policy.tells_callers_apart:
             return LOCAL_CALLER
         return GroupedPrincipal(self.principal, self.groups)
 
     def decide(self, arguments: ArgumentReadings | None = None) -> Decision:
         """The decision of policy about it."""
-        return self.member.policy.decide(
+        return self.managed.policy.decide(
             self.tool,
             self.bundle_filter,
-            entry=self.member.entry(self.tool),
+            entry=self.managed.entry(self.tool),
             arguments=arguments,
             caller=self.caller,
             default=self.default_mode,
@@ -76,7 +76,7 @@ class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def argument_patterns(self) -> tuple[Mapping[str, str], ...]:
         """The argument globs of the rules about its tool."""
-        return self.member.policy.argument_patterns(
+        return self.managed.policy.argument_patterns(
             self.tool, self.bundle_filter, self.caller, own_word=self.confirmed
         )
 
@@ -116,7 +116,7 @@ class CallPermission:
 
     def refuse_hopeless(self, proposal: ProposedCall) -> None:
         """Raise `CallDenied` if the tool is denied with any arguments, before a server is contacted."""
-        refusal = proposal.member.refusal(proposal.tool)
+        refusal = proposal.managed.refusal(proposal.tool)
         if refusal is not None and refusal.kind == "quarantined":
             require_callable(proposal)  # for the others, the server may have mended its definition
         decision = proposal.decide()
@@ -166,7 +166,7 @@ class CallPermission:
         """Apply changed rules and modes to the calls that wait for approval."""
         for waiting in [*self._waiting]:
             proposal = waiting.proposal
-            if proposal.member.is_retired or proposal.decide(waiting.readings).verdict != "ask":
+            if proposal.managed.is_retired or proposal.decide(waiting.readings).verdict != "ask":
                 waiting.scope.cancel()
 
     async def allow_always(self, proposal: ProposedCall) -> None:
@@ -180,7 +180,7 @@ class CallPermission:
     @asynccontextmanager
     async def _alone(self, proposal: ProposedCall) -> AsyncGenerator[None]:
         """Wait until no other approval of this tool is open for this principal."""
-        key = (proposal.principal, proposal.member.server.server_id, proposal.tool)
+        key = (proposal.principal, proposal.managed.server.server_id, proposal.tool)
         line = self._lines.setdefault(key, _Line())
         line.length += 1
         try:
@@ -202,7 +202,7 @@ class CallPermission:
         readings: ArgumentReadings | None,
         approval: RememberedApproval | None,
     ) -> Permit:
-        server_id, entry = proposal.member.server.server_id, proposal.member.entry(proposal.tool)
+        server_id, entry = proposal.managed.server.server_id, proposal.managed.entry(proposal.tool)
         request = ApprovalRequest(
             server_id=server_id,
             tool=proposal.tool,
@@ -257,8 +257,8 @@ def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> 
     Raises:
         CallDenied: It may no longer be made, whatever the answer.
     """
-    server_id = proposal.member.server.server_id
-    if proposal.member.is_retired:
+    server_id = proposal.managed.server.server_id
+    if proposal.managed.is_retired:
         raise CallDenied(
             f"`{server_id}/{proposal.tool}` was not called: while it waited for an answer, its server was"
             " disabled or changed",
@@ -336,12 +336,12 @@ async def read_for_rules(proposal: ProposedCall, arguments: Mapping[str, Any]) -
     patterns = proposal.argument_patterns
     if not patterns:
         return None
-    context = _path_context(proposal.member)
+    context = _path_context(proposal.managed)
     with anyio.move_on_after(READING_SECONDS):
         return await anyio.to_thread.run_sync(
             read_arguments, patterns, arguments, context, abandon_on_cancel=True
         )
-    server_id = proposal.member.server.server_id
+    server_id = proposal.managed.server.server_id
     raise CallDenied(
         f"`{server_id}/{proposal.tool}` was not called: a rule looks at its arguments, and the file system"
         f" did not say in {READING_SECONDS:.0f} s where their paths lead",
@@ -349,9 +349,9 @@ async def read_for_rules(proposal: ProposedCall, arguments: Mapping[str, Any]) -
     )
 
 
-def _path_context(member: ManagedServer) -> PathContext:
+def _path_context(managed: ManagedServer) -> PathContext:
     """What relative paths and `~` mean to a server: known for a local process, not for a remote one."""
-    server, config = member.server, member.config
+    server, config = managed.server, managed.config
     declared: Mapping[str, str] = getattr(config, "env", {})
     homes = [declared.get("HOME"), os.environ.get("HOME"), os.path.expanduser("~")]
     known = dict.fromkeys(home for home in homes if home and home.startswith("/"))
@@ -363,12 +363,12 @@ def _path_context(member: ManagedServer) -> PathContext:
 
 def denial(proposal: ProposedCall, decision: Decision) -> CallDenied:
     """The error for a call that may not be made: what decides it and where, and what would allow it."""
-    server_id, tool = proposal.member.server.server_id, proposal.tool
+    server_id, tool = proposal.managed.server.server_id, proposal.tool
     origin = None
     if decision.rule is not None:
         origin = decision.rule.origin
     elif decision.field is not None and decision.bundle is None:
-        origin = proposal.member.server.definition.origin((decision.field,))
+        origin = proposal.managed.server.definition.origin((decision.field,))
     # Where the operator's files are is for the operator: another principal is told what, not where.
     where = f" ({origin})" if origin and proposal.principal == LOCAL else ""
     return CallDenied(
@@ -379,7 +379,7 @@ def denial(proposal: ProposedCall, decision: Decision) -> CallDenied:
 
 def _settling_hint(proposal: ProposedCall, decision: Decision) -> str:
     """The one command or edit after which the call is made, or asked about no more."""
-    server, key = proposal.member.server, ToolKey(proposal.member.server.server_id, proposal.tool)
+    server, key = proposal.managed.server, ToolKey(proposal.managed.server.server_id, proposal.tool)
     call = f"`{command_line('call', key.server_id, key.typed_tool, options=('--yes',))}`"
     if decision.rule is not None:
         place = _place_of_rule(proposal, decision.rule)
@@ -410,7 +410,7 @@ def _place_of_rule(proposal: ProposedCall, rule: LoadedRule) -> str:
 
 def _approval_required(proposal: ProposedCall, decision: Decision) -> ApprovalRequired:
     return ApprovalRequired(
-        f"`{proposal.member.server.server_id}/{proposal.tool}` must be approved, and there is no one to ask:"
+        f"`{proposal.managed.server.server_id}/{proposal.tool}` must be approved, and there is no one to ask:"
         f" {decision.reason}",
         hint=_settling_hint(proposal, decision),
     )
@@ -423,10 +423,10 @@ def require_callable(proposal: ProposedCall) -> None:
         CallDenied: It is quarantined.
         UnknownTool: Its definition cannot be used, or its server, which needs pins, does not list it.
     """
-    refusal = proposal.member.refusal(proposal.tool)
+    refusal = proposal.managed.refusal(proposal.tool)
     if refusal is None:
         return
-    server_id = proposal.member.server.server_id
+    server_id = proposal.managed.server.server_id
     if refusal.kind == "quarantined":
         raise CallDenied(
             f"`{server_id}/{proposal.tool}` may not be called: {refusal.reason}", hint=refusal.hint
@@ -446,17 +446,17 @@ def _require_approval_key(proposal: ProposedCall) -> RememberedApproval:
     require_callable(proposal)
     approval = _approval(proposal)
     if approval is None:
-        server_id = proposal.member.server.server_id
+        server_id = proposal.managed.server.server_id
         raise UnknownTool(f"the definition of `{server_id}/{proposal.tool}` is not known")
     return approval
 
 
 def _approval(proposal: ProposedCall) -> RememberedApproval | None:
     """What an approval is bound to; None if the tool is not known, so that nothing can be remembered."""
-    entry = proposal.member.listed_entry(proposal.tool)
+    entry = proposal.managed.listed_entry(proposal.tool)
     if entry is None:
         return None
-    server = proposal.member.server
+    server = proposal.managed.server
     return RememberedApproval(
         principal=proposal.principal,
         server_id=server.server_id,

@@ -6,7 +6,8 @@ one, and all else must be small. Roots are the folders of the entry, or the oper
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -25,7 +26,6 @@ from fairlead.events import ElicitationComplete, ElicitationRequest, Event, Reso
 from fairlead.host.elicitation.form_schema import FormRefused, read_form_steps, shown
 from fairlead.host.elicitation.forms import Problems
 from fairlead.host.elicitation.urls import ShownUrl, UrlRefused, show_url
-from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.operator import (
     Ability,
     FormRequest,
@@ -42,6 +42,14 @@ MAX_OTHER_BYTES: Final = 64 * 1024
 """Of all that is neither text for the model nor media."""
 
 _Params = types.CreateMessageRequestParams
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CustomCapabilities:
+    """Client capabilities beyond the protocol's own: experimental ones, and extensions by id."""
+
+    experimental: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
 
 async def make_safe(params: _Params, limit: int) -> tuple[_Params, list[str]]:

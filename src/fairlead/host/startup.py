@@ -24,40 +24,40 @@ class Startups:
         self._emit = emit
         self._starting: set[str] = set()
 
-    async def start(self, members: Iterable[ManagedServer], ready: Ready) -> dict[str, FairleadError]:
+    async def start(self, servers: Iterable[ManagedServer], ready: Ready) -> dict[str, FairleadError]:
         """Start servers concurrently. Cancelling the wait stops no server, and events follow to the end.
 
         Args:
-            members: The servers.
+            servers: The servers.
             ready: Gets one of them ready.
 
         Returns:
             What went wrong, by server.
         """
-        wanted = {member.server.server_id: member for member in members}
-        start = _Start(member for name, member in wanted.items() if name not in self._starting)
-        self._starting |= start.members.keys()
-        for server_id in start.members:
+        wanted = {managed.server.server_id: managed for managed in servers}
+        start = _Start(managed for name, managed in wanted.items() if name not in self._starting)
+        self._starting |= start.servers.keys()
+        for server_id in start.servers:
             self._emit(McpStartupUpdate(server_id=server_id, status="starting"))
         failures: dict[str, FairleadError] = {}
 
-        async def one(server_id: str, member: ManagedServer) -> None:
+        async def one(server_id: str, managed: ManagedServer) -> None:
             try:
-                await ready(member)
+                await ready(managed)
             except FairleadError as exc:
                 failures[server_id] = exc
-                self._settle(start, member, _status_after(exc, member), exc)
+                self._settle(start, managed, _status_after(exc, managed), exc)
             else:
-                self._settle(start, member, "ready")
+                self._settle(start, managed, "ready")
 
         try:
             if len(wanted) == 1:  # as one that is used for the first time: a task would cost as much again
-                for server_id, member in wanted.items():
-                    await one(server_id, member)
+                for server_id, managed in wanted.items():
+                    await one(server_id, managed)
             else:
                 async with anyio.create_task_group() as tasks:
-                    for server_id, member in wanted.items():
-                        tasks.start_soon(one, server_id, member)
+                    for server_id, managed in wanted.items():
+                        tasks.start_soon(one, server_id, managed)
         finally:
             if not start.is_over:
                 self._tasks.start_soon(self._see_through, start)
@@ -66,25 +66,25 @@ class Startups:
     async def _see_through(self, start: "_Start") -> None:
         """Report the servers of a start whose callers stopped waiting."""
         await anyio.lowlevel.checkpoint()  # a connection that was asked for last is begun by now
-        for member in start.unsettled:
-            connection = member.connection
+        for managed in start.unsettled:
+            connection = managed.connection
             while connection is not None and connection.vitals.state == "connecting":
-                await member.listed.wait()
+                await managed.listed.wait()
                 # It may have been listed elsewhere, while it still connects here.
                 await anyio.sleep(_LOOK_AGAIN_SECONDS)
             vitals = connection.vitals if connection else None
             status = _ENDS.get(vitals.state, "cancelled") if vitals else "failed"
-            self._settle(start, member, status, vitals.last_error if vitals and status != "ready" else None)
+            self._settle(start, managed, status, vitals.last_error if vitals and status != "ready" else None)
 
     def _settle(
         self,
         start: "_Start",
-        member: ManagedServer,
+        managed: ManagedServer,
         status: StartupStatus,
         error: FairleadError | None = None,
     ) -> None:
-        server_id = member.server.server_id
-        if server_id not in start.members or server_id in start.updates:
+        server_id = managed.server.server_id
+        if server_id not in start.servers or server_id in start.updates:
             return
         reason = gate.error_text(error) if error else None
         update = McpStartupUpdate(server_id=server_id, status=status, error=reason)
@@ -98,23 +98,23 @@ class Startups:
 class _Start:
     """One start: its servers, and the outcomes so far."""
 
-    def __init__(self, members: Iterable[ManagedServer]) -> None:
-        self.members = {member.server.server_id: member for member in members}
+    def __init__(self, servers: Iterable[ManagedServer]) -> None:
+        self.servers = {managed.server.server_id: managed for managed in servers}
         self.updates: dict[str, McpStartupUpdate] = {}
 
     @property
     def unsettled(self) -> list[ManagedServer]:
         """The servers that are still starting."""
-        return [member for name, member in self.members.items() if name not in self.updates]
+        return [managed for name, managed in self.servers.items() if name not in self.updates]
 
     @property
     def is_over(self) -> bool:
         """Whether every server has an outcome."""
-        return len(self.updates) == len(self.members)
+        return len(self.updates) == len(self.servers)
 
     def outcome(self) -> McpStartupComplete:
         """The final event, with servers in the order they were requested."""
-        updates = [self.updates[server_id] for server_id in self.members]
+        updates = [self.updates[server_id] for server_id in self.servers]
 
         def names_with(status: StartupStatus) -> tuple[str, ...]:
             return tuple(update.server_id for update in updates if update.status == status)
@@ -131,9 +131,9 @@ _ENDS: Mapping[State, StartupStatus] = {"ready": "ready", "error": "failed", "au
 """Startup status by connection state. In all other states it was closed."""
 
 
-def _status_after(error: FairleadError, member: ManagedServer) -> StartupStatus:
+def _status_after(error: FairleadError, managed: ManagedServer) -> StartupStatus:
     if isinstance(error, AuthRequired):
         return "auth_required"
     # Closed while it connected: as if it had not begun.
-    was_closed = isinstance(error, ConnectFailed) and member.status().state == "idle"
+    was_closed = isinstance(error, ConnectFailed) and managed.status().state == "idle"
     return "cancelled" if was_closed else "failed"

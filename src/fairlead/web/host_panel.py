@@ -88,7 +88,7 @@ class _Running:
     """What there is only while the panel runs."""
 
     tasks: TaskGroup
-    visits: DashboardLogins
+    logins: DashboardLogins
 
 
 class _EventCounter(Subscriber):
@@ -140,7 +140,7 @@ class HostPanel:
     async def running(self) -> AsyncGenerator[None]:
         """Follow what the host does, for the length of the block. Who watches is let go at its end."""
         async with anyio.create_task_group() as tasks:
-            self._running = _Running(tasks=tasks, visits=DashboardLogins(self._host, self._changes, tasks))
+            self._running = _Running(tasks=tasks, logins=DashboardLogins(self._host, self._changes, tasks))
             try:
                 with self._host.bus.listening(_EventCounter(self.activity, self._changes)):
                     yield
@@ -228,12 +228,17 @@ class HostPanel:
 
     # Logins.
 
-    def login(self, server_id: str, principal: str = LOCAL) -> PendingLogin | None:
+    def login(self, server_id: str, owner: str = LOCAL) -> PendingLogin | None:
         """The login of a principal that was begun here last."""
-        return self._running.visits.latest(server_id, principal) if self._running else None
+        return self._running.logins.latest(server_id, owner) if self._running else None
 
-    async def begin_login(self, server_id: str, principal: str = LOCAL) -> None:
+    async def begin_login(self, server_id: str, owner: str = LOCAL, *, principal: str) -> None:
         """Begin to log in, and wait until there is a page to open.
+
+        Args:
+            server_id: The server.
+            owner: The principal that the login is for.
+            principal: Who begins it, for the audit record.
 
         Raises:
             ConfigError: A login would not be used.
@@ -241,11 +246,11 @@ class HostPanel:
         """
         server = self._server(server_id)
         await to_thread.run_sync(require_ready, self._configuration.loaded, server)
-        await self._now().visits.begin(server, principal)
+        await self._now().logins.begin(server, self._actions(principal), owner)
 
-    def finish_login(self, server_id: str, address: str, principal: str = LOCAL) -> str | None:
+    def finish_login(self, server_id: str, address: str, owner: str = LOCAL) -> str | None:
         """Take the address at which a browser ended up."""
-        return self._now().visits.finish(server_id, address, principal)
+        return self._now().logins.finish(server_id, address, owner)
 
     # Tools.
 
@@ -318,7 +323,7 @@ class HostPanel:
         return edit_choices(self._actions(LOCAL), server, fields)
 
     def _member(self, server_id: str) -> ManagedServer | None:
-        return next((each for each in self._host.members if each.server.server_id == server_id), None)
+        return next((each for each in self._host.servers if each.server.server_id == server_id), None)
 
     # Calls.
 

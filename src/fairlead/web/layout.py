@@ -11,7 +11,7 @@ from fairlead.config.edit_scope import EditTarget
 from fairlead.errors import FairleadError
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, document, tag
-from fairlead.web.middleware import PageRequest
+from fairlead.web.page_request import PageRequest
 
 _DIFF: Final = {"  +": "came", "  -": "went"}
 PLACES: Final = (("/", "Servers"), ("/tools", "Tools"), ("/calls", "Calls"), ("/approvals", "Approvals"))

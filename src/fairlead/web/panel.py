@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fairlead.actions.logins import LoginOffer
 from fairlead.catalog.catalog import CatalogTool, HiddenTool
 from fairlead.catalog.tools import ToolKey
 from fairlead.config.edit_scope import EditTarget
-from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.explain import ToolExplanation
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
@@ -134,11 +134,11 @@ class PanelVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PendingLogin:
-    """A login that was begun here: the page to open, once it is known, or how it ended."""
+    """A login that was begun here: what the user is shown, once it is known, or how it ended."""
 
     server_id: str
-    page: ShownUrl | None = None
-    terms: str | None = None
-    """Where its tokens come from, in words."""
+    offer: LoginOffer | None = None
     error: str | None = None
     is_done: bool = False
+    warning: str | None = None
+    """What the user should know of a login that is done."""

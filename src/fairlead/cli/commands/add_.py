@@ -1,6 +1,6 @@
 """`fairlead add`."""
 
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, get_args
 
 import click
 
@@ -8,6 +8,7 @@ from fairlead.actions.entries import add_server
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.config.command_lines import command_line
+from fairlead.config.models import BuiltinName
 from fairlead.terminal.output import display_path, is_interactive, say
 
 
@@ -54,7 +55,9 @@ class AddOptions(TypedDict):
 @click.argument("server_id", metavar="ID")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")
 @click.option("--url", help="The server's MCP endpoint.")
-@click.option("--builtin", type=click.Choice(["repo", "docs"]), help="A server that comes with Fairlead.")
+@click.option(
+    "--builtin", type=click.Choice(get_args(BuiltinName)), help="A server that comes with Fairlead."
+)
 @click.option("--root", multiple=True, metavar="FOLDER", help="A folder it may work in; repeat it.")
 @click.option("--command", "command_", metavar="PROGRAM", help="The program, instead of the form with `--`.")
 @click.option("--arg", multiple=True, metavar="ARG", help="An argument of --command; repeat it.")

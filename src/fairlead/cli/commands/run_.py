@@ -151,7 +151,7 @@ async def _see_tools(host: "Host", toolset: "Toolset") -> None:
         if not offered:
             raise ConnectFailed(server_id, f"not ready, so there are no tools: {reason}")
         warn(f"the model runs without `{server_id}`: {reason}")
-    for member in host.members:
+    for member in host.servers:
         if toolset.selection.has(member.server.server_id):
             for note in member.review_notes():
                 warn(f"`{member.server.server_id}`: {note}")

@@ -59,7 +59,7 @@ def _show_all(session: ConsoleSession) -> None:
         for status in statuses
     ]
     session.screen.table(("id", "transport", "source", "enabled", "state", "tools"), rows)
-    for member in session.host.members:
+    for member in session.host.servers:
         if member.awaits_consent:
             server_id = member.server.server_id
             session.screen.warn(

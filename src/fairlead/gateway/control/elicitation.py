@@ -5,9 +5,8 @@ from pydantic import TypeAdapter
 
 from fairlead.config.models import Server
 from fairlead.gateway.control.protocol import ElicitationAsked, ElicitationReply
-from fairlead.host.extensions import CustomCapabilities
 from fairlead.host.operator import Operator
-from fairlead.host.server_peer import ServerPeer
+from fairlead.host.server_peer import CustomCapabilities, ServerPeer
 
 _params = TypeAdapter[types.ElicitRequestParams](types.ElicitRequestParams)
 

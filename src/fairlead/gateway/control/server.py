@@ -311,14 +311,14 @@ async def _work_at(context: CommandContext, server_id: str) -> AsyncGenerator[No
 
 async def _list_servers(client: ClientSession, work: ListServers) -> bytes:
     host = client.host
-    known = {managed.server.server_id: managed for managed in host.members}
+    known = {managed.server.server_id: managed for managed in host.servers}
     wanted = [name for name in work.servers if name in known]
     ask = [name for name in wanted if known[name].is_usable and (work.refresh or known[name].listing is None)]
     failures = await host.connect(*ask) if ask else {}
     client.view.release()
     described = {
         name: _describe_server(managed, failures.get(name))
-        for managed in host.members
+        for managed in host.servers
         if (name := managed.server.server_id) in wanted
     }
     return _encode(described)

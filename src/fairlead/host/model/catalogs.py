@@ -129,13 +129,13 @@ class Catalogs:
         self._builds: dict[CatalogKey, _Build] = {}
 
     def current(
-        self, selection: Selection, members: Iterable[CatalogServer], generation: int | None = None
+        self, selection: Selection, servers: Iterable[CatalogServer], generation: int | None = None
     ) -> Catalog:
         """The catalog of what is known now. Unchanged if `generation` is that of the latest one."""
         latest = self._latest.get(selection.catalog_key)
         if latest is not None and latest.generation == generation is not None:
             return latest.catalog
-        sources = _sources(selection, members)
+        sources = _sources(selection, servers)
         if latest is not None and _same(latest.sources, sources):
             latest.generation = generation
             return latest.catalog
@@ -167,10 +167,10 @@ class Catalogs:
         before: Catalog | None = None
         if latest is not None:
             before = latest.catalog
-            known = {id(of): before.offerings[member.server.server_id] for member, of in latest.sources}
+            known = {id(of): before.offerings[managed.server.server_id] for managed, of in latest.sources}
         offerings = [
-            known.get(id(screened)) or offering_of(member.server, screened, selection)
-            for member, screened in sources
+            known.get(id(screened)) or offering_of(managed.server, screened, selection)
+            for managed, screened in sources
         ]
         scheme: Scheme = "plain" if selection.plain_names else self._scheme
         return Catalog(offerings, scheme=scheme, reserved=self._reserved, before=before)
@@ -195,7 +195,7 @@ class Catalogs:
                 self._latest[selection.catalog_key] = _LatestCatalog(done, catalog, None)
                 before = latest.sources if latest is not None else []
                 new = {id(screened) for _, screened in done} ^ {id(screened) for _, screened in before}
-                self._background.announce([member for member, screened in done if id(screened) in new])
+                self._background.announce([managed for managed, screened in done if id(screened) in new])
         finally:
             del self._builds[selection.catalog_key]
             build.is_over.set()
@@ -214,12 +214,12 @@ class CatalogBuilder:
         """Run a coroutine function in the background for as long as the host is open."""
         self._tasks.start_soon(work)
 
-    def announce(self, members: Iterable[CatalogServer]) -> None:
+    def announce(self, servers: Iterable[CatalogServer]) -> None:
         """Emit `McpToolsChanged` for servers whose tools a new catalog has."""
-        for member in members:
-            listing = member.listing
+        for managed in servers:
+            listing = managed.listing
             count = len(listing.tools) if listing else 0
-            self._emit(McpToolsChanged(server_id=member.server.server_id, tools=count))
+            self._emit(McpToolsChanged(server_id=managed.server.server_id, tools=count))
 
 
 @dataclass(slots=True)
@@ -242,17 +242,17 @@ class _LatestCatalog:
     generation: int | None
 
 
-def _sources(selection: Selection, members: Iterable[CatalogServer]) -> list[_Source]:
+def _sources(selection: Selection, servers: Iterable[CatalogServer]) -> list[_Source]:
     sources: list[_Source] = []
-    for member in members:
-        server_id = member.server.server_id
+    for managed in servers:
+        server_id = managed.server.server_id
         # What a project file describes is not shown to a model before the user approved it.
-        shown = member.is_usable and not member.awaits_consent
-        if member.screened is not None and shown and selection.has(server_id):
+        shown = managed.is_usable and not managed.awaits_consent
+        if managed.screened is not None and shown and selection.has(server_id):
             bundle_filter = selection.bundle_filter(server_id)
             if bundle_filter is not None:
-                member.use_first(bundle_filter)
-            sources.append((member, member.screened))
+                managed.use_first(bundle_filter)
+            sources.append((managed, managed.screened))
     return sources
 
 
@@ -264,10 +264,10 @@ def _small(sources: "list[_Source]") -> "list[_Source]":
     """As many servers as can be handled at once."""
     small: list[_Source] = []
     count = 0
-    for member, screened in sources:
+    for managed, screened in sources:
         if count + len(screened.listing.tools) <= AT_ONCE:
             count += len(screened.listing.tools)
-            small.append((member, screened))
+            small.append((managed, screened))
     return small
 
 

@@ -25,13 +25,14 @@ from fairlead.errors import FairleadError, ToolFailed
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.meta_tools import HostTools, await_for_model, encode_result
 from fairlead.host.offers.contents import CombinedList
-from fairlead.host.offers.offer_requests import OfferHost, gather
+from fairlead.host.offers.offer_requests import OfferRequests
 from fairlead.host.records import LONGEST_PAGE, PAGE_CHARACTERS, ArtifactPage, Artifacts
 from fairlead.policy.results import MAX_IMAGE, READ_TOOL, ResultSource
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 
 if TYPE_CHECKING:
     from fairlead.config.models import Server
+    from fairlead.host.managed_server import ServerStatus
     from fairlead.host.offers.prompts import Prompts
     from fairlead.host.offers.resources import Resources
 
@@ -41,7 +42,7 @@ LISTED_BYTES = 100_000
 _content = TypeAdapter[ContentBlock](ContentBlock)
 
 
-class ReadingHost(OfferHost, Protocol):
+class ReadingHost(Protocol):
     """What reading tools need of a host."""
 
     @property
@@ -57,6 +58,15 @@ class ReadingHost(OfferHost, Protocol):
     @property
     def prompts(self) -> "Prompts":
         """The prompts of all servers."""
+        ...
+
+    @property
+    def offer_requests(self) -> OfferRequests:
+        """Lists the offers of several servers at once."""
+        ...
+
+    def status(self) -> "list[ServerStatus]":
+        """The state of every server."""
         ...
 
     def configured(self, server_id: str) -> "Server":
@@ -201,7 +211,7 @@ class ReadingTools(HostTools):
         """What the servers of the selection offer: others are neither asked nor started."""
         if server is not None:
             self._require_readable(server)
-        gathered = await await_for_model(gather(self._host, kind, server, among=self.may_read))
+        gathered = await await_for_model(self._host.offer_requests.gather(kind, server, among=self.may_read))
         chosen = [status.server_id for status in self._host.status() if status.enabled]
         withheld = {name: self._withheld(name) for name in chosen if self._selection.has(name)}
         return _offers(gathered, {name: why for name, why in withheld.items() if why and server is None})

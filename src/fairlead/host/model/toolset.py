@@ -60,7 +60,7 @@ class ToolsetHost(ReadingHost, Protocol):
         ...
 
     @property
-    def members(self) -> "HostServers":
+    def servers(self) -> "HostServers":
         """The managed servers, by id."""
         ...
 
@@ -199,9 +199,9 @@ class Toolset:
             This toolset.
         """
         with anyio.move_on_after(SETTLE_SECONDS):
-            for member in self._host.members:
-                connection = member.connection
-                chosen = connection is not None and self.selection.has(member.server.server_id)
+            for managed in self._host.servers:
+                connection = managed.connection
+                chosen = connection is not None and self.selection.has(managed.server.server_id)
                 if connection is not None and chosen and connection.vitals.state == "ready":
                     await connection.up_to_date.wait()
         return self

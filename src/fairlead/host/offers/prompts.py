@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from fairlead.catalog.tools import PromptOffer
 from fairlead.config.argument_types import check_types
 from fairlead.host.offers.contents import CombinedList, Completion, PromptResult
-from fairlead.host.offers.offer_requests import OfferHost, complete, fetch, gather
+from fairlead.host.offers.offer_requests import OfferRequests
 
 
 class Prompts:
     """The prompts of all servers: `host.prompts`."""
 
-    def __init__(self, host: OfferHost) -> None:
-        self._host = host
+    def __init__(self, requests: OfferRequests) -> None:
+        self._requests = requests
 
     @check_types
     async def list(self, server_id: str | None = None) -> CombinedList[PromptOffer]:
@@ -24,7 +24,7 @@ class Prompts:
         Returns:
             The prompts, and the servers that could not be listed.
         """
-        return await gather(self._host, PromptOffer, server_id)
+        return await self._requests.gather(PromptOffer, server_id)
 
     @check_types
     async def get(
@@ -41,7 +41,7 @@ class Prompts:
             CallFailed: No result came.
         """
         params = {"name": name, "arguments": dict(arguments or {})}
-        result = await fetch(self._host, PromptResult, server_id, "prompts/get", params)
+        result = await self._requests.fetch(PromptResult, server_id, "prompts/get", params)
         await result.prepare()
         return result
 
@@ -68,4 +68,4 @@ class Prompts:
             CallFailed: No completion came, or it cannot be read.
         """
         reference = {"type": "ref/prompt", "name": name}
-        return await complete(self._host, server_id, reference, argument, value, others)
+        return await self._requests.complete(server_id, reference, argument, value, others)

@@ -24,15 +24,15 @@ from fairlead.config.argument_types import check_types
 from fairlead.config.untyped import is_object
 from fairlead.events import Event, ResourceUpdated
 from fairlead.host.offers.contents import CombinedList, Completion, ResourceContents
-from fairlead.host.offers.offer_requests import OfferHost, complete, fetch, gather
+from fairlead.host.offers.offer_requests import OfferRequests
 from fairlead.host.offers.uri_templates import UriTemplate, Value, read_template
 
 
 class Resources:
     """The resources of all servers: `host.resources`."""
 
-    def __init__(self, host: OfferHost) -> None:
-        self._host = host
+    def __init__(self, requests: OfferRequests) -> None:
+        self._requests = requests
 
     @check_types
     async def list(self, server_id: str | None = None) -> CombinedList[ResourceOffer]:
@@ -44,7 +44,7 @@ class Resources:
         Returns:
             The resources, and the servers that could not be listed.
         """
-        return await gather(self._host, ResourceOffer, server_id)
+        return await self._requests.gather(ResourceOffer, server_id)
 
     @check_types
     async def templates(self, server_id: str | None = None) -> CombinedList[ResourceTemplate]:
@@ -56,7 +56,7 @@ class Resources:
         Returns:
             The templates, and the servers that could not be listed.
         """
-        return await gather(self._host, ResourceTemplate, server_id)
+        return await self._requests.gather(ResourceTemplate, server_id)
 
     @check_types
     async def read(self, server_id: str, uri: str) -> ResourceContents:
@@ -69,7 +69,7 @@ class Resources:
         Raises:
             CallFailed: No contents came.
         """
-        contents = await fetch(self._host, ResourceContents, server_id, "resources/read", {"uri": uri})
+        contents = await self._requests.fetch(ResourceContents, server_id, "resources/read", {"uri": uri})
         contents.uri = uri
         await contents.prepare()
         return contents
@@ -110,7 +110,7 @@ class Resources:
             CallFailed: No completion came, or it cannot be read.
         """
         reference = {"type": "ref/resource", "uri": template}
-        return await complete(self._host, server_id, reference, argument, value, others)
+        return await self._requests.complete(server_id, reference, argument, value, others)
 
     @check_types
     @asynccontextmanager
@@ -126,8 +126,7 @@ class Resources:
         Raises:
             CallFailed: The server refused the subscription.
         """
-        connection = await self._host.reach(server_id)
-        async with self._host.events() as events, connection.watching(uris):
+        async with self._requests.watch(server_id, uris) as events:
             yield _Changes(events, server_id, uris)
 
 

@@ -3,19 +3,19 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from fairlead.catalog.results import ToolResult
 from fairlead.config.argument_types import check_types
 from fairlead.config.principal import LOCAL
-from fairlead.connection.connection import Connection
 from fairlead.connection.failures import calling
 from fairlead.connection.tasks import Task, cancel_task, get_task, list_tasks, parse_created_task
 from fairlead.errors import CallFailed
 from fairlead.host.call import CallRunner
 from fairlead.host.permission import ProposedCall
+from fairlead.host.server_access import ServerAccess
 from fairlead.store.protocol import ANY, Store
 
 NAMESPACE = "tasks"
@@ -46,43 +46,21 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(KnownTask).decode
 
 
-class TaskHost(Protocol):
-    """What tasks need of a host."""
-
-    @property
-    def store(self) -> Store | None:
-        """Where tasks are kept."""
-        ...
-
-    @property
-    def calls(self) -> CallRunner:
-        """Begins their calls, and delivers the results."""
-        ...
-
-    async def reach(self, server_id: str) -> Connection:
-        """The connection of a server, open or not."""
-        ...
-
-    def propose(
-        self,
-        server_id: str,
-        tool: str,
-        bundle_filter: None,
-        principal: str,
-        *,
-        confirmed: bool = False,
-        groups: frozenset[str] = frozenset(),
-    ) -> ProposedCall:
-        """A call as policy decides about it."""
-        ...
-
-
 class Tasks:
-    """The tasks of a host's servers: `host.tasks`."""
+    """The tasks of a host's servers: `host.tasks`.
 
-    def __init__(self, host: TaskHost) -> None:
-        self._host = host
+    Args:
+        servers: The servers of the host.
+        calls: Begins the calls, and delivers the results.
+        store: Where tasks are kept; None if it cannot be opened.
+    """
 
+    def __init__(self, servers: ServerAccess, calls: CallRunner, store: Store | None) -> None:
+        self._servers = servers
+        self._calls = calls
+        self._store = store
+
+    @check_types
     async def begin(
         self,
         server_id: str,
@@ -109,12 +87,18 @@ class Tasks:
         Raises:
             FairleadError: What `Host.call` raises.
         """
-        calls = self._host.calls
-        proposal = self._host.propose(server_id, tool, None, principal, confirmed=confirmed, groups=groups)
-        raw = await calls.begin(proposal, {} if arguments is None else arguments)
+        proposal = ProposedCall(
+            managed=self._servers.use(server_id),
+            tool=tool,
+            bundle_filter=None,
+            principal=principal,
+            confirmed=confirmed,
+            groups=groups,
+        )
+        raw = await self._calls.begin(proposal, {} if arguments is None else arguments)
         task = parse_created_task(raw)
         if task is None:
-            result = await calls.deliver(raw, proposal)
+            result = await self._calls.deliver(raw, proposal)
             return StartedCall(server_id=server_id, tool=tool, result=result)
         known = KnownTask(
             server_id=server_id, tool=tool, task_id=task.id, begun_at=time.time(), principal=principal
@@ -135,7 +119,7 @@ class Tasks:
             CallFailed: The principal has no such task, or the server did not answer.
         """
         await self._require_own(server_id, task_id, principal)
-        connection = await self._host.reach(server_id)
+        connection = await self._servers.reach(server_id)
         with calling(server_id):
             return await get_task(await connection.ready(), task_id)
 
@@ -155,12 +139,18 @@ class Tasks:
             CallFailed: The principal has no such task, or it failed.
         """
         task = await self.get(server_id, task_id, principal=principal)
-        connection = await self._host.reach(server_id)
+        connection = await self._servers.reach(server_id)
         raw = await connection.finish(task)
         begun = await self._load_task(server_id, task_id)
         await self._forget(server_id, task_id)
-        proposal = self._host.propose(server_id, begun.tool if begun else "", None, principal)
-        return await self._host.calls.deliver(raw, proposal)
+        proposal = ProposedCall(
+            managed=self._servers.use(server_id),
+            tool=begun.tool if begun else "",
+            bundle_filter=None,
+            principal=principal,
+            confirmed=False,
+        )
+        return await self._calls.deliver(raw, proposal)
 
     @check_types
     async def cancel(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> None:
@@ -175,7 +165,7 @@ class Tasks:
             CallFailed: The principal has no such task, or the server did not answer.
         """
         await self._require_own(server_id, task_id, principal)
-        connection = await self._host.reach(server_id)
+        connection = await self._servers.reach(server_id)
         with calling(server_id):
             await cancel_task(await connection.ready(), task_id)
         await self._forget(server_id, task_id)
@@ -188,7 +178,7 @@ class Tasks:
             server_id: The server.
             principal: The principal they were begun for.
         """
-        connection = await self._host.reach(server_id)
+        connection = await self._servers.reach(server_id)
         with calling(server_id):
             tasks = await list_tasks(await connection.ready())
         owners = {task.task_id: task.principal for task in await self._all() if task.server_id == server_id}
@@ -204,10 +194,9 @@ class Tasks:
         return tuple(task for task in await self._all() if task.principal == principal)
 
     async def _all(self) -> tuple[KnownTask, ...]:
-        store = self._host.store
-        if store is None:
+        if self._store is None:
             return ()
-        return tuple(_decode(stored.value) for stored in await store.scan(NAMESPACE))
+        return tuple(_decode(stored.value) for stored in await self._store.scan(NAMESPACE))
 
     async def _require_own(self, server_id: str, task_id: str, principal: str) -> None:
         """Raise `CallFailed` for another principal's task. One that is not stored is the local user's."""
@@ -216,16 +205,16 @@ class Tasks:
             raise CallFailed(server_id, f"there is no task `{task_id}`", delivery="not_sent")
 
     async def _load_task(self, server_id: str, task_id: str) -> KnownTask | None:
-        store = self._host.store
+        store = self._store
         found = await store.get(NAMESPACE, _key(server_id, task_id)) if store is not None else None
         return _decode(found.value) if found is not None else None
 
     async def _keep(self, task: KnownTask) -> None:
-        if (store := self._host.store) is not None:
+        if (store := self._store) is not None:
             await store.put(NAMESPACE, _key(task.server_id, task.task_id), _encode(task), expect=ANY)
 
     async def _forget(self, server_id: str, task_id: str) -> None:
-        if (store := self._host.store) is not None:
+        if (store := self._store) is not None:
             await store.delete(NAMESPACE, _key(server_id, task_id), expect=ANY)
 
 

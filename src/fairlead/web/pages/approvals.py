@@ -9,7 +9,7 @@ from fairlead.host.operator import ApprovalAnswer
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import as_json, block, button, code, form, live, moment, page, plural, server_path
-from fairlead.web.middleware import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, see
 from fairlead.web.panel import PendingCall
 
 ANSWERS: Final[dict[str, ApprovalAnswer]] = {

@@ -10,7 +10,7 @@ from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, first_line, live, moment, page, server_link, table
 from fairlead.web.live import RunningCall
-from fairlead.web.middleware import Answer, PageRequest
+from fairlead.web.page_request import Answer, PageRequest
 
 LIMIT = 100
 COLUMNS = ("Time", "Call", "For", "Decision", "Outcome", "Took", "Size")

@@ -11,7 +11,7 @@ from fairlead.web.forms import checkbox
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, form, page, plural, table
-from fairlead.web.middleware import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, see
 
 
 def show(panel: HostPanel) -> Answer:

@@ -4,7 +4,8 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.web.html import tag
 from fairlead.web.layout import bare_page, form
-from fairlead.web.middleware import BrowserSession, PageRequest, drop_ticket, keep_ticket, see
+from fairlead.web.page_request import PageRequest, see
+from fairlead.web.sessions import BrowserSession, drop_ticket, keep_ticket
 
 
 async def show(visit: PageRequest) -> Response:

@@ -28,7 +28,7 @@ from fairlead.web.layout import (
     state,
     table,
 )
-from fairlead.web.middleware import Answer, PageRequest, own_path, see
+from fairlead.web.page_request import Answer, PageRequest, own_path, see
 from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
 COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Calls", "Last error", "Actions")
@@ -92,7 +92,7 @@ def act(panel: HostPanel) -> Answer:
                 scope = visit.field("scope") or None
                 await panel.switch(server_id, on=word == "enable", principal=visit.principal, scope=scope)
             case "log_in":
-                await panel.begin_login(server_id)
+                await panel.begin_login(server_id, principal=visit.principal)
             case "finish_login":
                 if problem := panel.finish_login(server_id, visit.field("address").strip()):
                     raise ConfigError(f"that is not the address: {problem}")
@@ -237,19 +237,26 @@ def _login_state(visit: PageRequest, details: ServerDetails, login: PendingLogin
     if login is None:
         return begin("Log in", "main" if details.status.state == "auth_required" else "")
     if login.is_done:
-        return (tag("p", "You are logged in.", role="status"), begin("Log in again", "quiet"))
+        return (done_login(login, "You are logged in."), begin("Log in again", "quiet"))
     if login.error:
         return (tag("p", login.error, class_="trouble", role="alert"), begin("Try again", "main"))
-    if login.page is None:
+    if login.offer is None:
         return tag("p", "Asking the server how to log in …", role="status")
     return (login_link(visit, login, server_path(server_id)), begin("Begin again", "quiet"))
 
 
 def login_link(visit: PageRequest, login: PendingLogin, path: str) -> Child:
     """The page where one logs in, and a field for the address at which that ends in a browser elsewhere."""
-    assert login.page is not None, "it is shown once it is known"
-    terms = tag("p", login.terms) if login.terms else None
-    return (_login_page(login.page), terms, _elsewhere(visit, path))
+    offer = login.offer
+    assert offer is not None, "it is shown once it is known"
+    scopes = tag("p", "It asks for: ", code(offer.asked_for))
+    return (_login_page(offer.page), tag("p", offer.issuer), scopes, _elsewhere(visit, path))
+
+
+def done_login(login: PendingLogin, text: str) -> Child:
+    """How a login ended that succeeded."""
+    warning = tag("p", f"Warning: {login.warning}", class_="trouble") if login.warning else None
+    return (tag("p", text, role="status"), warning)
 
 
 def _login_page(shown: ShownUrl) -> Child:

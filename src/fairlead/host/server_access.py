@@ -1,0 +1,107 @@
+"""Access to the servers of one host: to inspect, list, reach and call them, until the host is closed."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+from fairlead.catalog.tools import Listing
+from fairlead.connection.connection import Connection
+from fairlead.errors import ConnectFailed
+from fairlead.events import Event
+from fairlead.host.call import listing_of, require_consent
+from fairlead.host.events import EventBus, Subscriber
+from fairlead.host.managed_server import ManagedServer, ServerStatus
+from fairlead.host.managed_servers import HostServers
+from fairlead.store.protocol import Store
+
+
+class ServerAccess:
+    """What a host's resources, prompts, tasks and extension messages use of it, and the host itself.
+
+    Args:
+        servers: The servers as the host sees them.
+        store: Where consents are kept; None if it cannot be opened.
+        bus: The host's event bus.
+    """
+
+    def __init__(self, servers: HostServers, store: Store | None, bus: EventBus) -> None:
+        self._servers = servers
+        self._store = store
+        self._bus = bus
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuse all access from now on. The connections are closed elsewhere."""
+        self._closed = True
+
+    def statuses(self) -> list[ServerStatus]:
+        """The state of every server. Contacts no server."""
+        return [server.status() for server in self._servers]
+
+    def inspect(self, server_id: str) -> ManagedServer:
+        """The server to look at: no connection is made for that.
+
+        Raises:
+            UnknownServer: No server has that id.
+            ConnectFailed: The host is closed.
+        """
+        if self._closed:
+            raise ConnectFailed(server_id, "the host is closed")
+        return self._servers.known(server_id)
+
+    def use(self, server_id: str) -> ManagedServer:
+        """The server to call; in a client host, with a connection of its own where it is not shared.
+
+        Raises:
+            UnknownServer: No server has that id.
+            ServerError: The server cannot be used, or the host is closed.
+        """
+        if self._closed:
+            raise ConnectFailed(server_id, "the host is closed")
+        server = self._servers[server_id]
+        if server.connection is None:
+            server.live()  # raises what is wrong with it, rather than what policy would say
+        return server
+
+    def is_untrusted(self, server_id: str) -> bool:
+        """Whether what this server says is untrusted content."""
+        return self.inspect(server_id).config.trust != "trusted"
+
+    async def offers(self, server_id: str) -> Listing:
+        """The listing of a server, of this run or a snapshot. It is connected only if it was never listed.
+
+        Raises:
+            ListFailed: The server does not list what it offers.
+        """
+        server = self.inspect(server_id)
+        server.refresh_if_stale()
+        return await listing_of(server, self._store)
+
+    async def list_now(self, server_id: str) -> Listing:
+        """The listing of a server from this run. It is connected if it is not.
+
+        Raises:
+            ListFailed: The server does not list what it offers.
+        """
+        return await listing_of(self.inspect(server_id), self._store, fresh=True)
+
+    async def reach(self, server_id: str) -> Connection:
+        """The connection of a server, open or not, for requests to this server alone.
+
+        Raises:
+            ConsentRequired: A project's file has the server, and the user has not approved it.
+        """
+        server = self.use(server_id)
+        connection = server.live()
+        await require_consent(server, self._store)
+        return connection
+
+    @asynccontextmanager
+    async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
+        """Events of the host from now on, for the length of the block.
+
+        Args:
+            calls: Include the events of single calls.
+        """
+        subscriber = Subscriber(hears_calls=calls)
+        with self._bus.listening_with_shared(subscriber):
+            yield subscriber

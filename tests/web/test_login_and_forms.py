@@ -1,0 +1,167 @@
+"""Logging in to the dashboard, and which forms it accepts."""
+
+from contextlib import AsyncExitStack
+
+import anyio
+import pytest
+from anyio.abc import TaskStatus
+
+from fairlead.web.page_request import HEADERS
+from fairlead.web.sessions import COOKIE
+from tests.conftest import Machine
+from tests.web.support import SECONDS, TOKEN, Client, cookie_of, dashboard
+
+PAGES = ("/", "/servers/x", "/servers/x/review", "/tools", "/calls", "/approvals", "/events")
+OTHERS = ("/api/status", "/metrics", "/healthz", "/readyz", "/static/live.js", "/static/fairlead.css")
+SERVERS = {"x": {"command": "there-is-no-such-program", "allow_tools": ["echo"]}}
+
+
+async def test_whoever_is_not_logged_in_is_sent_to_the_login_and_sees_nothing(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited(logged_in=False) as client:
+        for path in PAGES:
+            page = await client.get(path)
+            assert (page.status, page.headers["location"], page.text) == (303, "/login", "")
+        for path in ("/api/status", "/metrics"):
+            page = await client.get(path)
+            assert page.status == 401
+            assert page.headers["www-authenticate"] == "Bearer"
+        form = await client.get("/login")
+        fields = {"form_token": form.form_token, "do": "restart"}
+        assert (await client.post("/servers/x", fields)).status == 401
+
+
+async def test_a_token_opens_it_once_pasted_and_the_cookie_is_out_of_reach_of_scripts(
+    machine: Machine,
+) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited(logged_in=False) as client:
+        before = cookie_of(await client.get("/login"))
+        wrong = await client.log_in("no-such-token")
+        assert wrong.status == 403
+        assert "That token lacks the scope" in wrong.text
+        entered = await client.log_in()
+        assert entered.status == 303
+        assert entered.headers["location"] == f"{client.base}/"
+        cookie = cookie_of(entered)
+        assert cookie["path"] == client.base
+        assert not cookie["domain"]
+        assert cookie.value != before.value
+        assert cookie["httponly"]
+        assert cookie["samesite"] == "strict"
+        assert TOKEN not in entered.headers["set-cookie"]
+        assert (await client.get("/")).status == 200
+
+
+async def test_a_token_that_is_taken_back_ends_the_session_and_so_does_logging_out(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board:
+        async with board.visited() as client:
+            left = await client.send("/", "/logout")
+            assert (left.status, left.headers["location"]) == (303, "/login")
+            assert (await client.get("/")).status == 303
+        token = board.tokens.add("ada", scopes=("admin",))
+        async with board.visited(logged_in=False) as client:
+            assert (await client.log_in(token)).status == 303
+            assert (await client.get("/")).status == 200
+            board.tokens.remove("ada")
+            assert (await client.get("/")).status == 303
+
+
+async def test_a_link_works_once(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board:
+        code = await board.code()
+        async with board.visited(logged_in=False) as client:
+            assert (await client.log_in(code)).status == 303
+            assert (await client.get("/")).status == 200
+        async with board.visited(logged_in=False) as client:
+            assert (await client.log_in(code)).status == 403
+
+
+async def test_a_token_for_programs_reads_the_status_and_opens_no_page(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited(logged_in=False) as client:
+        token = board.tokens.add("looker", scopes=("status",))
+        assert (await client.log_in(token)).status == 403
+        assert (await client.get("/api/status", Authorization=f"Bearer {token}")).status == 200
+        assert (await client.get("/", Authorization=f"Bearer {token}")).status == 403
+
+
+@pytest.mark.requirement("HARD-54", "HARD-81")
+async def test_where_all_may_call_without_a_token_the_dashboard_still_wants_one(machine: Machine) -> None:
+    async with (
+        dashboard(machine, SERVERS, with_tokens=False) as board,
+        board.visited(logged_in=False) as client,
+    ):
+        assert (await client.post("/servers/x", {"do": "disable"})).status == 403
+        assert (await client.get("/")).headers["location"] == "/login"
+        await client.log_in()
+        assert (await client.send("/", "/servers/x", do="disable")).status == 303
+
+
+async def test_a_cookie_that_makes_no_sense_is_no_cookie(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited(logged_in=False) as client:
+        for cookie in ("fairlead_session_1=x", "]=[", "a" * 4000, f"{COOKIE}_{board.url[-5:]}=x"):
+            assert (await client.get("/", Cookie=cookie)).status == 303
+
+
+@pytest.mark.requirement("HARD-54")
+async def test_a_form_without_the_right_form_token_is_refused(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited() as client, board.visited() as other:
+        own = (await client.get("/")).form_token
+        foreign = (await other.get("/")).form_token
+        assert own != foreign
+        for path in ("/servers/x", "/servers/x/review", "/approvals", "/logout", "/login"):
+            for fields in ({}, {"form_token": ""}, {"form_token": foreign}, {"form_token": f"{own}x"}):
+                assert (await client.post(path, {"do": "disable", **fields})).status == 403
+        assert board.configuration.loaded.server("x").enabled
+        assert (await client.get("/")).status == 200
+
+
+@pytest.mark.requirement("HARD-49", "HARD-54")
+async def test_forms_from_elsewhere_are_refused_even_with_everything_right(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited() as client:
+        fields = {"form_token": (await client.get("/")).form_token, "do": "disable"}
+        others = ("http://evil.example", "null", "http://127.0.0.1:1", board.url.upper(), f"{board.url}/")
+        for origin in others:
+            assert (await client.post("/servers/x", fields, Origin=origin)).status == 403
+        assert (await client.get("/", Host="evil.example")).status == 421
+        kind = {"Content-Type": "text/plain"}
+        assert (await client.post("/servers/x", fields, **kind)).status == 400
+        assert (await client.post("/servers/x", {**fields, "more": "x" * 100_000})).status == 400
+        assert (await client.post("/servers/x", fields, Origin=board.url)).status == 303
+
+
+@pytest.mark.requirement("HARD-54")
+async def test_every_answer_says_that_nothing_foreign_runs_or_frames_it(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited() as client:
+        pages = [await client.get(path) for path in (*PAGES[:-1], *OTHERS, "/login", "/servers/nobody")]
+        pages.append(await client.post("/", {}))
+        pages.append(await client.post("/logout", {}))
+        pages.append(await client.get("/logout"))
+        async with board.visited(logged_in=False) as stranger:
+            pages.append(await stranger.get("/"))
+            pages.append(await stranger.get("/api/status"))
+        assert {page.status for page in pages} == {200, 303, 401, 403, 404, 405}
+        for page in pages:
+            for name in ("Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options"):
+                assert page.headers[name] == HEADERS[name]
+            assert "script-src 'self';" in page.headers["Content-Security-Policy"]
+
+
+async def test_the_stream_tells_of_changes_and_ends_with_the_dashboard(machine: Machine) -> None:
+    told, over = anyio.Event(), anyio.Event()
+
+    async def watch(client: Client, task_status: TaskStatus[None]) -> None:
+        async with client.stream() as lines:
+            task_status.started()
+            async for line in lines:
+                if line == "event: changed":
+                    told.set()
+        over.set()
+
+    async with AsyncExitStack() as outlives, anyio.create_task_group() as tasks:
+        async with dashboard(machine, SERVERS) as board:
+            client = await outlives.enter_async_context(board.visited())
+            await tasks.start(watch, client)
+            while not told.is_set():
+                board.panel.note_change()
+                await anyio.sleep(0.01)
+        with anyio.fail_after(SECONDS):
+            await over.wait()
