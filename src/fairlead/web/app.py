@@ -22,7 +22,8 @@ from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.monitoring import metrics_answer, status_answer
 from fairlead.web.page_request import LOGIN, AccessCheck, Answer, Audience, PageRequest
-from fairlead.web.pages import approvals, calls, connect, login, review, server_edit, servers, tools
+from fairlead.web.pages import approvals, calls, connect, login, servers, tools
+from fairlead.web.pages.routes import working_pages
 from fairlead.web.sessions import LoginSessions
 
 HEARTBEAT_SECONDS: Final = 15.0
@@ -88,10 +89,7 @@ def dashboard_routes(
     pages = [
         door("/", servers.overview(panel)),
         door("/servers/{server}", servers.one(panel), servers.act(panel)),
-        door("/add", server_edit.add(panel), server_edit.take_added(panel)),
-        door("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
-        door("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),
-        door("/servers/{server}/review", review.review(panel), review.decide(panel)),
+        *working_pages(panel, door),
         door("/tools", tools.catalog(panel)),
         door("/calls", calls.calls(panel)),
         door("/approvals", approvals.approvals(panel), approvals.give(panel), needed="decide"),

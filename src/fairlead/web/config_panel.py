@@ -1,9 +1,10 @@
-"""What the dashboard changes in configuration files: servers are added, edited and removed there."""
+"""What the dashboard changes in configuration files: servers are added, edited, imported and removed."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from anyio import to_thread
@@ -11,8 +12,10 @@ from anyio import to_thread
 from fairlead.actions.config_edits import EditOutcome, add_choices, existing_servers
 from fairlead.actions.context import ActionContext
 from fairlead.actions.entries import add_server, edit_server, remove_server
+from fairlead.actions.imports import ImportPlan, find_sources, import_servers, natural_target, plan_import
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret
+from fairlead.config.sources import place_of
 from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError, UnknownServer
 
@@ -119,6 +122,52 @@ class ConfigPanel:
             layer = removed.remaining.definition.source
             said.append(f"It is still defined in {layer.path or layer.label}, which is in effect now.")
         return " ".join(filter(None, said))
+
+    # Other agents' files.
+
+    async def plan_import(self, principal: str, *, replace: bool) -> ImportPlan:
+        """What was found in other agents' files, and what would become of it. Writes nothing."""
+
+        def plan() -> ImportPlan:
+            context = self._actions(principal)
+            place = place_of(context.env, Path.cwd())
+            target_of = partial(natural_target, context.loaded, place)
+            return plan_import(find_sources(None, None, place), place, target_of, replace=replace)
+
+        return await to_thread.run_sync(plan)
+
+    async def import_servers(
+        self, digests: Collection[str], native: Collection[str], *, principal: str, replace: bool
+    ) -> list[str]:
+        """Take over servers that were shown, connect them, and say what was done, for each file.
+
+        Args:
+            digests: The candidates that were chosen, by their digests.
+            native: Those of them that shall be reached by URL rather than through `mcp-remote`.
+            principal: Who chose them.
+            replace: May servers of the same id be replaced?
+
+        Raises:
+            ConfigError: One of them is no longer as it was shown. Nothing was written.
+        """
+        plan = await self.plan_import(principal, replace=replace)
+        found = {each.digest: each for each in plan.candidates if each.action != "skip"}
+        if not digests or not found.keys() >= set(digests):
+            if not digests:
+                raise ConfigError("no server was ticked", hint="tick the servers to take over")
+            raise ConfigError("the files of the agents changed meanwhile", hint="look at the list again")
+        wanted = [(found[digest].native if digest in native else None) or found[digest] for digest in digests]
+        context = self._actions(principal)
+        written = await self._run(lambda: [*import_servers(context, plan, wanted, replace=replace)])
+        said: list[str] = []
+        for file in written:
+            self._require_effect(file.added.edit)
+            names = ", ".join(f"`{server_id}`" for server_id in file.server_ids)
+            secrets = _about_stashed([secret for _, secret in file.stashed])
+            said.append(f"Added {names} to {file.target.path}. {secrets}".strip())
+            for server_id in file.server_ids:
+                self._connect(server_id)
+        return said
 
     async def _run(self, action: Callable[[], ResultT]) -> ResultT:
         try:

@@ -7,7 +7,7 @@ from fairlead.gateway.login_links import LoginLink, LoginLinks
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import bare_page, button, code, form
-from fairlead.web.middleware import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, see
 from fairlead.web.pages.servers import done_login, login_link
 from fairlead.web.panel import PendingLogin
 

@@ -12,7 +12,7 @@ from fairlead.web.forms import FormField, checkbox, problem_summary, radios, sel
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, form, page, server_link, server_path
-from fairlead.web.middleware import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, see
 from fairlead.web.server_form import KINDS, LOGINS, TRUSTS, ServerForm, entry_of, form_of
 
 LABELS: Final = {

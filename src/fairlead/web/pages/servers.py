@@ -28,7 +28,7 @@ from fairlead.web.layout import (
     state,
     table,
 )
-from fairlead.web.middleware import Answer, PageRequest, own_path, see
+from fairlead.web.page_request import Answer, PageRequest, own_path, see
 from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
 COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Calls", "Last error", "Actions")
