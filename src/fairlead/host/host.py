@@ -112,7 +112,7 @@ class Host:
         """The OAuth logins to servers."""
         self.artifacts = parts.records.artifacts
         """The parts of results that exceeded the result budget."""
-        self.calls = CallRunner(parts.records, self.permission, self.bus, parts.call_ids)
+        self.calls = CallRunner(parts.records, self.permission, self.bus, parts.running_calls)
         self._closed = False
 
     @classmethod

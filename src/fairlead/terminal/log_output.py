@@ -28,8 +28,9 @@ def log_to_stderr() -> None:
     handler.setFormatter(OneLineFormatter())
     own = logging.getLogger("fairlead")
     mask_logs(gate.log_line)
+    handler.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
     own.addHandler(handler)
-    own.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+    own.setLevel(logging.INFO)  # the dashboard shows all of it
 
 
 def shorten_warnings() -> None:

@@ -2,16 +2,14 @@
 
 import os
 import time
-from pathlib import Path
 
 import click
 
+from fairlead.actions.logs import LogReader, server_log
 from fairlead.cli.options import load, server_argument
-from fairlead.config.paths import state_folder
 from fairlead.terminal.output import print_data, printable, say
 
 POLL_SECONDS = 0.3
-TAIL_BYTES = 1024 * 1024
 
 
 @click.command("logs")
@@ -24,36 +22,13 @@ TAIL_BYTES = 1024 * 1024
 def command(ctx: click.Context, server_id: str, lines: int, *, follow: bool) -> None:
     """Show a local server's stderr."""
     server = load(ctx).server(server_id)
-    path = state_folder(os.environ) / "logs" / f"{server.server_id}.log"
-    end = _show_tail(path, lines)
-    if end is None:
+    reader = LogReader(server_log(os.environ, server.server_id))
+    tail = reader.tail()
+    if tail is None:
         say(f"`{server_id}` has said nothing yet")
-        end = 0
+    for line in (tail or [])[-lines:]:
+        print_data(printable(line))
     while follow:
         time.sleep(POLL_SECONDS)
-        end = _show_new(path, end)
-
-
-def _show_tail(path: Path, lines: int) -> int | None:
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - TAIL_BYTES))
-            text = log.read().decode(errors="replace")
-    except FileNotFoundError:
-        return None
-    for line in text.splitlines()[-lines:]:
-        print_data(printable(line))
-    return size
-
-
-def _show_new(path: Path, end: int) -> int:
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(end if size >= end else 0)  # a shorter file is a new one
-            for line in log.read().decode(errors="replace").splitlines():
-                print_data(printable(line))
-            return size
-    except FileNotFoundError:
-        return 0
+        for line in reader.new_lines():
+            print_data(printable(line))
