@@ -83,6 +83,8 @@ class McpToolCallBegin(msgspec.Struct, frozen=True, kw_only=True):
     call_id: int
     server_id: str
     tool: str
+    principal: str = ""
+    """The identity that the call is made for."""
 
 
 class McpToolCallProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ A tool that policy allows with any arguments follows a `CallPlan` and skips the 
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -48,6 +48,7 @@ from fairlead.host.permission import (
     require_callable,
 )
 from fairlead.host.records import HostRecords
+from fairlead.host.running_calls import RunningCalls
 from fairlead.policy.arguments import ArgumentReadings
 from fairlead.policy.audit import AuditedCall, CallSubject
 from fairlead.policy.consent import NAMESPACE, consent_store_key
@@ -164,14 +165,14 @@ class CallRunner:
         records: HostRecords,
         permission: CallPermission,
         bus: EventBus,
-        ids: Iterator[int],
+        running: RunningCalls,
     ) -> None:
         self._store = records.store
         self._audit = records.audit
         self._artifacts = records.artifacts
         self._permission = permission
         self._bus = bus
-        self._ids = ids
+        self.running = running
 
     def call(
         self, proposal: ProposedCall, arguments: Mapping[str, Any], settings: CallSettings
@@ -370,14 +371,17 @@ class CallRunner:
         """Send a call that may be made. One that goes by a plan and has no record yet gets one here."""
         managed, tool, bus = proposal.managed, proposal.tool, self._bus
         connection = managed.connection or managed.live()
-        call_id = next(self._ids)
+        call_id = self.running.number()
         if plan is not None and settings is DEFAULT_SETTINGS:
             source, deadline = plan.source, plan.deadline
         else:
             source, deadline = _source(proposal, settings), _deadline(managed, settings)
         on_progress = partial(self._report_progress, call_id, settings.on_progress)
         if bus.has_listeners:
-            bus.emit(McpToolCallBegin(call_id=call_id, server_id=source.server_id, tool=tool))
+            begun = McpToolCallBegin(
+                call_id=call_id, server_id=source.server_id, tool=tool, principal=proposal.principal
+            )
+            bus.emit(begun)
         started = time.perf_counter()
         is_error, error = True, None
         if audited is not None:
@@ -387,6 +391,7 @@ class CallRunner:
             assert not isinstance(arguments, msgspec.Raw), "a plan is for arguments that were looked at"
             audited = self._audit.send(plan.subject, proposal.principal, arguments, plan.reason)
         try:
+            self.running.begin(call_id)
             raw = await connection.call_tool(tool, arguments, on_progress=on_progress, deadline=deadline)
             result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:
@@ -394,6 +399,7 @@ class CallRunner:
             is_error, found = says_error(result.raw), result.remarks.findings
         except BaseException as exc:
             error = _record_failure(audited, exc)
+            self.running.blame_user(call_id, source.server_id, exc)
             _blame_arguments(exc, arguments)
             raise
         else:
@@ -404,6 +410,7 @@ class CallRunner:
                 findings=[finding.kind for finding in found] if found else (),
             )
         finally:
+            self.running.end(call_id)
             if bus.has_listeners:
                 bus.emit(
                     McpToolCallEnd(

@@ -107,7 +107,7 @@ class Host:
         """The OAuth logins to servers."""
         self.artifacts = parts.records.artifacts
         """The parts of results that exceeded the result budget."""
-        self.calls = CallRunner(parts.records, self.permission, self.bus, parts.call_ids)
+        self.calls = CallRunner(parts.records, self.permission, self.bus, parts.running_calls)
         self.tasks = Tasks(self._access, self.calls, parts.records.store)
         self._close: Callable[[], Awaitable[None]] | None = None
 

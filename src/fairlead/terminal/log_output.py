@@ -96,8 +96,9 @@ _STDOUT, _STDERR = 1, 2
 def _log_to(handler: logging.Handler, level: int) -> None:
     own = logging.getLogger("fairlead")
     mask_logs(gate.log_line)
+    handler.setLevel(level)
     own.addHandler(handler)
-    own.setLevel(level)
+    own.setLevel(logging.INFO)  # the dashboard shows all of it
 
 
 class _TimedFormatter(OneLineFormatter):

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
@@ -25,14 +24,15 @@ from fairlead.actions.context import (
 )
 from fairlead.actions.explain import with_answers
 from fairlead.actions.logins import own_way_in, require_ready
+from fairlead.actions.logs import server_log
 from fairlead.actions.review import ServerReview, live_review, record_review
 from fairlead.actions.switch import restart_server, switch_server
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.signatures import estimate
+from fairlead.catalog.tools import sanitize_entry
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
-from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
 from fairlead.connection.process.stderr import log_tail
 from fairlead.errors import ConfigError, FairleadError, ListFailed
@@ -45,9 +45,7 @@ from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, is_direct
 from fairlead.host.model.explain import Explainer, ToolExplanation, names_of
 from fairlead.host.operator import ApprovalAnswer
-from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
 from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
-from fairlead.store.sqlite import Database
 from fairlead.web.config_panel import ConfigPanel
 from fairlead.web.live import Activity, ChangeSignal
 from fairlead.web.logins import DashboardLogins
@@ -62,6 +60,7 @@ from fairlead.web.panel import (
     ServerDetails,
     ToolPage,
 )
+from fairlead.web.watch import Watch
 
 MAX_HITS: Final = 200
 
@@ -140,14 +139,20 @@ class HostPanel:
         """What was done, to be said on the next page."""
         self.edits = ConfigPanel(self._actions, self._connect_soon, self.note_change)
         """Edits of configuration files."""
+        self.watch = Watch(host, configuration, env, self.activity)
+        """Calls, records and logs."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Follow what the host does, for the length of the block. Who watches is let go at its end."""
         async with anyio.create_task_group() as tasks:
             self._running = _Running(tasks=tasks, logins=DashboardLogins(self._host, self._changes, tasks))
+            tasks.start_soon(self.watch.warm_up)
             try:
-                with self._host.bus.listening(_EventCounter(self.activity, self._changes)):
+                with (
+                    self._host.bus.listening(_EventCounter(self.activity, self._changes)),
+                    self.watch.log.kept(),
+                ):
                     yield
             finally:
                 self._running = None
@@ -190,7 +195,7 @@ class HostPanel:
             status=status,
             target=server.target if server else "part of this program",
             description=config.description if config else None,
-            log=await to_thread.run_sync(log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
+            log=await to_thread.run_sync(log_tail, server_log(self._env, server_id)),
             can_switch=server is not None,
             files=self._files(server, ("enabled",)) if server else (),
             has_login=isinstance(config, RemoteServer) and own_way_in(config) is None,
@@ -266,10 +271,26 @@ class HostPanel:
         some = partial(_tool_page, self._host.catalog(selection), selection, query, server_id)
         return await to_thread.run_sync(partial(some, slice(start, start + limit)))
 
+    def describe_tool(self, server_id: str, tool: str) -> str | None:
+        """What a tool is for, in the words of its server; None where they are not known."""
+        member = self._member(server_id)
+        entry = member.entry(tool) if member else None
+        return sanitize_entry(entry).description if entry else None
+
     def held_back(self) -> Mapping[str, int]:
         """How many tools of each server are not offered before they are reviewed."""
         hidden = self._host.tools.catalog.hidden
         return Counter(key.server_id for key, why in hidden.items() if why.absence == "quarantined")
+
+    def unreviewed(self) -> Mapping[str, str]:
+        """Why a review of a server would help, by server."""
+        notes = {managed.server.server_id: managed.review_notes() for managed in self._host.servers}
+        return {server_id: said[0] for server_id, said in notes.items() if said}
+
+    def unapproved(self) -> Sequence[str]:
+        """The servers of a project that do not start before the user approves their entries."""
+        waiting = [member.server for member in self._host.servers if member.awaits_consent]
+        return [server.server_id for server in waiting if server.enabled]
 
     async def review(self, server_id: str) -> PanelReview:
         """What there is to review of a server, as it listed itself last."""
@@ -332,17 +353,9 @@ class HostPanel:
 
     # Calls.
 
-    async def audit(self, wanted: AuditQuery, limit: int) -> Sequence[AuditRecord]:
-        """The last calls, the newest first."""
-        if self._host.store is None:
-            return ()
-        await self._host.store.flush()
-
-        def read() -> Sequence[AuditRecord]:
-            with Database.open(self._store_file) as database:
-                return latest_calls(database, wanted, limit)[::-1]
-
-        return await to_thread.run_sync(read)
+    async def cancel(self, call_id: int, *, principal: str) -> str:
+        """Cancel a call that is under way. Returns its name."""
+        return await self.watch.cancel(self._actions(principal), call_id)
 
     def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
         """The calls that wait for a person's word: all, or one principal's."""
@@ -376,10 +389,6 @@ class HostPanel:
         return notices is not None
 
     # How it is done.
-
-    @property
-    def _store_file(self) -> Path:
-        return store_file(self._env, self._configuration.loaded.config.store.path)
 
     def _server(self, server_id: str) -> LoadedServer:
         return self._configuration.loaded.server(server_id)

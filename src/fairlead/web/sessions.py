@@ -107,6 +107,8 @@ class LoginSessions:
         self._key = secrets.token_bytes(32)
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._codes: OrderedDict[str, _Code] = OrderedDict()
+        self._messages: dict[str, str] = {}
+        """What the next page of a session confirms. Kept here: an address may be seen by others."""
 
     # Who is there.
 
@@ -225,12 +227,31 @@ class LoginSessions:
             ends=time.time() + SESSION_SECONDS,
         )
         if len(self._sessions) > MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+            self._forget(next(iter(self._sessions)))
         return BrowserSession(ticket=ticket, base=base_of(place))
 
     def log_out(self, ticket: SessionCookie) -> None:
         """End a session."""
-        self._sessions.pop(_digest(ticket.value), None)
+        self._forget(_digest(ticket.value))
+
+    def _forget(self, digest: str) -> None:
+        self._sessions.pop(digest, None)
+        self._messages.pop(digest, None)
+
+    # Confirmations.
+
+    def leave_message(self, scope: Scope, ticket: SessionCookie, message: str) -> None:
+        """Keep a message for the next page that the session opens."""
+        if self.is_session(scope, ticket):
+            self._messages[_digest(ticket.value)] = message
+
+    def has_message(self, ticket: SessionCookie) -> bool:
+        """Is there a message for the next page?"""
+        return _digest(ticket.value) in self._messages
+
+    def take_message(self, scope: Scope, ticket: SessionCookie) -> str | None:
+        """The message for this page, once."""
+        return self._messages.pop(_digest(ticket.value), None) if self.is_session(scope, ticket) else None
 
     # Forms.
 
