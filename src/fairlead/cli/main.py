@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Servers": {
+        "init": "Write a first fairlead.json.",
         "add": "Add a server.",
         "remove": "Remove a server.",
         "enable": "Enable a server.",
@@ -73,6 +74,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         "serve": "Offer the built-in repo and docs servers to any MCP client.",
         "import": "Take over servers from Claude, Cursor, VS Code, Codex and others.",
         "export": "Write servers in another agent's format.",
+    },
+    "This machine": {
+        "backup": "Write configuration and state into one file.",
+        "restore": "Replace configuration and state by those in a backup.",
+        "forget": "Delete what is kept about a server, a principal or a login.",
     },
     "Help": {
         "doctor": "Look for what is wrong with this machine, and say what mends it.",
