@@ -300,7 +300,7 @@ def test_a_call_that_waits_for_a_word_gets_it_from_the_command_line(
             ]
             shown = fairlead("approvals", "answer")
             assert shown.status == 3
-            assert f"{waiting[0]['id']}  s/echo" in shown.out
+            assert f"{waiting[0]['id']}  s.echo" in shown.out
             assert fairlead("approvals", "answer", waiting[0]["id"], word).status == 0
             answer = asked.result(timeout=SECONDS)[-1]
             assert ("error" in answer or answer["result"].get("isError", False)) is is_error, answer

@@ -319,11 +319,11 @@ def _actor(context: ActionContext) -> "LoginActor":
 
 async def log_out(context: ActionContext, host: "Host", login: Login) -> "Revocation":
     """End a login at its issuer, where that is offered, and forget it in all processes in any case."""
-    servers = [server for server in context.loaded.servers.values() if _is_for(login, server)]
+    servers = [server for server in context.loaded.servers.values() if is_for(login, server)]
     return await host.logins.log_out(login, servers, actor=_actor(context))
 
 
-def _is_for(login: Login, server: LoadedServer) -> bool:
+def is_for(login: Login, server: LoadedServer) -> bool:
     """Is this a server that a login is for? Not one whose URL or secrets cannot be had now."""
     try:
         config = remote_config(server)

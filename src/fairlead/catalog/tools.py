@@ -46,6 +46,15 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
         return "".join(letter if "!" <= letter <= "~" else _escape_letter(letter) for letter in self.tool)
 
     @property
+    def qualified(self) -> str:
+        """`server.tool`: the one spelling that is printed for users to type.
+
+        A tool whose own name begins so is not named twice: `repo.readFile`, not `repo.repo.readFile`.
+        """
+        prefix, tool = f"{self.server_id}.", self.typed_tool
+        return tool if tool.startswith(prefix) and tool != prefix else f"{prefix}{tool}"
+
+    @property
     def holds_secret(self) -> bool:
         """Whether a known secret is in the tool's name, literally or in its slug."""
         return gate.holds_secret(self.tool) or gate.holds_secret(slug(self.tool))

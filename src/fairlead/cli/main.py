@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -26,8 +26,12 @@ from fairlead.terminal.output import (
     say,
 )
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS: dict[str, dict[str, str]] = {
     "Servers": {
+        "init": "Write a first fairlead.json.",
         "add": "Add a server.",
         "remove": "Remove a server.",
         "enable": "Enable a server.",
@@ -71,6 +75,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         "import": "Take over servers from Claude, Cursor, VS Code, Codex and others.",
         "export": "Write servers in another agent's format.",
     },
+    "This machine": {
+        "backup": "Write configuration and state into one file.",
+        "restore": "Replace configuration and state by those in a backup.",
+        "forget": "Delete what is kept about a server, a principal or a login.",
+    },
     "Help": {
         "doctor": "Look for what is wrong with this machine, and say what mends it.",
         "explain": "Say where a value came from, or why a tool is there or not.",
@@ -90,6 +99,9 @@ _ELSEWHERE = {"console": "fairlead.console.command"}
 
 # Looking for pydantic plugins means reading every installed package's metadata, at every start.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+COMPLETE_VARIABLE = "_FAIRLEAD_COMPLETE"
+"""Set by a shell that asks for completions."""
 
 UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENXIO})
 """Why a stream takes no more data. An error of a file that we opened names the file; one of a stream none."""
@@ -124,6 +136,10 @@ class LazyGroup(click.Group):
         module = import_module(_ELSEWHERE.get(cmd_name, f"fairlead.cli.commands.{cmd_name}_"))
         command: click.Command = module.command
         add_common_options(command)
+        if COMPLETE_VARIABLE in os.environ:
+            from fairlead.cli.completion import attach_completers
+
+            attach_completers(command)
         return command
 
     def resolve_command(
@@ -135,6 +151,16 @@ class LazyGroup(click.Group):
         if name and not name.startswith("-") and name not in (*known, *_ALIASES):
             raise click.exceptions.NoSuchCommand(name, possibilities=known, ctx=ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """The commands that begin so, without loading them, and the options."""
+        from click.shell_completion import CompletionItem
+
+        known = {name: said for section in COMMANDS.values() for name, said in section.items()} | _UNLISTED
+        found = [
+            CompletionItem(name, help=said) for name, said in known.items() if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by what they are for, without loading them."""

@@ -134,7 +134,8 @@ def target_file(ctx: click.Context, scope: str | None, *, take_over: bool = Fals
 
 
 def _explicit(ctx: click.Context) -> Path | None:
-    return ctx.find_root().obj
+    root = ctx.find_root()
+    return root.obj or root.params.get("config")  # a shell that completes runs no command
 
 
 def _path(named: str | None) -> Path | None:

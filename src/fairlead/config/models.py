@@ -498,9 +498,11 @@ class AuditSettings(StrictModel):
     values: bool = Field(
         default=False, description="Record arguments with secrets masked; else only their shape."
     )
-    keep_days: Annotated[int, Field(ge=1)] = Field(default=90, description="Older records are dropped.")
-    keep_records: Annotated[int, Field(ge=1)] = Field(
-        default=100_000, description="Of more records than this, the oldest are dropped."
+    keep_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+        default=90, description="Days that a record is kept. Older ones are deleted within the hour."
+    )
+    keep_records: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
+        default=100_000, description="Most records that are kept. Of more, the oldest are deleted."
     )
 
 

@@ -62,7 +62,11 @@ def _least_width(text: str) -> int:
 
 
 def table_lines(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, paint: Paint | None = None
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    paint: Paint | None = None,
+    emphasize: Callable[[str], str] = str,
 ) -> list[str]:
     """The lines of a table, no wider than `width` unless a single word is.
 
@@ -71,12 +75,13 @@ def table_lines(
         rows: The cells, without line breaks.
         width: Columns of the terminal.
         paint: Colours the cells; its result counts as wide as the plain text.
+        emphasize: Makes headings stand out, in the same way.
     """
     widths = _column_widths(columns, rows, width)
     colored = paint or _leave_plain
     if widths is None:
-        return _stacked(columns, rows, width, colored)
-    lines = _row_lines(columns, widths, _leave_plain)
+        return _stacked(columns, rows, width, colored, emphasize)
+    lines = _row_lines(columns, widths, lambda _column, text: emphasize(text))
     lines.append("─" * (sum(widths) + GAP * (len(widths) - 1)))
     for row in rows:
         lines += _row_lines(row, widths, colored)
@@ -121,14 +126,20 @@ def _row_lines(row: Sequence[str], widths: Sequence[int], paint: Paint) -> list[
     return lines
 
 
-def _stacked(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, paint: Paint) -> list[str]:
+def _stacked(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    paint: Paint,
+    emphasize: Callable[[str], str],
+) -> list[str]:
     """Each row as a block: its first cell, and below it the others with their headings."""
     lines: list[str] = []
     label = max((display_width(column) for column in columns[1:]), default=0)
     for position, row in enumerate(rows):
         if position:
             lines.append("")
-        lines += [paint(0, line) for line in fold(row[0], width)]
+        lines += [emphasize(line) for line in fold(row[0], width)]
         for number, (column, cell) in enumerate(zip(columns[1:], row[1:], strict=True), 1):
             if cell in ("", "-"):
                 continue

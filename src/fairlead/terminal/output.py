@@ -201,7 +201,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
         from fairlead.terminal.layout import table_lines
 
         width = shutil.get_terminal_size().columns
-        for line in table_lines(columns, shown, width, paint_cell):
+        for line in table_lines(columns, shown, width, paint_cell, _bold if colored else str):
             print_data(line)
         return
     widths = [max(len(cell) for cell in column) for column in zip(columns, *shown, strict=True)]
@@ -321,7 +321,11 @@ def plural(number: int, what: str) -> str:
 def on_one_line(text: str | None, limit: int = 80) -> str:
     """A server's words in a cell of a table."""
     line = " ".join((text or "").split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    if len(line) <= limit:
+        return line
+    cut = line[:limit]
+    words = cut[:-1] if " " not in cut[limit // 2 :] else cut.rpartition(" ")[0]
+    return f"{words} …" if words != cut[:-1] and len(words) < limit - 1 else f"{words}…"
 
 
 def display_path(path: Path) -> str:
@@ -353,6 +357,10 @@ def _style(text: str, color: str | None = None, *, bold: bool = False) -> str:
     if not use_color(sys.stderr):
         return text
     return paint(text, *(("bold",) if bold or color else ()), *((color,) if color else ()))
+
+
+def _bold(text: str) -> str:
+    return paint(text, "bold")
 
 
 class Display(Protocol):

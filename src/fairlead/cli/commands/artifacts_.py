@@ -175,7 +175,7 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
     unit, seconds = next(
         ((name, size) for name, size in (("d", 86_400), ("h", 3600), ("min", 60)) if age >= size), ("s", 1)
     )
-    source = f"{artifact.server_id}/{artifact.tool}"
+    source = f"{artifact.server_id}.{artifact.tool}"
     shown = f"{SCHEME}{artifact.sha256[:12]}…"
     return shown, artifact.media_type, f"{artifact.size:,}", source, f"{age / seconds:.0f} {unit}"
 
