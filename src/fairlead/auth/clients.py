@@ -201,6 +201,7 @@ def _still_fits(previous: Login, issuer: Issuer, redirect_uri: str) -> bool:
     return (
         client.origin == "registered"
         and previous.issuer == issuer.name
+        # Issuers compare the redirect URI with the registered one, port included.
         and client.redirect_uri == redirect_uri
         and (client.secret_expires_at is None or client.secret_expires_at > time.time() * 1000)
     )
@@ -214,6 +215,7 @@ async def _register(
     wanted = first_supported_auth(target, issuer, choices)
     request = {
         "client_name": "Fairlead",
+        # The default is `web`, for which issuers refuse http redirects (OpenID Connect Registration, 2).
         "application_type": "native",
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
@@ -240,6 +242,7 @@ def _read_registration(
     document = answer.read(RegistrationDocument)
     if answer.status in (200, 201) and document is not None and document.client_id:
         return document
+    # Nothing is wrong with the request: the hint to create a client by hand would mislead.
     if answer.status >= 500 or answer.status == 429:
         raise IssuerUnavailable(
             target.server_id, f"{without_query(answer.url)} answers with status {answer.status}"

@@ -227,6 +227,7 @@ def _resource_documents(
 def _resource_from_metadata(
     target: LoginTarget, document: ResourceDocument, challenge: AuthChallenge | None
 ) -> ProtectedResource:
+    # RFC 9728, 3.3: otherwise a server could have us fetch tokens for another one, and hand them over.
     if not covers(document.resource, target.url):
         raise LoginFailed(
             target.server_id,
@@ -260,6 +261,7 @@ async def find_issuer(
     oauth = target.oauth
     if oauth.token_url and (oauth.authorization_url or oauth.grant != "authorization_code"):
         return _issuer_from_config(http, target, oauth.token_url)
+    # The issuer of the last login first, so that its client and consent are used again.
     for name in sorted(resource.servers, key=lambda name: name != known)[:MAX_ISSUERS]:
         issuer = await fetch_issuer(http, target, name)
         if issuer is not None:
@@ -283,6 +285,7 @@ async def fetch_issuer(http: OAuthHttp, target: LoginTarget, name: str) -> Issue
         document = answer.read(IssuerDocument) if answer.status == 200 else None
         if document is None:
             continue
+        # RFC 8414, 3.3: metadata about another issuer would lead the code to that one's endpoints (mix-up).
         if _same_issuer(document.issuer, name):
             return _issuer_from_metadata(http, target, document)
         stranger = document.issuer
@@ -295,6 +298,7 @@ async def fetch_issuer(http: OAuthHttp, target: LoginTarget, name: str) -> Issue
 
 def _issuer_documents(http: OAuthHttp, issuer: URL) -> Iterator[URL]:
     path = issuer.raw_path.rstrip("/")
+    # In the order of the MCP specification: RFC 8414 with the path inserted, then OpenID in both forms.
     yield _at(issuer, _OAUTH + path)
     yield _at(issuer, _OPENID + path)
     if path:

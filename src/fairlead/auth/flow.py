@@ -98,6 +98,7 @@ class AuthorizationRequest:
             "code_challenge": self.pkce.challenge,
             "code_challenge_method": "S256",
             "state": self.state,
+            # RFC 8707: a token for this server only, of no use to another one that is sent it.
             "resource": self.audience,
         }
         if self.scope:
@@ -105,6 +106,7 @@ class AuthorizationRequest:
             if OFFLINE in self.scope.split():
                 # OpenID Connect gives refresh tokens only to those whose consent is asked for.
                 query["prompt"] = "consent"
+        # An endpoint may have a query of its own (RFC 6749, 3.1); it must not replace our `state`, say.
         theirs = [(name, value) for name, value in endpoint.query.items() if name not in query]
         return f"{endpoint.with_query(None)}?{urlencode([*theirs, *query.items()])}"
 
@@ -206,6 +208,7 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
     """
     http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
     resource, issuer = await _find(http, target, challenge, previous)
+    # Before registration and browser: a code without PKCE is worth a token to any program that sees it.
     _check_codes_are_safe(target, issuer)
     asked = scope_to_ask(target, resource, challenge, previous_scope(previous, issuer), scopes)
     asked = with_offline_access(asked, issuer)
@@ -306,6 +309,7 @@ def _check_codes_are_safe(target: LoginTarget, issuer: Issuer) -> None:
         raise LoginFailed(
             target.server_id, f"{shown(issuer.name)} has no authorization endpoint", hint=NO_LOGIN_HINT
         )
+    # The MCP specification: no statement about S256 in the metadata counts as no support.
     if not issuer.has_pkce:
         raise LoginFailed(
             target.server_id,
@@ -317,6 +321,7 @@ def _check_codes_are_safe(target: LoginTarget, issuer: Issuer) -> None:
 def _endpoint(
     http: OAuthHttp, target: LoginTarget, issuer: Issuer, client: OAuthClient, resource: ProtectedResource
 ) -> TokenEndpoint:
+    # Only where the resource demands it: servers that know no DPoP reject the scheme `DPoP`.
     is_bound = resource.needs_dpop and ALGORITHM in issuer.dpop_algorithms
     return TokenEndpoint(
         http=http,

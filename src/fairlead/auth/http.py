@@ -180,6 +180,7 @@ class OAuthHttp:
         self, method: str, url: URL, body: bytes | None = None, headers: Mapping[str, str] = _HEADERS
     ) -> HttpAnswer:
         proxy = proxy_for(url, self.context.environment)
+        # A proxy resolves names itself, so only an address in the URL can be vetted here.
         if proxy is not None and (fault := literal_fault(self.vet, url)):
             raise AddressRefused(fault)
         # Each request has a connection of its own: a code can be sent once, and does not go over one that
@@ -204,6 +205,7 @@ class OAuthHttp:
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []
         size = 0
+        # Counted after decompression: gzip makes 1 MiB of 1 KiB.
         while part := await response.content.readany():
             size += len(part)
             if size > MAX_BYTES:

@@ -78,6 +78,7 @@ def read_answer(query: str, state: str) -> AuthorizationAnswer:
         raise NotTheAnswer("it is too long")
     fields = parse_qsl(query, keep_blank_values=True)
     values = dict(fields)
+    # RFC 6749, 3.1: no parameter twice. Which of two `state`s counts would be up to the parser.
     if len(values) != len(fields):
         raise NotTheAnswer("it has a parameter twice")
     if "state" not in values:
@@ -117,6 +118,7 @@ def page(title: str, text: str) -> str:
     return _PAGE.format(title=html.escape(title), text=html.escape(shown))
 
 
+# Not `localhost`, which may resolve to another interface or be answered by another program (RFC 8252, 8.3).
 HOST: Final = "127.0.0.1"
 CALLBACK_PATH: Final = "/callback"
 SECONDS: Final = 300.0
@@ -267,6 +269,7 @@ class BrowserRedirect:
         method, _, rest = lines[0].partition(" ")
         path, _, query = rest.partition(" ")[0].partition("?")
         hosts = [line[5:].strip().lower() for line in lines[1:] if line[:5].lower() == "host:"]
+        # DNS rebinding: a page whose name now means this machine must not be able to read or end the login.
         if len(hosts) != 1 or hosts[0] not in self._authorities:
             return 421, page("Wrong address", "This is not where that page is."), False
         if path != CALLBACK_PATH:
@@ -274,6 +277,7 @@ class BrowserRedirect:
         if method != "GET":
             return 405, page("Not like this", "This page can only be read."), False
         if waiting.answer is not None:
+            # Single use: a replayed redirect must not replace the code that is being exchanged.
             return 410, page("Already used", "This login has its answer. You can close this window."), False
         try:
             waiting.answer = read_answer(query, waiting.state)

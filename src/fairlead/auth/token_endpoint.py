@@ -109,6 +109,7 @@ def read_answer(server_id: str, answer: HttpAnswer) -> TokenDocument:
     document = answer.read(TokenDocument)
     if answer.status >= 500 or answer.status in _TRY_LATER:
         raise IssuerUnavailable(server_id, f"{where} answers with status {answer.status}")
+    # HTML of a proxy, say. The refresh token may be good still, so it is not thrown away for this.
     if document is None:
         raise IssuerUnavailable(server_id, f"{where} answers with status {answer.status} and no usable body")
     if document.error is not None:
@@ -124,6 +125,7 @@ def _refusal(server_id: str, error: str, description: object, where: str) -> Fai
         words += f": {shown(description)}"
     if error in _TEMPORARY:
         return IssuerUnavailable(server_id, words)
+    # The one answer that says that a refresh token is over (RFC 6749, 5.2); for all others it is kept.
     if error == "invalid_grant":
         return TokenRefused(server_id, words, hint=f"run `{command_line('login', server_id)}`")
     if error in ("invalid_client", "unauthorized_client"):
@@ -156,6 +158,7 @@ def _scope(value: object) -> str | None:
 
 
 def _safe(server_id: str, access_token: str) -> str:
+    # A line break in it would be a header of its own in every request.
     if not _HEADER_SAFE.fullmatch(access_token):
         raise LoginFailed(server_id, "it got a token with invalid characters")
     return access_token
@@ -233,6 +236,7 @@ async def revoke(target: LoginTarget, login: Login, web: HttpContext) -> Revocat
         if issuer is None or not issuer.revocation_endpoint:
             return Revocation(outcome="not_offered")
         url = http.require_url(issuer.revocation_endpoint, "the revocation endpoint")
+        # Metadata was fetched anew and may name any endpoint by now; tokens go only where they came from.
         _require_bound(target, login, url)
         # The refresh token first: most issuers end with it all that came of it.
         if login.token.refresh_token is not None:

@@ -225,6 +225,7 @@ class Connection:
 
         try:
             with anyio.move_on_after(seconds):
+                # Asking for a task's state changes nothing, so that any lost connection may be replaced.
                 return without_task(await self._deliver(wait, safe_to_repeat=True))
         except anyio.get_cancelled_exc_class():
             await self._abandon(task)
@@ -349,6 +350,7 @@ class Connection:
                 except FAILURES as exc:
                     raise call_failure(self.server_id, exc) from exc
             except anyio.get_cancelled_exc_class():
+                # Requests of a handshake server name no call, so they are withdrawn only with the last one.
                 if link.in_flight == 1:
                     link.session.withdraw_requests()
                 raise
@@ -358,6 +360,7 @@ class Connection:
                 logins.add(exc)
                 failure = exc
             except CallFailed as exc:
+                # Once: a server that loses every session would otherwise be called for ever.
                 if again or not await self._prepare_to_repeat(exc, link, safe_to_repeat=safe_to_repeat):
                     raise
                 again = True
@@ -394,6 +397,7 @@ class Connection:
         if isinstance(exc, CallRejected):
             exc.untrusted = not self._is_trusted
         if _is_header_mismatch(exc):
+            # The headers are made from the schema of the last listing, and the server has another one by now.
             await self._supervisor.list_again(link)
             return True
         if _may_repeat(exc, safe_to_repeat=safe_to_repeat):
@@ -416,4 +420,5 @@ def _is_header_mismatch(exc: CallFailed) -> bool:
 
 
 def _may_repeat(exc: CallFailed, *, safe_to_repeat: bool) -> bool:
+    # Only what was certainly not sent is sent again by itself: tools may have effects, and no one would know.
     return isinstance(exc, ConnectionLost) and (exc.delivery == "not_sent" or safe_to_repeat)

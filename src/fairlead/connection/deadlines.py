@@ -50,6 +50,7 @@ class DeadlineClock:
         if self._holds:
             deadline.pause()
         self._running.add(deadline)
+        # A later deadline needs no timer of its own: `_wake` looks at all of them.
         if deadline.at < self._wakes_at:
             self._wake_at(deadline.at)
 
@@ -116,6 +117,7 @@ class Deadline:
         if self._clock is not None and self._paused_since is not None:
             paused = self._clock.now() - self._paused_since
             self._paused_since = None
+            # Both limits move: the time in which the user was asked is not the server's.
             self._idle_at += paused
             self._max_at += paused
             self._clock.add(self)
@@ -152,6 +154,7 @@ class Backoff:
 
     def note_success(self, lasted_seconds: float, *, served: bool = False) -> None:
         """Count the end of a connection. One that lasted, or answered a call, resets the count."""
+        # Not every success: a server that crashes after each handshake would be restarted without a pause.
         if served or lasted_seconds >= STABLE_SECONDS:
             self.failures = 0
 
@@ -164,6 +167,7 @@ class Backoff:
             seconds = 0.0
         else:
             seconds = min(FIRST_SECONDS * 2 ** (self.failures - 2), LONGEST_SECONDS)
+        # Jitter: all who lost the same server would otherwise come back at once.
         self._wait_until = self._clock() + seconds * (0.5 + self._jitter() / 2)
 
     def reset(self) -> None:

@@ -56,9 +56,11 @@ class ServerRequests:
                 return exc.error
             except Exception:
                 logger.exception("a server's request could not be answered")
+                # The text of our exception may name files or hold a secret, and the server has no use for it.
                 return types.ErrorData(code=INTERNAL_ERROR, message="the request could not be answered")
             finally:
                 self._open.discard(scope)
+        # Reached where `withdraw` cancelled the scope.
         return types.ErrorData(code=INVALID_REQUEST, message="the call this belongs to was given up")
 
     def withdraw(self) -> None:

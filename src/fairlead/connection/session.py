@@ -88,6 +88,7 @@ class Session:
         self._stamped: dict[str, Any] = {}
         self.keeps_sessions = self.modern and SESSION_META_KEY in (self.capabilities.experimental or {})
         """Whether it is a gateway that keeps sessions for stateless requests."""
+        # That gateway takes stateless requests without a key for those of one client, though ours are many.
         if self.keeps_sessions:
             introduction.name_session()
 
@@ -195,6 +196,7 @@ class Session:
             CLIENT_CAPABILITIES_META_KEY: capabilities,
             **self._introduction.session,
         }
+        # Stateless requests without a level get no log messages at all.
         if level is not None:
             self._stamped[LOG_LEVEL_META_KEY] = level
         return self._stamped
@@ -250,6 +252,7 @@ class Negotiation:
         if not probe:
             await self._initialize()
             return
+        # Some old servers never answer a request they do not know: the handshake needs most of the time.
         patience = min(MAX_PROBE_SECONDS, seconds / 4)
         version = LATEST_MODERN_VERSION
         for last_try in (False, True):
@@ -263,6 +266,7 @@ class Negotiation:
                 await self._handshake_after_silence(seconds / 2)
                 return
             except MCPError as exc:
+                # A missing login or an outage must not be remembered as "speaks an old version".
                 if isinstance(exc, HttpRejected) and exc.status in NO_VERDICT:
                     raise
                 if exc.code == UNSUPPORTED_PROTOCOL_VERSION:

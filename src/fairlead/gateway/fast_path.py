@@ -247,6 +247,7 @@ class _HttpExchange:
                 await self._answer(request, _LIST_HEAD, _member(request.method), array, _LIST_TAIL)
             return True
         tool = client.find_tool(request.params.name)
+        # Whether the `Mcp-Param-…` headers repeat the arguments is checked by the SDK's server.
         if tool is not None and b"x-mcp-header" in tool.entry.definition:
             return False
         await self._call(request, client, abilities, tool)
@@ -264,6 +265,7 @@ class _HttpExchange:
             and named
             and b"application/json" in accept
             and b"text/event-stream" in accept
+            # No header twice: which one counts would depend on who reads it.
             and len(headers) == len(self._scope["headers"])
             and b"mcp-param-" not in b" ".join(headers)
         )
@@ -289,6 +291,7 @@ class _HttpExchange:
             client.version in PLAIN_VERSIONS
             and client.abilities == UNASKABLE
             and not client.has_set_level
+            # An id that is in use is the SDK's to refuse: a cancellation would otherwise end the wrong call.
             and request.id not in client.plain_calls
         )
         if is_plain:
@@ -377,6 +380,7 @@ class _HttpExchange:
             await self._respond(200, head, *result, b"}")
 
     async def _refuse(self, request: _FastRequest, exc: MCPError, *, in_session: bool) -> None:
+        # Only the stateless protocol maps JSON-RPC errors to HTTP statuses.
         status = 200 if in_session else ERROR_CODE_HTTP_STATUS.get(exc.error.code, 200)
         error = exc.error.model_dump(by_alias=True, mode="json", exclude_none=True)
         await self._respond(status, _encode({"jsonrpc": "2.0", "id": request.id, "error": error}))

@@ -110,6 +110,7 @@ class StdioProxy:
         message = _read(line)
         if message.method == "notifications/cancelled" and self._cancel(message):
             return
+        # Requests run side by side; `initialize` and notifications in order: what follows depends on them.
         if message.is_request and message.method != "initialize":
             tasks.start_soon(self._ask, line, message)
             return
@@ -147,6 +148,7 @@ class StdioProxy:
         }
         body = line.strip() if message.version is None else _with_session(line.strip(), self._session_key)
         async with self._client.post(self._url, data=body, headers=headers) as response:
+            # The client knows no other session, and stdio has no way to tell it: it has to be started anew.
             if response.status == 404 and self._session:
                 await self._fail(message, "the gateway was restarted")
                 self._lost.set()
@@ -160,6 +162,7 @@ class StdioProxy:
 
     async def _forward_answer(self, body: bytes, message: _Message, response: aiohttp.ClientResponse) -> None:
         answer = _read(body)
+        # An error without an id ends no request: the client would wait for ever.
         if answer.id is None and answer.error is not None and message.is_request:
             error = msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": answer.error})
             await self._put(error)
@@ -193,6 +196,7 @@ class StdioProxy:
         while True:
             headers = {**self._headers, **self._session, "Accept": "text/event-stream"}
             if events.last_id:
+                # Messages that were sent while the stream was down are sent again after this one.
                 headers["Last-Event-ID"] = events.last_id
             with suppress(aiohttp.ClientError):
                 async with self._client.get(self._url, headers=headers) as response:
@@ -265,6 +269,7 @@ async def _stdin() -> AsyncGenerator[AsyncIterator[bytes]]:
 
     async with BlockingPortal() as portal:
         with send, receive:
+            # A daemon: a blocking read of stdin cannot be cancelled, and must not keep the process alive.
             threading.Thread(target=read, args=(portal,), name="stdin", daemon=True).start()
             yield receive
 

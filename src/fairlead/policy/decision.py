@@ -233,6 +233,7 @@ def _beside_lists(settled: _SettledDecision, lists: Decision, *, own_word: bool)
     Otherwise a rule or the administrator that denies the tool is named rather than an allowlist, since a
     review would not help.
     """
+    # A denylist is final: not even the user's confirmation of the very call passes it.
     if lists.field == "deny_tools":
         return _SettledDecision(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
     if own_word:
@@ -303,6 +304,7 @@ def _strictest(
     if server.admin_approval is not None:
         least = _by_mode(server.admin_approval, _BY_ADMINISTRATOR, None, claim=claim)
         said.append(msgspec.structs.replace(least, is_administrators=True))
+    # Rules, the entry's mode and the administrator's minimum only narrow each other, in any order.
     return max(said, key=lambda decision: STRICTNESS[decision.verdict])
 
 
@@ -384,6 +386,7 @@ def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | Non
         return said.tools[named], named
     globs = [glob for glob in said.tools if is_glob(glob) and fits(tool, glob)]
     if globs:
+        # Not the longest or the first glob: a server chooses its tools' names, and so which globs match.
         strictest = max(globs, key=lambda glob: STRICTNESS[said.tools[glob]])
         return said.tools[strictest], strictest
     return (said.default, None) if said.default else None
@@ -402,6 +405,7 @@ def stricter_than_review(server: LoadedServer, tool: str, answer: Verdict) -> De
 
 
 def _trusted_annotation(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
+    # An untrusted server could annotate anything as read-only to be called without approval.
     if server.config is None or server.config.trust != "trusted" or entry is None:
         return "unknown"
     if is_harmless(entry.definition):

@@ -140,6 +140,7 @@ def prepare(
     """
     pinned = first_use(server, listing, pins, lock, at=time.time())
     screened = screen(server, listing, pinned or pins, lock)
+    # Digests and schema checks are cached on the entries here, in the thread, for the event loop to find.
     for entry in screened.listing.tools:
         entry.derive(usable_tool)
     if is_guarded(server):
@@ -174,6 +175,7 @@ def first_use(
     patterns = allow_patterns(server.config, bundle_filter)
     if not patterns or (pins is not None and set(patterns) <= set(pins.patterns)):
         return None
+    # What the lockfile holds back must not be pinned: a pin made now would outlive the lock.
     locked_out = screen(server, listing, None, lock).quarantined
     return pin_on_first_use(pins, listing, patterns, at, locked_out)
 
@@ -209,6 +211,7 @@ def screen(
             unknown, hint = pins.reason, pins.hint or hint
         pins = None
     if unknown is not None:
+        # Fail closed: without readable pins or lock there is no telling which definitions the user has seen.
         reasons = {entry.key.tool: unknown for entry in visible.tools}
         return ScreenedListing(
             listing=replace(visible, instructions=None, notes=(*visible.notes, unknown)),

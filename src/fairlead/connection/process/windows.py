@@ -120,8 +120,10 @@ class WindowsChild:
         """End it and all it started; returns within bounded time, and it must not be cancelled."""
         if self._process.stdin is not None:
             await self._process.stdin.aclose()
+        # The end of stdin is the specification's sign to exit; only then is the process ended by force.
         with anyio.move_on_after(QUICK_EXIT_SECONDS if quickly else self._command.exit_seconds):
             await self._process.wait()
+        # Also after a clean exit: what the server started itself is in its job object, and would stay.
         await terminate_windows_process_tree(self._process)
         close_process_job(self._process)
         with anyio.move_on_after(KILL_SECONDS):

@@ -72,6 +72,7 @@ class EventStream:
 
         Raises `LineTooLong` where an event goes past the limit, after the events before it.
         """
+        # CR LF is one line end, even if the chunks were cut between the two.
         if self._after_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_return = False
@@ -115,6 +116,7 @@ class EventStream:
                 self._add(value)
             case b"event":
                 self._name = value.decode(errors="replace")
+            # The specification ignores ids with NUL; long ones would not fit into `Last-Event-ID`.
             case b"id" if len(value) <= MAX_ID_BYTES and b"\0" not in value:
                 self._id = value.decode(errors="replace")
             case b"retry" if value.isdigit():
@@ -146,6 +148,7 @@ class EventStream:
         return ends
 
     def _finish_event(self) -> ServerSentEvent | None:
+        # Also without data: servers send such events to mark where a stream can be resumed.
         self.last_id = self._id
         name, data, is_too_long = self._name, self._data, self._is_too_long
         self._name, self._data, self._is_too_long, self._skipped = "", None, False, 0

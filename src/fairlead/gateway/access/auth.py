@@ -139,6 +139,7 @@ class TokenAuthenticator:
         admitted = await self._who(screened_headers(scope))
         if isinstance(admitted, RequestRefused):
             return admitted
+        # Before the rate limit: requests that are refused anyway do not use up the principal's share.
         if refused := _outside(admitted, scope["path"]):
             return refused
         if wait := self._rate.take(admitted.principal):
@@ -167,6 +168,7 @@ class TokenAuthenticator:
         return self._jwt.resource_metadata if self._jwt else None
 
     async def _who(self, headers: Mapping[bytes, bytes]) -> AuthenticatedRequest | RequestRefused:
+        # A token that is sent is checked even here: one that was removed is refused, rather than ignored.
         if self._open_to_all and b"authorization" not in headers:
             return AuthenticatedRequest(principal=LOCAL)
         scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
@@ -192,6 +194,7 @@ class TokenAuthenticator:
     async def _owner(
         self, token: str
     ) -> AuthenticatedRequest | TokenInvalid | TokenForbidden | TokenUnverifiable | None:
+        # The gateway's own tokens first: they are compared by digest, without a request to the issuer.
         if self._tokens and (owner := self._tokens.owner(token)):
             return AuthenticatedRequest(
                 principal=owner.principal,

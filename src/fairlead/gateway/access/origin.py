@@ -51,6 +51,7 @@ def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in _DECIDING:
+            # A proxy and this server may disagree which of two values counts, so neither does.
             found[name] = b"" if name in found else value
     return found
 
@@ -88,6 +89,8 @@ class OriginPolicy:
         name = _name_of(host)
         if name and name == self._dashboard:
             return self._screen_dashboard(scope, headers, host)
+        # DNS rebinding: a page can give its own name this machine's address, but its requests have that name.
+        if host not in self._authorities and not self._is_own_address(scope, host):
         if name not in _LOOPBACK and host not in self._authorities and not self._is_own_address(scope, host):
             return RequestRefused.saying(421, "Host header not allowed; add it to `gateway.names`")
         origin = headers.get(b"origin")
@@ -115,11 +118,13 @@ class OriginPolicy:
         if not is_address_text(scope):
             return RequestRefused.saying(400, "the path or query has characters that are not allowed")
         if method == "POST":
+            # A page of any origin may send text or a form without asking (CORS), but not JSON.
             content = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             is_form = content == _FORM and not is_protocol_path(scope["path"])
             if content != _JSON and not is_form:
                 return RequestRefused.saying(400, "Content-Type must be application/json")
         length = headers.get(b"content-length", b"0")
+        # `int` also takes blanks, signs and underscores, which a proxy may read otherwise.
         if not length.isdigit() or len(length) > 18:
             return RequestRefused.saying(400, "Content-Length is not a number")
         return None
