@@ -11,9 +11,6 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import Receive, Scope, Send
 
-MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-"""The limit of request bodies, which `GuardedApp` enforces."""
-
 _DECIDING = frozenset((b"host", b"origin", b"content-type", b"content-length", b"authorization"))
 _METHODS = frozenset(("GET", "HEAD", "POST", "DELETE"))
 _JSON = b"application/json"
