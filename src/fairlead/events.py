@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-State = Literal["disabled", "idle", "connecting", "auth_required", "ready", "error"]
+ServerState = Literal["disabled", "idle", "connecting", "auth_required", "ready", "error"]
 """State of a server, as shown to users."""
 
 StartupStatus = Literal["starting", "ready", "failed", "auth_required", "cancelled"]
@@ -21,7 +21,7 @@ class StateChanged:
     """A server changed its state; `reason` says why where it is not obvious."""
 
     server_id: str
-    state: State
+    state: ServerState
     reason: str | None = None
 
 

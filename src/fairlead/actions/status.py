@@ -9,7 +9,7 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.untyped import as_list
 from fairlead.errors import ConnectFailed
-from fairlead.events import State
+from fairlead.events import ServerState
 from fairlead.gateway.registry import STATUS_PATH, find, sources_of
 from fairlead.host.managed_server import ServerStatus, login_notes
 
@@ -96,7 +96,7 @@ def saved_status(server: LoadedServer, saved: SavedState) -> ServerStatus:
     )
 
 
-def _state(server: LoadedServer, error: str | None, left_in: str | None) -> State:
+def _state(server: LoadedServer, error: str | None, left_in: str | None) -> ServerState:
     if not server.enabled:
         return "disabled"
     if error is None:

@@ -51,7 +51,16 @@ _NONE = ResultNotes()
 
 
 class ToolResult:
-    """Result of a tool as bytes, parsed on demand. `original` has what was cut or removed."""
+    """Result of a tool as bytes, parsed on demand.
+
+    Args:
+        server_id: The server that sent it.
+        raw: The result as prepared for delivery.
+        original: The result with what was cut or removed.
+        untrusted: Whether an untrusted server sent it.
+        remarks: Notes for the model about what was cut.
+        definition: The definition of the tool as listed.
+    """
 
     def __init__(
         self,

@@ -207,7 +207,14 @@ def read_tools(
 ) -> tuple[list[ToolEntry], list[RejectedTool]]:
     """Parse tool definitions. An invalid one is rejected alone.
 
-    A long list is parsed in slices: `seen` are the names in those before, `first` the position of this one.
+    Args:
+        server_id: The server that lists them.
+        definitions: The definitions as JSON.
+        seen: Of a long list that is parsed in slices: the names in the slices before.
+        first: The position of the slice.
+
+    Returns:
+        The tools, and the rejected definitions with their reasons.
     """
     tools: list[ToolEntry] = []
     rejected: list[RejectedTool] = []

@@ -17,7 +17,6 @@ from pydantic import (
     field_validator,
 )
 
-Transport = Literal["stdio", "http", "sse", "builtin"]
 BuiltinName = Literal["repo", "docs", "edit"]
 """The servers that come with Fairlead."""
 Trust = Literal["trusted", "untrusted"]

@@ -176,7 +176,13 @@ class CallRunner:
     def call(
         self, proposal: ProposedCall, arguments: Mapping[str, Any], settings: CallSettings
     ) -> Awaitable[ToolResult]:
-        """Call a tool and return its result."""
+        """Call a tool and return its result.
+
+        Args:
+            proposal: The server, the tool, and who calls.
+            arguments: The arguments, by name.
+            settings: Timeout, progress and size of the result.
+        """
         plan, is_flat = self._plan(proposal), is_flat_and_short(arguments)
         if plan is None or not plan.check.accepts(arguments, is_flat=is_flat):
             return self._permit_and_run(proposal, arguments, settings)

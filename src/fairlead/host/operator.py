@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 from fairlead.config.argument_types import fits
 from fairlead.config.principal import LOCAL
 from fairlead.errors import WrongType
-from fairlead.host.elicitation.forms import Form, Value
+from fairlead.host.elicitation.forms import Form, FormValue
 from fairlead.host.elicitation.urls import ShownUrl
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class FormAnswer:
     """The user's answer to a form elicitation."""
 
     action: Literal["accept", "decline", "cancel"]
-    content: dict[str, Value] = field(default_factory=dict[str, Value])
+    content: dict[str, FormValue] = field(default_factory=dict[str, FormValue])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from anyio.abc import TaskGroup
 
 from fairlead.catalog.sanitize import gate
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
-from fairlead.events import Event, McpStartupComplete, McpStartupUpdate, StartupStatus, State
+from fairlead.events import Event, McpStartupComplete, McpStartupUpdate, ServerState, StartupStatus
 from fairlead.host.managed_server import ManagedServer
 
 _LOOK_AGAIN_SECONDS = 0.1
@@ -127,7 +127,11 @@ class _Start:
         )
 
 
-_ENDS: Mapping[State, StartupStatus] = {"ready": "ready", "error": "failed", "auth_required": "auth_required"}
+_ENDS: Mapping[ServerState, StartupStatus] = {
+    "ready": "ready",
+    "error": "failed",
+    "auth_required": "auth_required",
+}
 """Startup status by connection state. In all other states it was closed."""
 
 

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from fairlead.catalog.results import ToolResult
 
-Outcome = Literal["finished", "needs_a_person", "gave_up", "cut_off", "max_steps", "max_tokens", "cancelled"]
+RunOutcome = Literal[
+    "finished", "needs_a_person", "gave_up", "cut_off", "max_steps", "max_tokens", "cancelled"
+]
 """How a run ended.
 
 - `finished`: the model gave its answer.
@@ -96,7 +98,7 @@ class RunFinished:
     """The run is over. `text` is what the model said last, `usage` is of all steps."""
 
     text: str
-    outcome: Outcome
+    outcome: RunOutcome
     steps: int
     usage: Usage
 
