@@ -95,7 +95,7 @@ def test_answers_that_another_file_overrides_say_so(
     assert fairlead("approve", "--all", "--yes").status == 0
     outcome = fairlead("review", "x", "--allow", "echo", "--scope", "user")
     assert outcome.status == 0, outcome.err
-    assert "that was written, but " in outcome.err
+    assert "the review is recorded, but " in outcome.err
     assert "sets another value, which takes precedence" in outcome.err
 
 

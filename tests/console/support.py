@@ -12,7 +12,7 @@ from fairlead.console.conversation import ChatConversation
 from fairlead.console.hosting import PromptOperator
 from fairlead.console.screen import Screen
 from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion
+from fairlead.console.typed_words import Suggestion
 from fairlead.console.verbs import load_verbs
 from fairlead.host.host import Host
 from fairlead.loop.provider import ChatModel

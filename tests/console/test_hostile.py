@@ -13,7 +13,7 @@ from fairlead.catalog.sanitize.text import clean
 from fairlead.console.app import toolbar
 from fairlead.console.completion import LineCompleter
 from fairlead.console.lines import RunningLine, RunningWork, fetch_suggestions, suggestions
-from fairlead.console.verb import MOST_SUGGESTED
+from fairlead.console.typed_words import MOST_SUGGESTED
 from fairlead.events import McpToolCallBegin, McpToolCallProgress
 from fairlead.testing.watchdog import watch_loop
 from tests.conftest import Machine

@@ -9,7 +9,7 @@ import pytest
 from fairlead.catalog.tools import PromptOffer
 from fairlead.console import render
 from fairlead.console.completion import FRESH_SECONDS, Completions
-from fairlead.console.verb import pairs_of, words_of
+from fairlead.console.typed_words import pairs_of, words_of
 from fairlead.errors import ArgumentsInvalid, CallRejected, ConfigError, UnknownArtifact, UnknownServer
 from fairlead.testing import FakeClock
 from tests.conftest import Machine

@@ -19,9 +19,9 @@ from mcp.client.sse import sse_client
 from fairlead.config.load import load_config
 from fairlead.gateway.access.auth import TokenAuthenticator
 from fairlead.gateway.access.middleware import GuardedApp
-from fairlead.gateway.access.origin import MAX_BODY_BYTES, OriginPolicy
+from fairlead.gateway.access.origin import OriginPolicy
 from fairlead.gateway.gateway import GatewayOptions
-from fairlead.net.listen import bind, listening, url_of
+from fairlead.net.listen import MAX_BODY_BYTES, bind, listening, url_of
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, Raw, serving, text_of, until
 from tests.gateway.test_tools import scripted
 from tests.host.asking import AskingServer, form

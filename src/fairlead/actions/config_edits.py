@@ -117,6 +117,8 @@ class EditOutcome:
     problems: list[Problem] = field(default_factory=list[Problem])
     """What is wrong with what was written."""
     notices: list[Notice] = field(default_factory=list[Notice])
+    created: Path | None = None
+    """The project's file that did not exist before: from now on this folder is a project."""
 
     def require_loaded(self) -> LoadedConfig:
         """The configuration after the edit. Raises where it does not load."""
@@ -131,6 +133,7 @@ def settle(
     server_ids: Iterable[str],
     *,
     approved: Collection[str] | None = None,
+    is_new: bool = False,
 ) -> EditOutcome:
     """Have an edit take effect: reload, and record consent for what the user wrote.
 
@@ -141,11 +144,13 @@ def settle(
         approved: The servers whose entries were approved before an edit of a part of them; None where the
             user wrote the whole entries. An edit of a part does not approve the rest: `fairlead enable x` is
             no decision about what `x` runs.
+        is_new: Did the file not exist before the edit?
     """
+    created = target.path if is_new and target.scope == "project" else None
     try:
         loaded = context.reload()
     except ConfigError as exc:
-        return EditOutcome(loaded=None, failure=exc)
+        return EditOutcome(loaded=None, failure=exc, created=created)
     context = replace(context, before=loaded)
     written = [loaded.servers[server_id] for server_id in server_ids if server_id in loaded.servers]
     notices: list[Notice] = []
@@ -162,7 +167,7 @@ def settle(
     problems = [problem for server in written for problem in server.problems]
     problems += [problem for problem in loaded.problems if problem.path[:1] == ("bundles",)]
     notices += context.tell_gateways()
-    return EditOutcome(loaded=loaded, problems=problems, notices=notices)
+    return EditOutcome(loaded=loaded, problems=problems, notices=notices, created=created)
 
 
 # Consent.

@@ -82,8 +82,9 @@ def add_servers(
         ConfigError: The file has one of the ids already.
     """
     put_away = [*stashed]
+    is_new = not target.path.exists()
     replaced = write_entries(target, entries, replace=replace, bundles=bundles, stashed=put_away)
-    edit = settle(context, target, entries)
+    edit = settle(context, target, entries, is_new=is_new)
     found = [forget_entry_secrets(target, earlier, edit.loaded) for earlier in replaced]
     for server_id in entries:
         edit.notices.extend(_record(context, edit, "add", server_id))

@@ -4,6 +4,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from fairlead.actions.known_catalog import KnownCatalog, read_catalog
 from fairlead.actions.saved_state import read_answers
@@ -19,7 +20,11 @@ from fairlead.config.principal import (
     oauth_principal,
 )
 from fairlead.errors import UnknownBundle
+from fairlead.host.model.bundles import Selection
 from fairlead.host.model.explain import Explainer, ToolExplanation, find_tool_keys, names_of
+
+if TYPE_CHECKING:
+    from fairlead.host.host import Host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,11 +123,49 @@ def explain_tools(found: KnownCatalog, keys: Iterable[ToolKey], view: CallerView
     """Explain tools of a catalog to a caller."""
     names = names_of(found.loaded, found.listings)
     explainer = Explainer(found.loaded, found.selection, found.catalog, names, found.before_defaults)
-    return with_answers(found.loaded, [explainer.explain(key) for key in keys], view.caller.principal)
+    return _explain(found.loaded, explainer, keys, view.caller.principal)
 
 
-def with_answers(
-    loaded: LoadedConfig, explained: Sequence[ToolExplanation], principal: str = LOCAL
+async def explain_live_tools(
+    host: "Host", loaded: LoadedConfig, server_id: str, selection: Selection, *, most: int
+) -> list[ToolExplanation]:
+    """Explain the tools of a server to the local user, as a running host has them.
+
+    Args:
+        host: The host.
+        loaded: The configuration that it runs with.
+        server_id: The server.
+        selection: The selection as which its tools are offered.
+        most: How many of its tools to explain, the first by name.
+
+    Returns:
+        The explanations; none where the server was not listed yet.
+    """
+    from anyio import to_thread
+
+    catalog = host.catalog(selection)
+    # Not the servers that are part of this program: no entry says anything about them.
+    known = [each for each in host.servers if each.server.server_id in loaded.servers and each.screened]
+    listings = {each.server.server_id: each.screened.listing for each in known if each.screened}
+    before_defaults = {each.server.server_id for each in known if each.before_defaults}
+
+    def explain() -> list[ToolExplanation]:
+        names = names_of(loaded, listings)
+        keys = [key for key in names.names if key.server_id == server_id][:most]
+        explainer = Explainer(loaded, selection, catalog, names, before_defaults)
+        return _explain(loaded, explainer, keys, LOCAL)
+
+    return await to_thread.run_sync(explain) if server_id in listings else []
+
+
+def _explain(
+    loaded: LoadedConfig, explainer: Explainer, keys: Iterable[ToolKey], principal: str
+) -> list[ToolExplanation]:
+    return _with_answers(loaded, [explainer.explain(key) for key in keys], principal)
+
+
+def _with_answers(
+    loaded: LoadedConfig, explained: Sequence[ToolExplanation], principal: str
 ) -> list[ToolExplanation]:
     """The same, with what was answered for good: such calls are made, though the configuration asks."""
     kept = [found for _, found in read_answers(loaded) if found.principal == principal]

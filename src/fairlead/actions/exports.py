@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.saved_state import read_saved
 from fairlead.adapters.export import Loss, export_servers, export_to_codex
 from fairlead.config.dialects import registry, syntax
@@ -10,6 +11,7 @@ from fairlead.config.dialects.dialect import ConfigDialect, ExportedDocument
 from fairlead.config.document.edit import edit_file
 from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
+from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError
 from fairlead.gateway.install import NAME, GatewayRoute
 
@@ -53,8 +55,26 @@ def export_document(
     return export_servers(dialect, servers, known=known, approved=approved, lose=lose)
 
 
-def write_export(dialect: ConfigDialect, exported: ExportedDocument, output: Path) -> None:
-    """Put exported servers into a file of the agent, and leave the rest of it as it is."""
+def write_export(
+    context: ActionContext, dialect: ConfigDialect, exported: ExportedDocument, output: Path
+) -> list[Notice]:
+    """Put exported servers into a file of the agent, and leave the rest of it as it is.
+
+    Args:
+        context: Who exports them.
+        dialect: The agent's format.
+        exported: The servers.
+        output: The file.
+
+    Returns:
+        What the user should know about it.
+
+    Raises:
+        ConfigError: No server is left to write. The message says why.
+    """
+    servers = sorted({name for section in exported.document.values() for name in as_object(section)})
+    if not servers:
+        raise _nothing_to_write(dialect, exported, output)
 
     def change(text: str) -> str:
         return syntax.merge_into(text, exported.document, dialect.syntax)
@@ -64,3 +84,13 @@ def write_export(dialect: ConfigDialect, exported: ExportedDocument, output: Pat
     else:
         with hold_lock(output):
             write_atomic(output, change(read_text(output, keep_mark=True) if output.exists() else ""))
+    return context.record("export", "", agent=dialect.name, file=str(output.absolute()), servers=servers)
+
+
+def _nothing_to_write(dialect: ConfigDialect, exported: ExportedDocument, output: Path) -> ConfigError:
+    reasons = "; ".join(f"`{note.server_id}`: {note.message}" for note in exported.notes if note.server_id)
+    why = reasons or "none is configured that does not come with Fairlead"
+    return ConfigError(
+        f"no server can be exported to {dialect.title}, so {output} was not written: {why}",
+        hint="`--gateway` writes one entry, of a gateway that keeps every restriction",
+    )

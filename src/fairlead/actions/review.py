@@ -323,6 +323,16 @@ class RecordedReview:
     """Tools whose answer has no effect, since a rule or the administrator's policy is stricter."""
     notices: list[Notice] = field(default_factory=list[Notice])
 
+    @property
+    def failure(self) -> str | None:
+        """Why answers have no effect."""
+        return f"the review is recorded, but {self.overridden}" if self.overridden is not None else None
+
+    def require_effect(self) -> None:
+        """Raise where answers have no effect."""
+        if self.failure is not None:
+            raise ConfigError(self.failure)
+
 
 def record_review(
     context: ActionContext,
@@ -351,8 +361,9 @@ def record_review(
     target = context.chosen_target(scope)
     approved = approved_servers(context, [server_id])
     layers = context.loaded.layers
+    is_new = target is not None and not target.path.exists()
     entry = record_decision(context.store, server, listing, decision, target=target, layers=layers)
-    edit = settle(context, entry.target, [server_id], approved=approved) if entry else None
+    edit = settle(context, entry.target, [server_id], approved=approved, is_new=is_new) if entry else None
     notices = context.record(
         "review",
         server_id,

@@ -21,19 +21,27 @@ if TYPE_CHECKING:
 class SwitchedServer:
     """A server after `switch_server`."""
 
-    target: EditTarget
-    """The file that decides whether it is enabled."""
+    target: EditTarget | None
+    """The file that was to say so; None where the server was as it should be already."""
     is_written: bool
-    """False where the file said so already."""
+    """False where nothing had to be edited."""
     edit: EditOutcome
     overridden: str | None = None
     """Which other setting takes precedence, so that the edit has no effect."""
 
+    @property
+    def failure(self) -> str | None:
+        """Why the server is not as it was switched."""
+        if self.overridden is None or self.target is None:
+            return None
+        done = "this was written to" if self.is_written else "this is already so in"
+        return f"{done} {self.target.path}, but {self.overridden}"
+
     def require_effect(self) -> None:
         """Raise where the server is not as it was switched."""
         self.edit.require_loaded()
-        if self.overridden is not None:
-            raise ConfigError(f"that was written, but {self.overridden}")
+        if self.failure is not None:
+            raise ConfigError(self.failure)
 
 
 def switch_server(
@@ -45,7 +53,8 @@ def switch_server(
         context: Who does so.
         server_id: The server.
         on: Enable or disable it.
-        scope: Whose file to write it into; by default the one whose entry decides about it.
+        scope: Whose file to write it into; by default the one whose entry decides about it, and none where
+            the server is so already.
 
     Raises:
         UnknownServer: There is none of that id, or the scope is below the file that defines it.
@@ -55,13 +64,16 @@ def switch_server(
     loaded = context.loaded
     server = loaded.server(server_id)
     target = context.chosen_target(scope)
+    if target is None and server.enabled == on:
+        return SwitchedServer(target=None, is_written=False, edit=EditOutcome(loaded=loaded))
     entry = entry_in(server, target) if target else entry_to_edit(server, ("enabled",), loaded.layers)
     target = entry.target
     approved = approved_servers(context, [server_id])
+    is_new = not target.path.exists()
     is_written = edit_file(
         target.path, lambda text: set_value(text, (*entry.path, "enabled"), on), create=EMPTY_FILE
     )
-    edit = settle(context, target, [server_id], approved=approved)
+    edit = settle(context, target, [server_id], approved=approved, is_new=is_new)
     if is_written:
         kind = "enable" if on else "disable"
         edit.notices.extend(context.record(kind, server_id, file=str(target.path.absolute())))

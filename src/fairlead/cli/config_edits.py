@@ -44,19 +44,16 @@ def show_forgotten(forgotten: ForgottenSecrets | None) -> None:
 
 def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -> None:
     """Enable or disable a server, and say where that was written."""
-    loaded = load(ctx)
     word = "enabled" if on else "disabled"
     report(server=server_id, enabled=on)
-    if scope is None and loaded.server(server_id).enabled == on:
-        say(f"`{server_id}` is {word} already")
-        return
-    switched = switch_server(action_context(ctx, loaded), server_id, on=on, scope=scope)
-    if switched.is_written:
-        is_for_all = scope is None and switched.target.scope == "user"
+    switched = switch_server(action_context(ctx, load(ctx)), server_id, on=on, scope=scope)
+    target = switched.target
+    if switched.is_written and target is not None:
+        is_for_all = scope is None and target.scope == "user"
         more = "; `--scope project` is for this folder alone" if is_for_all else ""
-        say(f"{word} `{server_id}` in {display_path(switched.target.path)}{more}")
-    else:
+        say(f"{word} `{server_id}` in {display_path(target.path)}{more}")
+    elif switched.failure is None:
         say(f"`{server_id}` is {word} already")
     show_edit(switched.edit)
-    if switched.overridden is not None:
-        say(f"but {switched.overridden}")
+    if switched.failure is not None:
+        warn(switched.failure)

@@ -18,7 +18,7 @@ from fairlead.console.completion import LineCompleter
 from fairlead.console.lines import RunningLine, RunningWork
 from fairlead.console.prompt import FILE_NAME, ConsolePrompt, LineHistory, PromptStdout
 from fairlead.console.screen import Screen
-from fairlead.console.verb import Suggestion
+from fairlead.console.typed_words import Suggestion
 from fairlead.errors import FairleadError
 from fairlead.terminal.output import printable, still
 

@@ -16,7 +16,7 @@ from fairlead.adapters.content import text_of
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.tools import ResourceOffer, ResourceTemplate
 from fairlead.console.session import Attachment, ConsoleSession
-from fairlead.console.verb import Suggestion, fitting
+from fairlead.console.typed_words import Suggestion, fitting
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.host.offers.contents import ResourceContents
 from fairlead.host.offers.uri_templates import UriTemplate, read_template
@@ -40,7 +40,7 @@ async def say_to_model(session: ConsoleSession, text: str) -> None:
     message = await message_with(session, text)
     taken, session.attached = session.attached, []
     try:
-        await session.conversation.send(session, message)
+        await session.conversation.send(session.screen, message)
     except ConfigError:  # no server was asked
         session.attached = taken + session.attached
         raise

@@ -14,7 +14,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer
 from prompt_toolkit.completion import Completion as PromptCompletion
 from prompt_toolkit.document import Document
 
-from fairlead.console.verb import Suggestion
+from fairlead.console.typed_words import Suggestion
 from fairlead.errors import FairleadError
 from fairlead.terminal.output import printable
 

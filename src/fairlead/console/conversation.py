@@ -1,10 +1,10 @@
 """A conversation with a model that has all the tools: streamed, kept, and begun anew on demand."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from fairlead.config.load import LoadedConfig
 from fairlead.console.hints import console_hint
+from fairlead.console.screen import Screen
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.host.model.toolset import Toolset
 from fairlead.loop.events import (
@@ -21,9 +21,6 @@ from fairlead.loop.provider import ChatModel, Message
 from fairlead.loop.run import run_task
 from fairlead.terminal.output import plural
 from fairlead.terminal.tables import ENDINGS, call_line
-
-if TYPE_CHECKING:
-    from fairlead.console.session import ConsoleSession
 
 _ENDINGS = ENDINGS | {"max_steps": "the model is not done, but was asked often; say `go on` to have it go on"}
 WITHOUT_A_MODEL = "no model is configured to read this; `/tools`, `/call` and `/help` work without"
@@ -67,7 +64,7 @@ class ChatConversation:
         self.history.clear()
         self.usage = Usage()
 
-    async def send(self, session: "ConsoleSession", text: str, before: Sequence[Message] = ()) -> None:
+    async def send(self, screen: Screen, text: str, before: Sequence[Message] = ()) -> None:
         """Have the model answer, and show what it says and calls. `before` is put ahead of the text."""
         if self.model is None:
             raise ConfigError(WITHOUT_A_MODEL, hint=self._why_none.hint if self._why_none else None)
@@ -79,15 +76,14 @@ class ChatConversation:
         try:
             async with run_task(self.toolset, self.model, text, history=self.history) as events:
                 async for event in events:
-                    self._take(session, event)
+                    self._take(screen, event)
         finally:
             if len(self.history) == start + len(before) + 1:  # nothing came of it
                 del self.history[start:]
             self._is_answering = False
-            self._end_line(session)
+            self._end_line(screen)
 
-    def _take(self, session: "ConsoleSession", event: RunEvent) -> None:
-        screen = session.screen
+    def _take(self, screen: Screen, event: RunEvent) -> None:
         match event:
             case TextDelta():
                 *whole, self.live = (self.live + event.text).split("\n")
@@ -95,13 +91,13 @@ class ChatConversation:
                     screen.say("\n".join(whole))
                 self._changed()
             case StepRetried():
-                self._end_line(session)
+                self._end_line(screen)
                 screen.say(f"asking the model again in {event.seconds:.1f} s: {event.reason}")
             case ToolReturned():
-                self._end_line(session)
+                self._end_line(screen)
                 screen.say(call_line(event, console_hint(event.hint) if event.hint else None))
             case StepFinished():
-                self._end_line(session)
+                self._end_line(screen)
             case RunFinished():
                 self.usage += event.usage
                 if words := _ENDINGS[event.outcome]:
@@ -110,8 +106,8 @@ class ChatConversation:
             case _:
                 pass
 
-    def _end_line(self, session: "ConsoleSession") -> None:
+    def _end_line(self, screen: Screen) -> None:
         if self.live:
-            session.screen.say(self.live)
+            screen.say(self.live)
             self.live = ""
             self._changed()

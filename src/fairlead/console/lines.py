@@ -15,8 +15,8 @@ import anyio
 
 from fairlead.console.attachments import ask_mention, complete_mention, say_to_model
 from fairlead.console.prompt_verbs import known_prompts, summary_of, verb_of
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.console.session import ConsoleSession, Verb
+from fairlead.console.typed_words import Suggestion, fitting
 from fairlead.errors import ArgumentsInvalid
 from fairlead.events import Event, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
 

@@ -22,7 +22,7 @@ from fairlead.actions.review import (
 from fairlead.auth.browser import open_in_browser
 from fairlead.config.load import LoadedServer
 from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import option_of, words_of
+from fairlead.console.typed_words import option_of, words_of
 from fairlead.errors import ArgumentsInvalid, LoginFailed
 from fairlead.host.managed_server import ManagedServer
 from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, globs_of

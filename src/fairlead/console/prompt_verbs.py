@@ -10,8 +10,8 @@ from fairlead.catalog.tools import PromptArgument, PromptOffer
 from fairlead.config.untyped import as_object
 from fairlead.console.attachments import for_model, show_examples
 from fairlead.console.render import AnswerOrigin, show_blocks
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, pairs_of, words_of
+from fairlead.console.session import ConsoleSession, Verb
+from fairlead.console.typed_words import Suggestion, pairs_of, words_of
 from fairlead.errors import ArgumentsInvalid
 from fairlead.host.offers.contents import PromptResult
 
@@ -95,7 +95,7 @@ async def _hand_to_model(session: ConsoleSession, prompt: PromptOffer, result: P
             return
     said = [await _convert_message(session, prompt, message) for message in result.messages]
     if said and said[-1]["role"] == "user":
-        await session.conversation.send(session, said[-1]["content"], before=said[:-1])
+        await session.conversation.send(session.screen, said[-1]["content"], before=said[:-1])
     else:
         session.conversation.history.extend(said)
         session.screen.say("this is part of the conversation now; what do you say to it?")

@@ -1,13 +1,13 @@
-"""What a verb works with."""
+"""A session of the console, and the verbs that work with it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fairlead.config.principal import LOCAL
 from fairlead.console.completion import Completions
 from fairlead.console.screen import Screen
-from fairlead.console.verb import Verb
+from fairlead.console.typed_words import Suggestion
 
 if TYPE_CHECKING:
     from fairlead.actions.context import ActionContext, RunningConfiguration
@@ -53,6 +53,23 @@ class ConsoleOptions:
     """Reads the configuration."""
     model: str | None = None
     bundle: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verb:
+    """One verb of the console."""
+
+    name: str
+    usage: str
+    """How it is typed: `/tools [query]`."""
+    summary: str
+    """What a person gets by it, in one line."""
+    run: Callable[["ConsoleSession", str], Awaitable[None]]
+    """Does it. It is given the rest of the line, stripped, and may take its time: Ctrl-C cancels it."""
+    complete: Callable[["ConsoleSession", str], Iterable[Suggestion]] | None = None
+    """What may follow. It is given the rest of the line up to the cursor, and must not wait for anything."""
+    ask: Callable[["ConsoleSession", str], Awaitable[Iterable[Suggestion]]] | None = None
+    """What a server suggests may follow, given the same. It may wait; typing never waits for it."""
 
 
 @dataclass(kw_only=True, slots=True)

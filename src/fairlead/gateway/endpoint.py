@@ -37,7 +37,6 @@ from fairlead.catalog.catalog import CatalogTool
 from fairlead.config.models import BundleMode
 from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
-from fairlead.gateway.access.origin import MAX_BODY_BYTES
 from fairlead.gateway.client_session import ClientKey, ClientSession, ProtocolFamily
 from fairlead.gateway.principal_view import PrincipalView
 from fairlead.gateway.sdk_server import ADMITTED, Handlers
@@ -46,6 +45,7 @@ from fairlead.host.host import Host
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal
+from fairlead.net.listen import MAX_BODY_BYTES
 
 MAX_KEPT: Final = 256
 

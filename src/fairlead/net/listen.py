@@ -38,6 +38,8 @@ BODY_SECONDS: Final = 30.0
 STRANGER_IDLE_SECONDS: Final = 10.0
 """Seconds an unauthenticated connection may be idle after a response."""
 MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the largest request body that the gateway and the built-in servers take."""
 MAX_PER_ADDRESS: Final = 128
 MAX_UNAUTHENTICATED: Final = 256
 

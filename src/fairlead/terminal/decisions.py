@@ -168,8 +168,8 @@ def show_recorded(recorded: RecordedReview) -> None:
         names = ", ".join(f"`{printable(key.shown_tool)}`" for key in odd)
         command = command_line("review", server_id)
         warn(f"look closer at {names}: what they say of themselves is odd", f"`{command}` shows it")
-    if recorded.overridden is not None:
-        warn(f"that was written, but {recorded.overridden}")
+    if recorded.failure is not None:
+        warn(recorded.failure)
     for tool, stricter in recorded.stricter:
         origin = stricter.rule.origin if stricter.rule else None
         place = str(origin or "the administrator's policy")

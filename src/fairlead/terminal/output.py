@@ -289,6 +289,8 @@ def print_notices(notices: "Iterable[Notice]") -> None:
 
 def print_edit(outcome: "EditOutcome") -> None:
     """Print what became of an edit of a configuration file."""
+    if outcome.created is not None:
+        say(f"created {display_path(outcome.created)}: no project file was here or in a folder above")
     if outcome.problems:
         say()
         print_problems(outcome.problems)

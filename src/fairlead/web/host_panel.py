@@ -22,7 +22,7 @@ from fairlead.actions.context import (
     Surface,
     running_context,
 )
-from fairlead.actions.explain import with_answers
+from fairlead.actions.explain import explain_live_tools
 from fairlead.actions.logins import own_way_in, require_ready
 from fairlead.actions.logs import server_log
 from fairlead.actions.review import ServerReview, live_review, record_review
@@ -35,15 +35,15 @@ from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.principal import LOCAL
 from fairlead.connection.process.stderr import log_tail
-from fairlead.errors import ConfigError, FairleadError, ListFailed
+from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownServer
 from fairlead.events import Event
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
-from fairlead.host.managed_server import ManagedServer, ServerStatus
+from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, is_direct
-from fairlead.host.model.explain import Explainer, ToolExplanation, names_of
+from fairlead.host.model.explain import ToolExplanation
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
 from fairlead.web.config_panel import ConfigPanel
@@ -191,6 +191,10 @@ class HostPanel:
         status = next(each for each in self.status() if each.server_id == server_id)
         server = self._configuration.loaded.servers.get(server_id)
         config = server.config if server else None
+        tools: Sequence[ToolExplanation] = ()
+        if config is not None:
+            loaded, selection = self._configuration.loaded, self._selection
+            tools = await explain_live_tools(self._host, loaded, server_id, selection, most=MOST_EXPLAINED)
         return ServerDetails(
             status=status,
             target=server.target if server else "part of this program",
@@ -199,7 +203,7 @@ class HostPanel:
             can_switch=server is not None,
             files=self._files(server, ("enabled",)) if server else (),
             has_login=isinstance(config, RemoteServer) and own_way_in(config) is None,
-            tools=await self._explain_tools(server_id) if config else (),
+            tools=tools,
         )
 
     @property
@@ -207,21 +211,6 @@ class HostPanel:
         """The tools as the local user's agents get them over the gateway."""
         settings = self._configuration.loaded.config.gateway
         return replace(self._host.tools.selection, approval=settings.approval)
-
-    async def _explain_tools(self, server_id: str) -> Sequence[ToolExplanation]:
-        """What its tools may do, by the configuration in effect, what is pinned and what was answered."""
-        member = self._member(server_id)
-        if member is None or member.screened is None:
-            return ()
-        shown = member.screened.listing
-        shown = replace(shown, tools=shown.tools[:MOST_EXPLAINED], rejected=())
-        loaded, selection = self._configuration.loaded, self._selection
-        names = names_of(loaded, {server_id: shown})
-        before_defaults = (server_id,) if member.before_defaults else ()
-        catalog = self._host.catalog(selection)
-        explainer = Explainer(loaded, selection, catalog, names, before_defaults)
-        explained = [explainer.explain(key) for key in names.names]
-        return await to_thread.run_sync(with_answers, loaded, explained)
 
     async def restart(self, server_id: str, *, principal: str) -> None:
         """End all connections to a server, and connect it again in the background."""
@@ -273,8 +262,10 @@ class HostPanel:
 
     def describe_tool(self, server_id: str, tool: str) -> str | None:
         """What a tool is for, in the words of its server; None where they are not known."""
-        member = self._member(server_id)
-        entry = member.entry(tool) if member else None
+        try:
+            entry = self._host.servers.known(server_id).entry(tool)
+        except UnknownServer:
+            return None
         return sanitize_entry(entry).description if entry else None
 
     def held_back(self) -> Mapping[str, int]:
@@ -333,8 +324,7 @@ class HostPanel:
         if recorded.edit is not None:
             _log_notices(recorded.edit.notices)
             recorded.edit.require_loaded()
-        if recorded.overridden is not None:
-            raise ConfigError(f"that was written, but {recorded.overridden}")
+        recorded.require_effect()
         self._now().tasks.start_soon(self._host.connect, server_id)
         self.note_change()
 
@@ -347,9 +337,6 @@ class HostPanel:
 
     def _files(self, server: LoadedServer, fields: Sequence[str]) -> Sequence[EditTarget]:
         return edit_choices(self._actions(LOCAL), server, fields)
-
-    def _member(self, server_id: str) -> ManagedServer | None:
-        return next((each for each in self._host.servers if each.server.server_id == server_id), None)
 
     # Calls.
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.gateway.access.auth import bundle_of, scope_of
-from fairlead.gateway.access.origin import MAX_BODY_BYTES
 from fairlead.gateway.access.rate_limit import RateLimit
 from fairlead.gateway.access.tokens import TokenFile
+from fairlead.net.listen import MAX_BODY_BYTES
 from fairlead.testing.fixtures import FakeClock
 from tests.gateway.guarded_support import DECIDE, TOKEN, Guarded, guarded
 

@@ -12,7 +12,7 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.explain import FieldOrigin, LayerValue, explain_server
 from fairlead.config.principal import GROUP, LOCAL
 from fairlead.config.validate import suggestion
-from fairlead.errors import ConfigError, UnknownTool
+from fairlead.errors import ConfigError, UnknownServer, UnknownTool
 from fairlead.terminal.output import (
     print_data,
     print_json,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fairlead.actions.explain import CallerView
     from fairlead.actions.known_catalog import KnownCatalog, UnavailableServer
     from fairlead.catalog.sanitize.definitions import DefinitionFinding
-    from fairlead.config.load import LoadedConfig
+    from fairlead.config.load import LoadedConfig, LoadedServer
     from fairlead.host.model.explain import Reason, ToolExplanation
 
 
@@ -92,7 +92,7 @@ def server_command(  # noqa: PLR0913 - click hands every option over by name
     from fairlead.actions.explain import explain_server_tools
 
     loaded = load(ctx)
-    server = loaded.server(server_id)
+    server = _find_server(loaded, server_id)
     rows = explain_server(server)
     tools = explain_server_tools(loaded, server_id, _view(loaded, principal, groups, bundle))
     if as_json:
@@ -118,6 +118,21 @@ def server_command(  # noqa: PLR0913 - click hands every option over by name
     if server.problems:
         say()
         print_problems(server.problems)
+
+
+def _find_server(loaded: "LoadedConfig", name: str) -> "LoadedServer":
+    """The server of that id. A tool's name in its place is answered by the command for tools."""
+    try:
+        return loaded.server(name)
+    except UnknownServer as exc:
+        from fairlead.actions.explain import find_tools
+        from fairlead.actions.known_catalog import read_catalog
+
+        owner, slash, _ = name.partition("/")
+        if (slash and owner in loaded.servers) or find_tools(read_catalog(loaded), name):
+            command = command_line("explain tool", name)
+            raise UnknownServer(str(exc), hint=f"run `{command}` for a tool") from exc
+        raise
 
 
 def _view(

@@ -6,9 +6,10 @@ import click
 
 from fairlead.actions.exports import dialect_to_write, export_document, export_gateway, write_export
 from fairlead.adapters.export import LOSSES, Loss
+from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import load
 from fairlead.config.dialects import syntax
-from fairlead.terminal.output import display_path, print_data, printable, say
+from fairlead.terminal.output import display_path, print_data, print_notices, printable, say
 
 
 @click.command("export")
@@ -53,11 +54,13 @@ def command(  # noqa: PLR0913 - the options of one command
         exported = export_gateway(dialect, url)
     else:
         exported = export_document(load(ctx), dialect, server_ids, lose)
+    # Before the notes: where nothing can be written, the error has what they say.
+    notices = write_export(action_context(ctx), dialect, exported, output) if output is not None else ()
     for note in exported.notes:
         subject = ".".join(part for part in (note.server_id, note.field) if part)
         say(f"  note: {printable(subject)}: {printable(note.message)}")
     if output is None:
         print_data(syntax.dump(exported.document, dialect.syntax).rstrip("\n"))
     else:
-        write_export(dialect, exported, output)
         say(f"wrote {display_path(output.absolute())}")
+    print_notices(notices)

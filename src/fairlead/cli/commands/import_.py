@@ -7,7 +7,7 @@ import click
 
 from fairlead.actions.imports import Candidate, ImportPlan, find_sources, import_servers, plan_import
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
-from fairlead.cli.options import edit_scope_option, json_option, load, target_file
+from fairlead.cli.options import json_option, load, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.dialects.dialect import ConversionNote, Location
 from fairlead.config.edit_scope import EditTarget
@@ -30,7 +30,12 @@ from fairlead.terminal.output import (
 @click.option(
     "--from", "agent", metavar="AGENT", help="Look where this agent keeps its servers: claude, cursor, …"
 )
-@edit_scope_option
+@click.option(
+    "--scope",
+    type=click.Choice(["project", "user", "global"]),
+    help="Add to the project's file or your own (`user`, `global`); by default a project's servers to the "
+    "project's, and a user's to yours.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be added, change nothing.")
 @click.option("--replace", is_flag=True, help="Overwrite servers of the same id.")
 @click.option("--native", is_flag=True, help="Turn `npx mcp-remote URL` into a native http server.")

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Final
 
-from fairlead.console.verb import Verb
+from fairlead.console.session import Verb
 
 NAMES: Final = (
     "help",

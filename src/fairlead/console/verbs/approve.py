@@ -17,8 +17,8 @@ from fairlead.actions.approvals import (
     give_answer,
     pending_calls,
 )
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.console.session import ConsoleSession, Verb
+from fairlead.console.typed_words import Suggestion, fitting
 from fairlead.errors import ArgumentsInvalid
 from fairlead.terminal.decisions import lines_of_calls
 

@@ -6,8 +6,7 @@ from typing import Final
 from anyio import to_thread
 
 from fairlead.config.paths import store_file
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Verb
+from fairlead.console.session import ConsoleSession, Verb
 from fairlead.errors import ArgumentsInvalid
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
 from fairlead.store.sqlite import Database

@@ -11,8 +11,8 @@ from fairlead.catalog.tools import ToolEntry, find_tool
 from fairlead.config.untyped import as_list, as_object
 from fairlead.config.validate import suggestion
 from fairlead.console.render import AnswerOrigin, show_blocks
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, fitting, words_of
+from fairlead.console.session import ConsoleSession, Verb
+from fairlead.console.typed_words import Suggestion, fitting, words_of
 from fairlead.console.verbs.tools import tools_of
 from fairlead.errors import ArgumentsInvalid, UnknownTool
 from fairlead.terminal.arguments import read_argument, read_document

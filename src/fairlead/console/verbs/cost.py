@@ -8,8 +8,7 @@ from anyio import to_thread
 
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.tools import Listing, ToolEntry
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Verb
+from fairlead.console.session import ConsoleSession, Verb
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.costs import Costs, costs_of
 from fairlead.terminal.tables import (

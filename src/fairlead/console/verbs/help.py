@@ -1,8 +1,7 @@
 """`/help`."""
 
 from fairlead.console.conversation import WITHOUT_A_MODEL
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Verb
+from fairlead.console.session import ConsoleSession, Verb
 
 
 async def _run(session: ConsoleSession, _rest: str) -> None:

@@ -11,8 +11,8 @@ from fairlead.actions.switch import restart_server, switch_server
 from fairlead.config.paths import state_folder
 from fairlead.connection.process.stderr import log_tail
 from fairlead.console.mcp_actions import log_in, review
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, fitting, option_of, words_of
+from fairlead.console.session import ConsoleSession, Verb
+from fairlead.console.typed_words import Suggestion, fitting, option_of, words_of
 from fairlead.errors import ArgumentsInvalid, ConfigError
 from fairlead.host.managed_server import ServerStatus
 from fairlead.terminal.output import display_path, plural, print_edit
@@ -124,7 +124,8 @@ async def _switch(session: ConsoleSession, typed: str, *, on: bool) -> None:
     print_edit(switched.edit)
     switched.require_effect()
     word = "enabled" if on else "disabled"
-    session.screen.say(f"`{server_id}` is {word}, in {display_path(switched.target.path)}")
+    where = f", in {display_path(switched.target.path)}" if switched.target else " already"
+    session.screen.say(f"`{server_id}` is {word}{where}")
     if on:
         await _connect(session, server_id)
 

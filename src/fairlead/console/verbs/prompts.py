@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from fairlead.catalog.tools import PromptOffer
 from fairlead.console.attachments import OfferQuery, server_names, show_failures
 from fairlead.console.prompt_verbs import usage_of, verb_name
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.console.session import ConsoleSession, Verb
+from fairlead.console.typed_words import Suggestion, fitting
 from fairlead.terminal.output import on_one_line
 
 

@@ -1,7 +1,6 @@
 """`/quit`."""
 
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Verb
+from fairlead.console.session import ConsoleSession, Verb
 
 
 async def _run(session: ConsoleSession, _rest: str) -> None:

@@ -16,8 +16,8 @@ from fairlead.console.attachments import (
     templates_of,
 )
 from fairlead.console.render import AnswerOrigin, show_blocks
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, fitting, pairs_of, words_of
+from fairlead.console.session import ConsoleSession, Verb
+from fairlead.console.typed_words import Suggestion, fitting, pairs_of, words_of
 from fairlead.errors import ArgumentsInvalid
 from fairlead.host.offers.uri_templates import read_template
 from fairlead.terminal.output import on_one_line

@@ -5,8 +5,8 @@ from functools import partial
 
 from fairlead.catalog.sanitize.definitions import clean_tool
 from fairlead.catalog.tools import ToolEntry, ToolKey
-from fairlead.console.session import ConsoleSession
-from fairlead.console.verb import Suggestion, Verb, fitting
+from fairlead.console.session import ConsoleSession, Verb
+from fairlead.console.typed_words import Suggestion, fitting
 from fairlead.errors import FairleadError
 from fairlead.host.background import run_off_loop
 from fairlead.terminal.output import on_one_line, plural

@@ -14,10 +14,11 @@ from fairlead.auth.url_guard import read_url
 from fairlead.config.models import GatewaySettings
 from fairlead.gateway.access.auth import TokenAuthenticator, screened_headers
 from fairlead.gateway.access.jwt import IssuerKeys, JwtAccess
-from fairlead.gateway.access.origin import MAX_BODY_BYTES, OriginPolicy, RequestRefused
+from fairlead.gateway.access.origin import OriginPolicy, RequestRefused
 from fairlead.gateway.access.rate_limit import RateLimit
 from fairlead.gateway.access.tokens import Tokens, decide_token, local_token, token_file
 from fairlead.gateway.registry import dashboard_name, decide_token_file, local_token_file
+from fairlead.net.listen import MAX_BODY_BYTES
 from fairlead.net.ssrf import is_loopback_host
 
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"

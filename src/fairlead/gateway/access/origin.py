@@ -11,9 +11,6 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import Receive, Scope, Send
 
-MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-"""The limit of request bodies, which `GuardedApp` enforces."""
-
 _DECIDING = frozenset((b"host", b"origin", b"content-type", b"content-length", b"authorization"))
 _METHODS = frozenset(("GET", "HEAD", "POST", "DELETE"))
 _JSON = b"application/json"
@@ -90,7 +87,6 @@ class OriginPolicy:
         if name and name == self._dashboard:
             return self._screen_dashboard(scope, headers, host)
         # DNS rebinding: a page can give its own name this machine's address, but its requests have that name.
-        if host not in self._authorities and not self._is_own_address(scope, host):
         if name not in _LOOPBACK and host not in self._authorities and not self._is_own_address(scope, host):
             return RequestRefused.saying(421, "Host header not allowed; add it to `gateway.names`")
         origin = headers.get(b"origin")

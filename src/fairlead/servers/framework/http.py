@@ -20,9 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fairlead.config.document.files import read_text, write_atomic
 from fairlead.config.paths import STATE_HINT
 from fairlead.errors import ConfigUnwritable
-from fairlead.net.listen import bind, listening, url_of
-
-MAX_BODY_BYTES = 4 * 1024 * 1024
+from fairlead.net.listen import MAX_BODY_BYTES, bind, listening, url_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

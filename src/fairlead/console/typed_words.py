@@ -1,19 +1,14 @@
-"""A verb: what a person types after a slash.
+"""What a user types after the name of a verb: words, in quotes where they have blanks, and NAME=VALUE.
 
-What is typed after a name: words, in quotes where they have blanks, and NAME=VALUE.
+Also what Tab suggests in their place.
 """
 
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fairlead.errors import ArgumentsInvalid
-
-if TYPE_CHECKING:
-    from fairlead.console.session import ConsoleSession
-
 
 MOST_SUGGESTED: Final = 200
 """How many suggestions there are at most; typing on narrows them."""
@@ -27,23 +22,6 @@ class Suggestion(NamedTuple):
     """How many characters before the cursor it takes the place of."""
     note: str = ""
     """What it is, beside it in the menu."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verb:
-    """One verb of the console."""
-
-    name: str
-    usage: str
-    """How it is typed: `/tools [query]`."""
-    summary: str
-    """What a person gets by it, in one line."""
-    run: Callable[["ConsoleSession", str], Awaitable[None]]
-    """Does it. It is given the rest of the line, stripped, and may take its time: Ctrl-C cancels it."""
-    complete: Callable[["ConsoleSession", str], Iterable[Suggestion]] | None = None
-    """What may follow. It is given the rest of the line up to the cursor, and must not wait for anything."""
-    ask: Callable[["ConsoleSession", str], Awaitable[Iterable[Suggestion]]] | None = None
-    """What a server suggests may follow, given the same. It may wait; typing never waits for it."""
 
 
 def fitting(typed: str, words: Iterable[str | tuple[str, str]]) -> list[Suggestion]:
