@@ -153,6 +153,8 @@ def test_what_is_installed_is_the_gateway_that_runs_or_a_command(
     assert entry["args"][-3:] == ["gateway", "--stdio", "--start"]
     assert entry["env"]["PATH"]
     assert not any(key in entry for key in ("url", "headers"))
+    assert not agent_token_file(machine.env, "cursor").exists()  # the one that the URL was written with
+    assert token_file(machine.env).read() == []
 
 
 @pytest.mark.requirement("HARD-81")

@@ -1,6 +1,7 @@
 """The gateway's entry in the files of other agents, in a home of the test's own."""
 
 import json
+import os
 import re
 import stat
 import tomllib
@@ -275,3 +276,135 @@ def test_no_backup_overwrites_another(machine: Machine, place: MachinePaths, rea
         assert backup is not None
         backups.add(backup)
     assert sorted(json.loads(backup.read_text())["number"] for backup in backups) == [*range(10)]
+
+
+COMMAND = GatewayRoute(
+    command=("/opt/my apps/fairlead", "gateway", "--stdio", "--start"), environment={"PATH": "/a:/b c"}
+)
+
+ODD_JSON = {
+    "empty": b"",
+    "blank": b" \r\n\t",
+    "no final newline": b'{"theme": "dark"}',
+    "CRLF": b'{\r\n  "theme": "dark",\r\n  "mcpServers": {\r\n    "x": {"command": "y"}\r\n  }\r\n}\r\n',
+    "byte order mark": b'\xef\xbb\xbf{\r\n\t"theme": "dark"\r\n}',
+    "comments": b'// mine\n{\n  /* and mine */ "theme": "dark", // here\n}\n// there',
+    "one line": b'{"mcpServers":{},"servers":{},"mcp":{}}',
+    "trailing spaces": b'{  "theme" :  "dark"  }   \n\n\n',
+    "other letters": '{"théme": "dunkel \U0001f319"}'.encode(),
+}
+ODD_TOML = {
+    "empty": b"",
+    "blank": b"\n\n",
+    "no final newline": b'model = "o3"',
+    "CRLF": b'# mine\r\nmodel = "o3"\r\n\r\n[mcp_servers.x]\r\ncommand = "y"\r\n',
+    "byte order mark": b'\xef\xbb\xbfmodel = "o3"\r\n',
+    "comments": b"# nothing but this",
+    "inline tables": b"mcp_servers = {}\nx = {a = 1}\n",
+    "dotted": b'mcp_servers.x.command = "y"\n',
+    "other letters": '"thème" = "dunkel \U0001f319"\n'.encode(),
+}
+ODD = [(agent, name) for agent in AGENTS for name in (ODD_TOML if agent == "codex" else ODD_JSON)]
+
+
+def odd_file(machine: Machine, agent: str, name: str) -> tuple[Path, bytes]:
+    content = (ODD_TOML if agent == "codex" else ODD_JSON)[name]
+    path = machine.home / FILES[agent]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path, content
+
+
+@pytest.mark.parametrize(("agent", "name"), ODD)
+def test_a_command_goes_in_and_out_of_odd_files_without_a_trace(
+    machine: Machine, place: MachinePaths, agent: str, name: str
+) -> None:
+    path, content = odd_file(machine, agent, name)
+    try:
+        change = plan_install(agent, place, COMMAND)
+    except ConfigError:
+        assert path.read_bytes() == content  # a table that cannot be edited is left alone, and said so
+        assert (agent, name) == ("codex", "inline tables")
+        return
+    backup = apply(change, machine.env)
+    assert backup is not None
+    assert backup.read_bytes() == content
+    assert plan_install(agent, place, COMMAND).is_none
+    apply(plan_uninstall(agent, place), machine.env)
+    assert path.read_bytes() == content
+    assert backup.read_bytes() == content
+    assert plan_uninstall(agent, place).is_none
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_link_stays_a_link_whether_it_leads_to_a_file_or_not(
+    machine: Machine, place: MachinePaths, agent: str
+) -> None:
+    path, content = odd_file(machine, agent, "no final newline")
+    target = machine.home / "dotfiles" / path.name
+    target.parent.mkdir()
+    target.write_bytes(content)
+    path.unlink()
+    path.symlink_to(target)
+    install(machine, place, agent, COMMAND)
+    assert path.is_symlink()
+    assert target.read_bytes() != content
+    apply(plan_uninstall(agent, place), machine.env)
+    assert (path.is_symlink(), target.read_bytes()) == (True, content)
+    target.unlink()
+    if agent == "opencode":  # of the two names that it reads, a link that leads nowhere is none
+        return
+    install(machine, place, agent, COMMAND)
+    assert target.exists()
+    apply(plan_uninstall(agent, place), machine.env)
+    assert (path.is_symlink(), target.exists()) == (True, False)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_read_only_file_is_left_alone_or_keeps_its_mode(
+    machine: Machine, place: MachinePaths, agent: str
+) -> None:
+    path, content = odd_file(machine, agent, "CRLF")
+    path.chmod(0o400)
+    change = plan_install(agent, place, COMMAND)
+    if os.access(path, os.W_OK):  # as root, who may write everything
+        apply(change, machine.env)
+        apply(plan_uninstall(agent, place), machine.env)
+    else:
+        with pytest.raises(ConfigUnwritable, match="may not change"):
+            apply(change, machine.env)
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (content, 0o400)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_was_edited_and_installed_again_has_no_entry_after_it_is_uninstalled(
+    machine: Machine, place: MachinePaths, reach: GatewayRoute, agent: str
+) -> None:
+    path, _ = odd_file(machine, agent, "no final newline")
+    install(machine, place, agent, reach)
+    path.write_bytes(path.read_bytes() + b"\n\n")  # as the agent itself might
+    install(machine, place, agent, COMMAND)
+    apply(plan_uninstall(agent, place), machine.env)
+    assert b"fairlead" not in path.read_bytes()
+    assert b"gateway" not in path.read_bytes().replace(b"gateway-token", b"")
+
+
+def test_a_file_whose_backup_is_gone_loses_the_entry_and_nothing_else(
+    machine: Machine, place: MachinePaths
+) -> None:
+    path = write(machine, "cursor", '{"mcpServers": {"x": {"command": "y"}}}')
+    backup = apply(plan_install("cursor", place, COMMAND), machine.env)
+    assert backup is not None
+    backup.unlink()
+    apply(plan_uninstall("cursor", place), machine.env)
+    assert json.loads(path.read_text()) == {"mcpServers": {"x": {"command": "y"}}}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_variables_of_a_command_arrive_as_they_are(
+    machine: Machine, place: MachinePaths, fairlead: Fairlead, agent: str
+) -> None:
+    install(machine, place, agent, COMMAND)
+    assert fairlead("import", "--from", agent).status == 0
+    entry = json.loads(machine.user_file.read_text())["servers"]["fairlead"]
+    assert (entry["command"], entry["env"]) == ("/opt/my apps/fairlead", {"PATH": "/a:/b c"})

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fairlead.config.command_lines import extra_hint
 from fairlead.errors import FairleadError
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import say
 
 if TYPE_CHECKING:
     from fairlead.config.load import LoadedConfig
-
-INSTALL_HINT = (
-    "install Fairlead with its extra, as `pip install 'fairlead[console]'` or `uv sync --extra console`"
-)
 
 
 @click.command("console")
@@ -33,7 +30,7 @@ def command(ctx: click.Context, model: str | None, bundle: str | None) -> int:
       fairlead console --model openai/gpt-5-mini
     """
     if find_spec("prompt_toolkit") is None:
-        raise FairleadError("the console needs the package `prompt-toolkit`", hint=INSTALL_HINT)
+        raise FairleadError("the console needs the package `prompt-toolkit`", hint=extra_hint("console"))
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         say("error: the console needs a terminal, for its input and its output")
         say("\nhint: `fairlead call` calls a tool and `fairlead run` has a model do a task, without one")

@@ -9,6 +9,7 @@ from importlib.metadata import version as installed_version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from fairlead.config.command_lines import extra_hint
 from fairlead.terminal.output import warn
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def read_exporters(env: Mapping[str, str]) -> tuple[str, ...]:
 def _provider(exporters: tuple[str, ...]) -> "TracerProvider | None":
     """What sends spans on, without holding up who makes them. What cannot be done is said, and left out."""
     if not all(_is_installed(module) for module in _NEEDED):
-        warn("the environment wants traces, for which something is missing", "pip install 'fairlead[otel]'")
+        warn("the environment wants traces, for which something is missing", extra_hint("otel"))
         return None
     opened = [exporter for name in exporters if (exporter := _exporter(name)) is not None]
     if not opened:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fairlead.catalog.search.index import Index, SearchDocument
 from fairlead.catalog.search.tokenize import pieces
 from fairlead.catalog.tools import ToolKey
+from fairlead.config.command_lines import extra_hint
 from fairlead.errors import FairleadError
 
 try:
@@ -23,9 +24,7 @@ try:
     from safetensors.numpy import load
     from tokenizers import Tokenizer
 except ImportError as exc:
-    raise FairleadError(
-        "searching by meaning needs more packages", hint="pip install 'fairlead[search]'"
-    ) from exc
+    raise FairleadError("searching by meaning needs more packages", hint=extra_hint("search")) from exc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -144,7 +143,7 @@ class Comparison:
 def _package_folder() -> Path:
     found = find_spec("wordllama")
     if found is None or not found.submodule_search_locations:
-        raise FairleadError("searching by meaning needs more packages", hint="pip install 'fairlead[search]'")
+        raise FairleadError("searching by meaning needs more packages", hint=extra_hint("search"))
     return Path(found.submodule_search_locations[0])
 
 

@@ -218,6 +218,8 @@ def _change(
         # A token that was made for a file which was not written is of no use to any agent.
         if status != Exit.OK and not needs_none and has_agent_token(os.environ, install):
             remove_agent_token(os.environ, install)
+    if status == Exit.OK and not by_url and has_agent_token(os.environ, install):
+        remove_agent_token(os.environ, install)  # of an earlier installation by URL
     return status
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from fairlead.config.command_lines import extra_hint
 from fairlead.servers.docs.html import parse_html
 from fairlead.servers.docs.markdown import to_markdown
 
@@ -159,7 +160,8 @@ def read_page(body: bytes, content_type: str, *, url: str, whole: bool = True) -
     if (kind != "pdf" or not whole) and (kind != "html" or len(body) <= MAX_HTML_HERE):
         return _read(kind, body, content_type, url, whole=whole)
     if kind == "pdf" and find_spec("pypdf") is None:
-        return ReadPage(whole=False, note="reading PDFs needs the package `pypdf`: install `fairlead[pdf]`")
+        note = f"reading PDFs needs the package `pypdf`: {extra_hint('pdf')}"
+        return ReadPage(whole=False, note=note)
     # What a site says may be of any length; a command line cannot be, nor can it hold a NUL.
     asked = (kind, content_type[:500].replace("\0", ""), url[:8000].replace("\0", ""))
     asked = (*asked, "whole" if whole else "part")
