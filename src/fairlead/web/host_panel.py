@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,13 +22,14 @@ from fairlead.actions.review import ServerReview, live_review, record_review
 from fairlead.actions.switch import restart_server, switch_server
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.signatures import estimate
+from fairlead.catalog.tools import ToolEntry, sanitize_entry
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
 from fairlead.connection.process.stderr import log_tail
-from fairlead.errors import ConfigError, FairleadError, ListFailed
+from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownTool
 from fairlead.events import Event
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.host.events import Subscriber
@@ -55,8 +56,10 @@ from fairlead.web.panel import (
     PendingCall,
     PendingLogin,
     ServerDetails,
+    ToolDetails,
     ToolPage,
 )
+from fairlead.web.trials import ToolTrial, ToolTrials
 
 MAX_HITS: Final = 200
 
@@ -74,13 +77,22 @@ class Connections(Protocol):
         """End every connection to a server."""
         ...
 
+    def host_of(self, principal: str) -> AbstractAsyncContextManager[Host]:
+        """Open the host that the calls of a principal go through, for the length of the block."""
+        ...
+
 
 class _HostConnections:
     """The connections of a host that has no gateway in front."""
 
     def __init__(self, host: Host) -> None:
+        self._host = host
         self.status = host.status
         self.close_server = host.close
+
+    @asynccontextmanager
+    async def host_of(self, principal: str) -> AsyncGenerator[Host]:
+        yield self._host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +147,8 @@ class HostPanel:
         """What was done, to be said on the next page."""
         self.edits = ConfigPanel(self._actions, self._connect_soon, self.note_change)
         """Edits of configuration files."""
+        self.trials = ToolTrials(self._connections.host_of, self.note_change)
+        """Calls that visitors make from forms."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -198,13 +212,19 @@ class HostPanel:
         settings = self._configuration.loaded.config.gateway
         return replace(self._host.tools.selection, approval=settings.approval)
 
-    async def _explain_tools(self, server_id: str) -> Sequence[ToolExplanation]:
-        """What its tools may do, by the configuration in effect, what is pinned and what was answered."""
+    async def _explain_tools(
+        self, server_id: str, tools: Sequence[ToolEntry] | None = None
+    ) -> Sequence[ToolExplanation]:
+        """What its tools may do, by the configuration in effect, what is pinned and what was answered.
+
+        Those of `tools`, or the first `MOST_EXPLAINED` of all.
+        """
         member = self._member(server_id)
         if member is None or member.screened is None:
             return ()
         shown = member.screened.listing
-        shown = replace(shown, tools=shown.tools[:MOST_EXPLAINED], rejected=())
+        wanted = shown.tools[:MOST_EXPLAINED] if tools is None else tuple(tools)
+        shown = replace(shown, tools=wanted, rejected=())
         loaded, selection = self._configuration.loaded, self._selection
         names = names_of(loaded, {server_id: shown})
         before_defaults = (server_id,) if member.before_defaults else ()
@@ -260,6 +280,36 @@ class HostPanel:
         # In a thread, because the first search in a large catalog makes its index.
         some = partial(_tool_page, self._host.catalog(selection), selection, query, server_id)
         return await to_thread.run_sync(partial(some, slice(start, start + limit)))
+
+    async def tool(self, server_id: str, name: str) -> ToolDetails:
+        """One tool of a server, by its own name.
+
+        Raises:
+            UnknownServer: There is no such server.
+            UnknownTool: The server has no such tool, or it is not usable before it is reviewed.
+        """
+        listing = self._host.listing(server_id)
+        entry = next((each for each in listing.tools if each.key.tool == name), None) if listing else None
+        if entry is None:
+            hint = "review it first, if it is new or changed; else connect the server to list its tools"
+            raise UnknownTool(f"`{server_id}` offers no tool `{name}`", hint=hint)
+        definition = entry.read()
+        offered = self._host.catalog(self._selection).of(entry.key)
+        is_configured = server_id in self._configuration.loaded.servers
+        explained = await self._explain_tools(server_id, [entry]) if is_configured else ()
+        return ToolDetails(
+            entry=sanitize_entry(entry),
+            schema=definition.get("inputSchema"),
+            output_schema=definition.get("outputSchema"),
+            tokens=estimate(entry.definition),
+            agent_name=offered.name if offered else None,
+            explanation=next(iter(explained), None),
+        )
+
+    async def try_tool(self, trial: ToolTrial) -> None:
+        """Make a call from a form, and wait a moment for its end."""
+        self._host.listing(trial.server_id)  # raises where there is no such server
+        await self.trials.begin(trial, self._now().tasks)
 
     def held_back(self) -> Mapping[str, int]:
         """How many tools of each server are not offered before they are reviewed."""
