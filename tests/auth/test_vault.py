@@ -18,7 +18,7 @@ from rich.pretty import pretty_repr
 
 from fairlead.auth import vault as keyring_parts
 from fairlead.auth.tokens import Login, OAuthClient, Token
-from fairlead.auth.vault import FILE_NAME, VARIABLE, Vault
+from fairlead.auth.vault import FILE_NAME, VAULT_VARIABLE, Vault
 from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable, FairleadError, SecretUnavailable
 from tests.auth import refreshing_process
 from tests.auth.disks import full_disk
@@ -425,14 +425,14 @@ async def test_without_a_keyring_logins_are_in_the_file(path: Path) -> None:
 async def test_the_variable_decides_where_logins_are(tmp_path: Path, ring: SomeKeyring) -> None:
     env = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
     path = tmp_path / "fairlead" / FILE_NAME
-    await Vault.of({**env, VARIABLE: "file"}).put(FULL)
+    await Vault.of({**env, VAULT_VARIABLE: "file"}).put(FULL)
     assert only_entry(path)["access_token"] == "SECRET-access"
-    await Vault.of({**env, VARIABLE: "keyring"}).put(FULL)
+    await Vault.of({**env, VAULT_VARIABLE: "keyring"}).put(FULL)
     assert "access_token" not in only_entry(path)
     assert await Vault.of(env).get(FULL.key) == FULL
-    assert await Vault.of({**env, VARIABLE: "file"}).get(FULL.key) is None
+    assert await Vault.of({**env, VAULT_VARIABLE: "file"}).get(FULL.key) is None
     with pytest.raises(ConfigError, match="FAIRLEAD_VAULT"):
-        Vault.of({**env, VARIABLE: "drawer"})
+        Vault.of({**env, VAULT_VARIABLE: "drawer"})
 
 
 @pytest.mark.usefixtures("no_ring")

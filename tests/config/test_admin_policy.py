@@ -298,7 +298,7 @@ def test_a_second_policy_adds_to_the_systems_and_cannot_replace_it(
     second = write(
         machine.home / "mine.json", '{"servers": {"allow": [{"command": "*"}]}, "approval": "ask"}'
     )
-    machine.env[admin_policy.VARIABLE] = str(second)
+    machine.env[admin_policy.POLICY_VARIABLE] = str(second)
     assert not is_allowed(machine, command="cat")
     assert loaded(machine, command="true").admin_approval == "deny"
     second.write_text('{"servers": {"deny": [{"command": "true"}]}}')
@@ -350,7 +350,7 @@ def test_a_policy_that_cannot_be_read_allows_nothing(machine: Machine, system: P
 
 @pytest.mark.parametrize("named", ["/nowhere/policy.json", "policy.json"])
 def test_a_named_policy_must_be_there(named: str, machine: Machine, system: Path) -> None:
-    machine.env[admin_policy.VARIABLE] = named
+    machine.env[admin_policy.POLICY_VARIABLE] = named
     server = loaded(machine, command="true")
     assert not server.usable
     assert named in str(server.problems[0])
@@ -358,7 +358,7 @@ def test_a_named_policy_must_be_there(named: str, machine: Machine, system: Path
 
 def test_a_project_cannot_name_a_policy(machine: Machine, system: Path) -> None:
     policy = write(machine.project / "policy.json", '{"servers": {"allow": []}}')
-    write(machine.project / ".env", f"{admin_policy.VARIABLE}={policy}\n")
+    write(machine.project / ".env", f"{admin_policy.POLICY_VARIABLE}={policy}\n")
     machine.write_project(json.dumps({"servers": {"a": {"command": "true"}}}))
     assert machine.load().servers["a"].usable
 

@@ -1,5 +1,6 @@
 """One supervised connection, with transports the test can hold up."""
 
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -20,7 +21,7 @@ from fairlead.connection.supervisor import CLOSE_SECONDS, Supervisor
 from fairlead.connection.transport.dispatcher import WireDispatcher
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed, ConnectionLost
-from fairlead.events import State
+from fairlead.events import ServerState
 from fairlead.testing import FakeClock, ScriptedServer
 from tests.host.support import SECONDS
 
@@ -79,7 +80,7 @@ async def test_a_lost_connection_that_is_slow_to_close_does_not_get_in_the_way_o
 ) -> None:
     server = ScriptedServer(tmp_path / "record")
     slow = SlowToClose(server)
-    states: list[State] = []
+    states: list[ServerState] = []
     async with supervised() as tasks:
         connection = Connection(
             Supervisor("x", LIMITS, [slow], tasks=tasks, on_state=lambda state, _: states.append(state))
@@ -243,7 +244,7 @@ async def test_closing_is_remembered_by_nobody_and_the_next_call_connects(tmp_pa
 
 async def test_a_failed_start_is_forgotten_once_a_later_one_works(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", broken_starts=1)
-    states: list[tuple[State, str | None]] = []
+    states: list[tuple[ServerState, str | None]] = []
     async with supervised() as tasks:
         connection = Connection(
             Supervisor(
@@ -260,3 +261,23 @@ async def test_a_failed_start_is_forgotten_once_a_later_one_works(tmp_path: Path
         assert "exited with code 1" in str(states[-1][1])
         await connection.ready()
         assert connection.vitals.version == "2025-11-25"
+
+
+async def test_a_connection_that_was_idle_before_its_first_caller_ran_is_not_used(tmp_path: Path) -> None:
+    """A machine so busy that the idle limit passes before the caller that waits gets its turn."""
+    server = ScriptedServer(tmp_path / "record")
+    stalls = [0.2]
+
+    def stall_once() -> None:
+        if stalls:
+            time.sleep(stalls.pop())
+
+    limits = ServerLimits(idle_stop_ms=100)
+    async with supervised() as tasks:
+        connection = Connection(
+            Supervisor("x", limits, [transport(server)], tasks=tasks, on_connected=stall_once)
+        )
+        answer = await call(connection, "echo", {"a": 1})
+        assert b"a" in answer
+        assert connection.vitals.connects == 2
+    assert server.calls("echo") == 1

@@ -6,11 +6,11 @@ from typing import get_args
 import pytest
 
 from fairlead.connection.supervisor import NEXT, check_move
-from fairlead.events import State
+from fairlead.events import ServerState
 
-STATES: tuple[State, ...] = get_args(State)
+STATES: tuple[ServerState, ...] = get_args(ServerState)
 
-LEGAL: set[tuple[State, State]] = {
+LEGAL: set[tuple[ServerState, ServerState]] = {
     ("idle", "connecting"),
     ("connecting", "ready"),
     ("connecting", "error"),
@@ -36,7 +36,7 @@ def test_the_table_names_every_state() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [*product(STATES, STATES)])
-def test_a_move_is_allowed_if_and_only_if_it_is_in_the_table(before: State, after: State) -> None:
+def test_a_move_is_allowed_if_and_only_if_it_is_in_the_table(before: ServerState, after: ServerState) -> None:
     if (before, after) in LEGAL:
         check_move(before, after)
     else:

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.errors import UnknownArtifact
-from fairlead.gateway.control.server import ANSWERS, PATH
+from fairlead.gateway.control.server import ANSWERS_PATH, CONTROL_PATH
 from fairlead.gateway.gateway import GatewayOptions
 from fairlead.host.offers.tasks import KnownTask
 from fairlead.host.operator import ApprovalAnswer
@@ -153,11 +153,11 @@ async def test_a_question_to_one_principal_is_answered_by_no_other(machine: Mach
         async def answer(token: str, question: str) -> bool:
             reply = {"id": question, "result": ADA}
             headers = {"Authorization": f"Bearer {token}"}
-            async with up.http.post(f"{up.url}{ANSWERS}", json=reply, headers=headers) as response:
+            async with up.http.post(f"{up.url}{ANSWERS_PATH}", json=reply, headers=headers) as response:
                 return response.status == 200 and (await response.json())["answered"]
 
         headers = {"Authorization": f"Bearer {PERSON}"}
-        async with up.http.post(f"{up.url}{PATH}", json=errand, headers=headers) as response:
+        async with up.http.post(f"{up.url}{CONTROL_PATH}", json=errand, headers=headers) as response:
             question = await first_question(response)
             for stranger in strangers:
                 assert not await answer(stranger, question)

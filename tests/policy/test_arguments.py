@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.arguments import MAX_VALUES, Match, PathContext, match, read_arguments
+from fairlead.policy.arguments import MAX_VALUES, ArgumentMatch, PathContext, match, read_arguments
 
 CWD = "/srv/deep/down/in/a/project"
 LOCAL = PathContext(cwd=CWD, homes=("/home/me",))
@@ -15,7 +15,9 @@ REMOTE = PathContext(cwd=None, homes=("/home/me",))
 ETC = {"path": "/etc/**"}
 
 
-def narrowing(patterns: dict[str, str], arguments: dict[str, Any], context: PathContext = LOCAL) -> Match:
+def narrowing(
+    patterns: dict[str, str], arguments: dict[str, Any], context: PathContext = LOCAL
+) -> ArgumentMatch:
     return match(patterns, read_arguments([patterns], arguments, context), narrows=True)
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from fairlead.events import Event, State, StateChanged
+from fairlead.events import Event, ServerState, StateChanged
 from tests.conftest import Machine
 from tests.real.processes import leader, marked
 from tests.real.servers import RealServer, mark_of
@@ -15,7 +15,7 @@ from tests.real.servers import RealServer, mark_of
 pytestmark = pytest.mark.slow
 
 
-async def until_state(events: AsyncIterator[Event], state: State) -> StateChanged:
+async def until_state(events: AsyncIterator[Event], state: ServerState) -> StateChanged:
     async for event in events:
         if isinstance(event, StateChanged) and event.state == state:
             return event

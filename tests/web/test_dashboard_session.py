@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from fairlead.gateway.access.jwt import FRESH_SECONDS, TRUST_SECONDS
+from fairlead.gateway.registry import DASHBOARD_LINKS_PATH
 from fairlead.testing.fixtures import FakeClock
 from fairlead.web import sessions
-from fairlead.web.app import LINKS
 from tests.conftest import Machine
 from tests.gateway.access.test_jwt import EC_KEY, access, signing
 from tests.web.support import AGENT, TOKEN, Client, Dashboard, dashboard
@@ -28,7 +28,7 @@ async def ask_for_links(board: Dashboard, token: str | None) -> tuple[int, list[
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
         aiohttp.ClientSession() as http,
-        http.post(f"{board.url}{LINKS}", json={}, headers=headers) as answer,
+        http.post(f"{board.url}{DASHBOARD_LINKS_PATH}", json={}, headers=headers) as answer,
     ):
         found: Mapping[str, list[str]] = await answer.json() if answer.status == 200 else {}
         return answer.status, found.get("links", [])

@@ -17,7 +17,7 @@ from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownTool
 from fairlead.policy.decision import Decision, approval_mode_of, decide_by_lists, stricter_than_review
 from fairlead.policy.pins import Pins, UntrustedPins, is_guarded
 from fairlead.policy.review import (
-    Answer,
+    ReviewAnswer,
     ReviewDecision,
     ReviewedTool,
     instructions_changed,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fairlead.host.host import Host
 
 _MOST_NAMED: Final = 12
-_STRICTNESS: Final[dict[Answer, int]] = {"allow": 0, "ask": 1, "deny": 2}
+_STRICTNESS: Final[dict[ReviewAnswer, int]] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 # What there is to review.
@@ -131,12 +131,12 @@ def without_globs(tools: Iterable[ReviewedTool], decision: ReviewDecision) -> Re
 
 
 def decision_of(
-    answers: Iterable[tuple[ReviewedTool, Answer]], *, instructions: bool = False
+    answers: Iterable[tuple[ReviewedTool, ReviewAnswer]], *, instructions: bool = False
 ) -> ReviewDecision:
     """A decision from the answer to each tool."""
     given = [*answers]
 
-    def tools_with(answer: Answer) -> list[ToolEntry]:
+    def tools_with(answer: ReviewAnswer) -> list[ToolEntry]:
         return [tool.entry for tool, said in given if said == answer]
 
     return ReviewDecision(
@@ -150,16 +150,16 @@ def decision_of(
 def preselected_decision(review: ServerReview, *, allow_all: bool) -> ReviewDecision:
     """The preselected answers to the open tools; with `allow_all`, `allow` in the place of `ask`."""
 
-    def answer(tool: ReviewedTool) -> Answer:
+    def answer(tool: ReviewedTool) -> ReviewAnswer:
         return "allow" if allow_all and tool.suggested == "ask" else tool.suggested
 
     first = review.pins is None  # the first review of a server covers what it says of itself
-    answered: list[tuple[ReviewedTool, Answer]] = [(tool, answer(tool)) for tool in review.open_tools]
+    answered: list[tuple[ReviewedTool, ReviewAnswer]] = [(tool, answer(tool)) for tool in review.open_tools]
     return decision_of(answered, instructions=first and review.instructions_changed)
 
 
 def named_decision(
-    named: Iterable[tuple[Answer, str]],
+    named: Iterable[tuple[ReviewAnswer, str]],
     review: ServerReview,
     *,
     servers: Collection[str],
@@ -179,7 +179,7 @@ def named_decision(
         strict: Is a name that means no tool an error?
     """
     given = [*named]
-    answered: dict[str, tuple[ReviewedTool, Answer]] = {}
+    answered: dict[str, tuple[ReviewedTool, ReviewAnswer]] = {}
     if preselected:
         answered = {tool.name: (tool, tool.suggested) for tool in review.open_tools}
     for answer, word in sorted(given, key=lambda one: (one[1] != ALL, _STRICTNESS[one[0]])):
@@ -193,7 +193,7 @@ def resolve_tool_names(
     words: Sequence[str],
     tools: Sequence[ReviewedTool],
     *,
-    answer: Answer = "allow",
+    answer: ReviewAnswer = "allow",
     servers: Collection[str] = (),
     strict: bool = True,
 ) -> list[ReviewedTool]:
@@ -221,7 +221,7 @@ def resolve_tool_names(
 
 
 def _match_tools(
-    word: str, tools: Sequence[ReviewedTool], servers: Collection[str], answer: Answer, *, strict: bool
+    word: str, tools: Sequence[ReviewedTool], servers: Collection[str], answer: ReviewAnswer, *, strict: bool
 ) -> list[ReviewedTool]:
     narrows = answer == "deny"
     names = [name for name in split_names(word) if name]
@@ -382,7 +382,7 @@ def _overridden(edit: EditOutcome, server_id: str, decision: ReviewDecision) -> 
 def _stricter(server: LoadedServer, decision: ReviewDecision) -> Iterable[tuple[ToolEntry, Decision]]:
     allowed = {tool.key for tool in decision.allow}
     for tool in decision.usable:
-        answer: Answer = "allow" if tool.key in allowed else "ask"
+        answer: ReviewAnswer = "allow" if tool.key in allowed else "ask"
         stricter = stricter_than_review(server, tool.key.tool, answer)
         if stricter is not None:
             yield tool, stricter

@@ -90,7 +90,15 @@ class _TokenRefresh:
 
 
 class Broker:
-    """Keeps the logins of all principals usable. `tasks` runs its renewals, and waits for them at the end."""
+    """Keeps the logins of all principals usable: one token refresh at a time, for all callers and processes.
+
+    Args:
+        vault: Where logins are kept.
+        store: Has the locks among processes; None if it cannot be opened.
+        renew: Gets a new token for a login from its issuer.
+        tasks: Runs the refreshes, and waits for them at the end.
+        clock: The time in seconds since 1970.
+    """
 
     lease_seconds: float = 15.0
     """How long other processes wait for one that died while it renewed a login."""
@@ -138,9 +146,16 @@ class Broker:
         return login
 
     async def fresh(self, key: LoginKey, *, server_id: str, refused: str | None = None) -> Login:
-        """A login whose token can be used now; not `refused`, an access token that the server did not accept.
+        """A login whose token can be used now.
 
-        Raises `AuthRequired` if the user has to log in, `IssuerUnavailable` if the refresh has to wait.
+        Args:
+            key: The login.
+            server_id: The server it is for, for errors.
+            refused: An access token that the server did not accept, so that it is not returned again.
+
+        Raises:
+            AuthRequired: The user has to log in.
+            IssuerUnavailable: The issuer cannot be reached now; the login stays as it is.
         """
         login = await self._get_login(key)
         if login is None or login.is_over:

@@ -143,7 +143,19 @@ async def client_for(
     scope: str | None,
     previous: Login | None,
 ) -> OAuthClient:
-    """Return the client to log in as; registers one where there is none yet and the issuer lets us."""
+    """The OAuth client to log in as; registers one where there is none yet and the issuer allows it.
+
+    Args:
+        http: Sends the registration.
+        target: The server, with a configured client if it has one.
+        issuer: The issuer's metadata.
+        redirect_uri: Where the browser is to be redirected to.
+        scope: The scopes to register for.
+        previous: The last login here, whose client is used again if it still fits.
+
+    Raises:
+        LoginFailed: There is no client, and the issuer registers none.
+    """
     client = find_existing_client(target, issuer, previous)
     if client is not None:
         return client

@@ -187,11 +187,22 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
     scopes: str | None = None,
     announce: Announce = lambda _terms: None,
 ) -> Login:
-    """Have the user log in. `previous` is the last login here; its client is reused if it still fits.
+    """Have the user log in with the authorization code grant (RFC 6749, 4.1) and PKCE.
 
-    `challenge` is the challenge of the server, and `scopes` the OAuth scopes that the user asks for.
-    `announce` is called with the issuer before the user is asked to open a page.
     No browser opens before the issuer has been found to be one that codes are safe with.
+
+    Args:
+        target: The server, account and OAuth settings.
+        redirect: Shows the login page and returns the URL that the browser is redirected to.
+        web: Makes the HTTP client that may reach what the server names, and nothing else.
+        challenge: The server's `WWW-Authenticate` challenge.
+        previous: The last login here; its client is reused if it still fits.
+        scopes: The OAuth scopes that the user wants.
+        announce: Called with the issuer before the user is asked to open a page.
+
+    Raises:
+        LoginFailed: There is no way to log in, or the user or the issuer refused.
+        IssuerUnavailable: The issuer cannot be reached now.
     """
     http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
     resource, issuer = await _find(http, target, challenge, previous)
@@ -222,7 +233,17 @@ async def machine_login(
     challenge: AuthChallenge | None = None,
     previous: Login | None = None,
 ) -> Login:
-    """Log in without the user, with the grant of `oauth.grant`."""
+    """Log in without the user, with the grant of `oauth.grant`.
+
+    Args:
+        target: The server, account and OAuth settings.
+        web: Makes the HTTP client.
+        challenge: The server's `WWW-Authenticate` challenge.
+        previous: The last login here, whose scopes are kept.
+
+    Raises:
+        LoginFailed: No client is configured, or the issuer refused it.
+    """
     http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
     resource, issuer = await _find(http, target, challenge, previous)
     client = find_existing_client(target, issuer, previous)
@@ -242,7 +263,14 @@ async def renew(target: LoginTarget, login: Login, web: HttpContext) -> Token:
 
     Metadata is not asked again: an issuer that names another endpoint later gets nothing without a new login.
 
-    `TokenRefused` says that only a new login helps; after `IssuerUnavailable` the old tokens are still good.
+    Args:
+        target: The server, account and OAuth settings.
+        login: The login to refresh; for a machine grant, the one to repeat.
+        web: Makes the HTTP client.
+
+    Raises:
+        TokenRefused: Only a new login helps.
+        IssuerUnavailable: The issuer cannot be reached now; the old tokens are still good.
     """
     http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
     endpoint = TokenEndpoint(

@@ -71,7 +71,16 @@ class HttpContext:
     seconds: float = SECONDS
 
     async def client_for(self, server_id: str, url: str, chosen: Collection[str] = ()) -> "OAuthHttp":
-        """Return the way to whom one MCP server may lead. `chosen` are hosts that the user wrote down."""
+        """Make the HTTP client for a login: it reaches what one MCP server may lead to, and nothing else.
+
+        Args:
+            server_id: The server.
+            url: Its URL.
+            chosen: Hosts that the user wrote down, which may have private addresses.
+
+        Raises:
+            LoginFailed: The server's URL cannot be used for a login.
+        """
         own = read_url(url)
         if own is None or own.host is None:
             raise LoginFailed(server_id, "its `url` cannot be used for a login")
@@ -112,7 +121,16 @@ class OAuthHttp:
         return self.require_url(text, what, own=self.own.origin())
 
     def require_url(self, text: str, what: str, *, own: URL | None = None) -> URL:
-        """Return a URL that a server named, if it may be used. `what` says what it is for."""
+        """A URL that a server named, parsed, if it may be used.
+
+        Args:
+            text: The URL as the server sent it.
+            what: What it is for, in words for the error.
+            own: An origin that the user wrote down, which may be asked over plain HTTP for that reason.
+
+        Raises:
+            LoginFailed: The URL may not be used.
+        """
         url = read_url(text)
         fault = url_fault(text, own) or (literal_fault(self.vet, url) if url is not None else None)
         if fault is not None or url is None:
@@ -142,7 +160,17 @@ class OAuthHttp:
         json: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> HttpAnswer:
-        """Send a form, or JSON. No redirect is followed: what is sent is meant for this endpoint alone."""
+        """Send a form, or JSON. No redirect is followed: what is sent is meant for this endpoint alone.
+
+        Args:
+            url: The endpoint.
+            form: The fields of a form.
+            json: A JSON value, where there is no form.
+            headers: Further headers.
+
+        Raises:
+            IssuerUnavailable: No answer came.
+        """
         kind = "application/json" if form is None else "application/x-www-form-urlencoded"
         body = msgspec.json.encode(json) if form is None else urlencode(form).encode()
         with self._convert_errors(url):

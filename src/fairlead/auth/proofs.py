@@ -98,7 +98,18 @@ def _key(pem: str) -> tuple[PrivateKey, dict[str, Any]]:
 def proof(
     pem: str, method: str, url: URL | str, *, access_token: str | None = None, nonce: str | None = None
 ) -> str:
-    """Return the proof for one request. `nonce` is what the server asked to have in it, if it did."""
+    """Make the DPoP proof (RFC 9449) for one request.
+
+    Args:
+        pem: The private key, as PEM.
+        method: The HTTP method of the request.
+        url: Its URL.
+        access_token: The token that goes with it, to whose digest the proof is bound.
+        nonce: The nonce that the server asked for.
+
+    Returns:
+        The proof as a compact JWT.
+    """
     key, public = _key(pem)
     claims: dict[str, Any] = {"htm": method, "htu": str(URL(url).with_query(None).with_fragment(None))}
     if access_token is not None:

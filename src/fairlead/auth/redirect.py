@@ -118,7 +118,7 @@ def page(title: str, text: str) -> str:
 
 
 HOST: Final = "127.0.0.1"
-PATH: Final = "/callback"
+CALLBACK_PATH: Final = "/callback"
 SECONDS: Final = 300.0
 REQUEST_SECONDS: Final = 10.0
 PASTE_PORT: Final = 33_419
@@ -129,7 +129,7 @@ Agree: TypeAlias = Callable[[str], Awaitable[bool]]
 """Shows the user the URL of a login page, and asks whether to open it."""
 OpenUrl: TypeAlias = Callable[[str], Awaitable[bool]]
 """Opens a page. Returns False if that failed: the user has seen the URL, and can open it."""
-Ask: TypeAlias = Callable[[str, str | None], Awaitable[str | None]]
+AskForAddress: TypeAlias = Callable[[str, str | None], Awaitable[str | None]]
 """Shows the user the URL of a login page, and what was wrong with the last paste; returns what
 they paste now, or None where they want no more of it."""
 
@@ -193,7 +193,7 @@ class BrowserRedirect:
     @property
     def redirect_uri(self) -> str:
         """The redirect URI of the local listener."""
-        return f"http://{HOST}:{self.port}{PATH}"
+        return f"http://{HOST}:{self.port}{CALLBACK_PATH}"
 
     async def visit(self, url: str) -> str:
         """Open a login page once the user agreed, and wait for the redirect, or for a paste of it."""
@@ -269,7 +269,7 @@ class BrowserRedirect:
         hosts = [line[5:].strip().lower() for line in lines[1:] if line[:5].lower() == "host:"]
         if len(hosts) != 1 or hosts[0] not in self._authorities:
             return 421, page("Wrong address", "This is not where that page is."), False
-        if path != PATH:
+        if path != CALLBACK_PATH:
             return 404, page("Nothing here", "There is no such page."), False
         if method != "GET":
             return 405, page("Not like this", "This page can only be read."), False
@@ -285,7 +285,7 @@ class BrowserRedirect:
 class PastedRedirect:
     """Has the user open the login page in any browser, and paste the URL it was redirected to."""
 
-    def __init__(self, server_id: str, ask: Ask, *, port: int | None = None) -> None:
+    def __init__(self, server_id: str, ask: AskForAddress, *, port: int | None = None) -> None:
         self._server_id = server_id
         self._ask = ask
         self._port = port or PASTE_PORT
@@ -293,7 +293,7 @@ class PastedRedirect:
     @property
     def redirect_uri(self) -> str:
         """The redirect URI, where nothing listens."""
-        return f"http://{HOST}:{self._port}{PATH}"
+        return f"http://{HOST}:{self._port}{CALLBACK_PATH}"
 
     async def visit(self, url: str) -> str:
         """Ask for the address until it makes sense, which has to be soon."""

@@ -31,8 +31,8 @@ from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable, Fai
 
 VERSION: Final = 1
 
-Entry: TypeAlias = dict[str, Any]
-Entries: TypeAlias = Mapping[str, Entry]
+VaultEntry: TypeAlias = dict[str, Any]
+Entries: TypeAlias = Mapping[str, VaultEntry]
 Warn: TypeAlias = Callable[[FairleadError], None]
 """Warns the user: a message, and a hint what to do."""
 
@@ -176,15 +176,15 @@ def name_of(key: LoginKey) -> str:
     return f"{urlsplit(key.resource).hostname}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def entry_of(login: Login) -> Entry:
+def entry_of(login: Login) -> VaultEntry:
     """Everything about a login, without the fields that say nothing."""
-    fields: Entry = msgspec.to_builtins(login)
+    fields: VaultEntry = msgspec.to_builtins(login)
     client, token = fields.pop("client"), fields.pop("token")
     fields |= token | {_client_field(name): value for name, value in client.items()}
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def login_of(entry: Entry) -> Login | None:
+def login_of(entry: VaultEntry) -> Login | None:
     """The login of an entry, or None where something that it needs is not there."""
     fields: dict[str, Any] = {
         **entry,
@@ -236,9 +236,9 @@ def delete(name: str, parts: int) -> None:
 
 
 FILE_NAME: Final = "mcp-auth.json"
-VARIABLE: Final = "FAIRLEAD_VAULT"
+VAULT_VARIABLE: Final = "FAIRLEAD_VAULT"
 
-Place: TypeAlias = Literal["auto", "file", "keyring"]
+VaultPlace: TypeAlias = Literal["auto", "file", "keyring"]
 
 _KEYRING: Final = "keyring"
 """The field that says under which name, and in how many parts, the keyring has an entry's secrets."""
@@ -256,26 +256,32 @@ class _Unsaved:
     """A login that could not be written. It holds until another process writes one."""
 
     login: Login
-    instead_of: Entry | None
+    instead_of: VaultEntry | None
 
 
 class Vault:
-    """All logins of this user. Reading is cheap: the file is read again only where it changed."""
+    """All logins of this user. Reading is cheap: the file is read again only where it changed.
 
-    def __init__(self, path: Path, *, place: Place = "auto", warn: Warn = log_warning) -> None:
+    Args:
+        path: The file. Tokens are in it, or in the keyring with only their names in the file.
+        place: Where tokens go: the keyring, the file, or whichever this machine has.
+        warn: Called with what went wrong without an error, in words.
+    """
+
+    def __init__(self, path: Path, *, place: VaultPlace = "auto", warn: Warn = log_warning) -> None:
         self._file = VaultFile(path, warn)
-        self._place: Place = place
+        self._place: VaultPlace = place
         self._warn = warn
         self._turn = threading.Lock()
         self._unsaved: dict[str, _Unsaved] = {}
-        self._opened: dict[str, tuple[Entry, Login | None]] = {}
+        self._opened: dict[str, tuple[VaultEntry, Login | None]] = {}
 
     @classmethod
     def of(cls, env: Mapping[str, str], *, warn: Warn = log_warning) -> Self:
         """The vault of the user whose environment this is."""
-        place = env.get(VARIABLE) or "auto"
+        place = env.get(VAULT_VARIABLE) or "auto"
         if place not in ("auto", "file", "keyring"):
-            raise ConfigError(f"`{VARIABLE}` is `{place}`", hint="set it to `file` or to `keyring`")
+            raise ConfigError(f"`{VAULT_VARIABLE}` is `{place}`", hint="set it to `file` or to `keyring`")
         return cls(state_folder(env) / FILE_NAME, place=place, warn=warn)
 
     async def get(self, key: LoginKey) -> Login | None:
@@ -285,7 +291,13 @@ class Vault:
         return login if login is not None and login.key == key else None
 
     async def find(self, principal: str, account: str, resource: str) -> Login | None:
-        """The login for a server, of any issuer: the newest, preferably one that is not over."""
+        """The login for a server, of any issuer: the newest, preferably one that is not over.
+
+        Args:
+            principal: Whose login.
+            account: The account; an empty string for the only one.
+            resource: The resource of the server.
+        """
         wanted = {"principal": principal, "account": account, "resource": resource}
         logins = await to_thread.run_sync(self._matching, wanted)
         return next((login for login in reversed(logins) if not login.is_over), next(reversed(logins), None))
@@ -358,7 +370,7 @@ class Vault:
             self._opened[name] = entry, self._open(entry)
         return self._opened[name][1]
 
-    def _open(self, entry: Entry) -> Login | None:
+    def _open(self, entry: VaultEntry) -> Login | None:
         kept = _Kept.of(entry)
         if kept is None:
             return login_of(entry)
@@ -367,7 +379,7 @@ class Vault:
         try:
             text = get(kept.name, kept.parts)
         except SecretUnavailable as exc:
-            hint = f"unlock the keyring, or log in again with `{VARIABLE}=file`"
+            hint = f"unlock the keyring, or log in again with `{VAULT_VARIABLE}=file`"
             raise SecretUnavailable(f"a login cannot be read: {exc}", hint=hint) from exc
         return login_of({**entry, **msgspec.json.decode(text, type=dict[str, Any])}) if text else None
 
@@ -393,7 +405,7 @@ class Vault:
                     continue  # the user has been told
             del self._unsaved[name]
 
-    def _seal_entry(self, name: str, login: Login, old: Entry | None) -> Entry:
+    def _seal_entry(self, name: str, login: Login, old: VaultEntry | None) -> VaultEntry:
         """The entry of a login; its secrets go to the keyring where they belong there."""
         entry = entry_of(login)
         before = _Kept.of(old or {})
@@ -408,12 +420,12 @@ class Vault:
             return {**public, _KEYRING: {"name": slot, "parts": parts}}
         if self._place == "keyring":
             raise SecretUnavailable(
-                f"the keyring cannot be used, and `{VARIABLE}` says `keyring`",
-                hint=f"set `{VARIABLE}` to `file`",
+                f"the keyring cannot be used, and `{VAULT_VARIABLE}` says `keyring`",
+                hint=f"set `{VAULT_VARIABLE}` to `file`",
             )
         return entry
 
-    def _clear_keyring(self, entry: Entry | None) -> None:
+    def _clear_keyring(self, entry: VaultEntry | None) -> None:
         kept = _Kept.of(entry or {})
         if kept is None or self._place == "file":
             return
@@ -424,7 +436,7 @@ class Vault:
 
 
 def _matches(entry: object, wanted: dict[str, str]) -> bool:
-    return isinstance(entry, dict) and wanted.items() <= cast("Entry", entry).items()
+    return isinstance(entry, dict) and wanted.items() <= cast("VaultEntry", entry).items()
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -434,7 +446,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
     parts: int
 
     @classmethod
-    def of(cls, entry: Entry) -> "_Kept | None":
+    def of(cls, entry: VaultEntry) -> "_Kept | None":
         """The place that an entry names, if any."""
         try:
             return msgspec.convert(entry.get(_KEYRING), _Kept | None)

@@ -59,7 +59,16 @@ class CatalogTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Catalog:
-    """Snapshot over servers. The same parts give the same names in the same order, byte for byte."""
+    """Snapshot of the tools of several servers.
+
+    The same parts give the same names in the same order, byte for byte.
+
+    Args:
+        offerings: The listings of the servers.
+        scheme: How public names are made.
+        reserved: Names that no tool may have.
+        before: The catalog that this one replaces: its search index is extended rather than built anew.
+    """
 
     def __init__(
         self,
@@ -152,7 +161,14 @@ class Catalog:
         limit: int = 5,
         by_meaning: bool = False,
     ) -> tuple[SearchHit, ...]:
-        """Tools that match best. `by_meaning` also finds synonyms: needs the extra `search`."""
+        """The tools that match best, best first.
+
+        Args:
+            queries: One query, or up to four; `select:` and names picks exactly those tools.
+            server: Only tools of this server.
+            limit: How many tools at most.
+            by_meaning: Also find synonyms, which needs the extra `search`.
+        """
         index = self.index
         meaning = self.meaning if by_meaning else None
         return search(index, queries, server=server, limit=limit, meaning=meaning)

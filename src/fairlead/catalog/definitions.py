@@ -23,7 +23,7 @@ from fairlead.catalog.schema.keywords import LISTS, MAPS, SINGLES
 from fairlead.catalog.tools import ToolEntry
 from fairlead.config.untyped import is_list, is_object
 
-Kind = Literal["tool", "resource", "template", "prompt"]
+DefinitionKind = Literal["tool", "resource", "template", "prompt"]
 
 META_KEYS: Final = frozenset(
     {
@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-def visible_definition(kind: Kind, definition: bytes) -> bytes:
+def visible_definition(kind: DefinitionKind, definition: bytes) -> bytes:
     """Reduce a definition to its visible fields; the same object where nothing has to be dropped.
 
     Of a field that is given more than once the last counts, as in the parser here.
@@ -162,7 +162,7 @@ _COMMON: dict[str, _Reduce] = {
     "_meta": _meta,
 }
 _RESOURCE: dict[str, _Reduce] = _COMMON | {"mimeType": _scalar, "annotations": _only(_RESOURCE_HINTS)}
-_FIELDS: Mapping[Kind, Mapping[str, _Reduce]] = {
+_FIELDS: Mapping[DefinitionKind, Mapping[str, _Reduce]] = {
     "tool": {
         "name": None,  # always a text, or the tool is not read
         "title": _scalar,

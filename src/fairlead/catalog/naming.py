@@ -90,10 +90,16 @@ def name_tools(
     first_party: Collection[ToolKey] = (),
     reserved: Collection[str] = (),
 ) -> NameTable:
-    """Name all tools at once, so that no two share a name, nor one that is `reserved`.
+    """Name all tools at once, so that no two share a name.
 
     Of tools that would share one, each gets a longer hash, in any order: a name that was approved never comes
-    to mean another tool. Only a `first_party` tool keeps its name.
+    to mean another tool.
+
+    Args:
+        keys: The tools.
+        scheme: How names are made.
+        first_party: The tools that keep their name where others would share it.
+        reserved: Names that no tool may have.
     """
     style = _STYLES[scheme]
     wanted = {key: _digits_needed(key, style) for key in dict.fromkeys(keys)}

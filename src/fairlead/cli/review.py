@@ -20,7 +20,7 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError
 from fairlead.policy.decision import claims_of
-from fairlead.policy.review import Answer, ReviewDecision, ReviewedTool, findings_of, words_of
+from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, findings_of, words_of
 from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_recorded, show_tool
 from fairlead.terminal.output import confirm, is_interactive, on_one_line, print_table, say, warn
 
@@ -77,7 +77,7 @@ def ask_about_each(review: ServerReview) -> ReviewDecision:
     if review.instructions_changed:
         show_instructions(review.listing, review.pins)
         accepted = review.pins is not None and confirm("May models see these instructions?")
-    answered: list[tuple[ReviewedTool, Answer]] = []
+    answered: list[tuple[ReviewedTool, ReviewAnswer]] = []
     answer = "skip"
     for tool in review.tools:
         if not tool.is_open:

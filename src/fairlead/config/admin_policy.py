@@ -180,7 +180,7 @@ def _fits(text: str, pattern: str) -> bool:
 SYSTEM_FILE: Final = Path(
     "C:/ProgramData/fairlead/policy.json" if sys.platform == "win32" else "/etc/fairlead/policy.json"
 )
-VARIABLE: Final = "FAIRLEAD_POLICY_PATH"
+POLICY_VARIABLE: Final = "FAIRLEAD_POLICY_PATH"
 
 _WHOM_TO_ASK = "ask the administrator of this machine"
 _UNUSABLE = "the administrator's policy must be repaired before any server can be used"
@@ -384,7 +384,7 @@ def _runs(matcher: ServerMatcher, program: Program, *, grants: bool) -> bool:
 def _paths(env: Mapping[str, str]) -> Iterator[Path]:
     if _is_there(SYSTEM_FILE):
         yield SYSTEM_FILE
-    if named := env.get(VARIABLE):
+    if named := env.get(POLICY_VARIABLE):
         yield Path(named)
 
 
@@ -400,7 +400,7 @@ def _is_there(path: Path) -> bool:
 
 def _read(path: Path) -> _PolicyFile:
     if not path.is_absolute():
-        message = f"{VARIABLE} must be an absolute path: `{path}` depends on the current folder"
+        message = f"{POLICY_VARIABLE} must be an absolute path: `{path}` depends on the current folder"
         raise ConfigInvalid(Problem(message=message, file=str(path)))
     document = jsonc.parse(read_text(path), file=str(path))
     data = as_object(document.data)

@@ -8,6 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from fairlead.bounded_repr import count as count_of
+from fairlead.bounded_repr import names
 from fairlead.config.admin_policy import UNRULED, AdminPolicies, AdminRuling, ServerTarget, target_of
 from fairlead.config.argument_types import check_types
 from fairlead.config.command_lines import command_line
@@ -61,7 +63,7 @@ class LoadedRule:
         return caller.is_subject(name, self.issuer)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class LoadedServer:
     """One configured server: valid, or with the problems of its entry."""
 
@@ -85,6 +87,13 @@ class LoadedServer:
     def __post_init__(self) -> None:
         """Look for references."""
         object.__setattr__(self, "has_references", has_references(self.entry))
+
+    def __repr__(self) -> str:
+        state = "enabled" if self.enabled else "disabled"
+        faults = f", {count_of(len(self.problems), 'problem')}" if self.problems else ""
+        return (
+            f"LoadedServer({self.server_id}: {self.transport or 'invalid'}, {self.source}, {state}{faults})"
+        )
 
     @property
     def admin_rules(self) -> tuple[LoadedRule, ...]:
@@ -259,7 +268,7 @@ class LoadedServer:
         return working_folder(self.definition, getattr(resolved, "cwd", None))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class LoadedConfig:
     """Effective configuration, the origin of each value, and the problems of the rest."""
 
@@ -269,6 +278,11 @@ class LoadedConfig:
     merged: MergedConfig
     rules: tuple[LoadedRule, ...] = ()
     """Rules of `policy`."""
+
+    def __repr__(self) -> str:
+        servers = f"servers: {names(self.servers)}" if self.servers else "no servers"
+        faults = f"; {count_of(len(self.problems), 'problem')}" if self.problems else ""
+        return f"LoadedConfig({servers}{faults})"
 
     @property
     def layers(self) -> tuple[Layer, ...]:

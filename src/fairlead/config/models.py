@@ -1,6 +1,7 @@
 """Models of the configuration file: frozen and strict, so that an unknown field is an error."""
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -17,7 +18,6 @@ from pydantic import (
     field_validator,
 )
 
-Transport = Literal["stdio", "http", "sse", "builtin"]
 BuiltinName = Literal["repo", "docs", "edit"]
 """The servers that come with Fairlead."""
 Trust = Literal["trusted", "untrusted"]
@@ -104,6 +104,16 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True
     )
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What a `repr` shows: the fields that were set, bounded, with literal secrets masked."""
+        # Not at the top: only a `repr` needs it.
+        from fairlead.config.secrets.redaction import glimpse, redact_entry
+
+        given = {
+            name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set
+        }
+        return ((name, glimpse(value, name)) for name, value in redact_entry(given).items())
 
 
 class ApprovalSettings(StrictModel):

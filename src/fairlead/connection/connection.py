@@ -129,6 +129,16 @@ class Connection:
         """Call a tool. A call that the server certainly did not look into is sent again, once.
 
         A server that does it in the background is waited for, over as many connections as it takes.
+
+        Args:
+            tool: The tool's own name at the server.
+            arguments: Its arguments, or their JSON.
+            on_progress: Awaited whenever the server reports progress.
+            deadline: Makes the deadline of each attempt; that of the server's entry if not given.
+            safe_to_repeat: The call may be sent again even if the server may have carried it out.
+
+        Raises:
+            CallFailed: No result came; `delivery` says whether the server may have carried it out.
         """
         call = _ToolCall(tool, arguments, deadline or self.deadline, on_progress, safe_to_repeat)
         return self._call(call, finishes=True)
@@ -237,7 +247,17 @@ class Connection:
         on_progress: ProgressFnT | None = None,
         safe_to_repeat: bool = False,
     ) -> msgspec.Raw:
-        """Send any other request. It is delivered, and asked back about, as a tool call is."""
+        """Send any other request. It is delivered, and asked back about, as a tool call is.
+
+        Args:
+            method: The method.
+            params: Its parameters.
+            on_progress: Awaited whenever the server reports progress.
+            safe_to_repeat: The request may be sent again even if the server may have carried it out.
+
+        Raises:
+            CallFailed: No result came.
+        """
 
         async def send(more: Mapping[str, Any] | None = None, over: SessionLink | None = None) -> msgspec.Raw:
             whole = {**params, **(more or {})}

@@ -85,8 +85,18 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
 ) -> AsyncGenerator[Session]:
     """Open a transport and negotiate on it; where one way fails as old servers fail, try the next.
 
-    Everything is opened and closed in the caller's task. `on_closing` is called with each transport before it
-    is closed: closing may take long, and makes some servers write about that to stderr.
+    Everything is opened and closed in the caller's task.
+
+    Args:
+        transports: The ways to reach the server, the preferred one first.
+        probe: Begin with `server/discover` (2026-07-28) rather than the handshake of older versions.
+        seconds: How long the negotiation may take on each way.
+        peer: Answers the server's requests.
+        log_level: The level of log messages to ask for.
+        session_key: Names the session to a gateway that keeps sessions for stateless requests.
+        on_message: Called with each notification and server request.
+        on_closing: Called with each transport before it is closed: closing may take long, and makes some
+            servers write about that to stderr.
     """
     introduction = Introduction(peer, session_key)
     way: ConnectRoute | None = ConnectRoute(transport=0, probe=probe)

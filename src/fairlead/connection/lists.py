@@ -73,10 +73,10 @@ class ListedServer:
     """Why the tools could not be listed, where they are only those of before."""
 
 
-Kind = Literal["tools", "resources", "templates", "prompts"]
+ListKind = Literal["tools", "resources", "templates", "prompts"]
 
-KINDS: Final[tuple[Kind, ...]] = ("tools", "resources", "templates", "prompts")
-_METHODS: Final[Mapping[Kind, str]] = {
+KINDS: Final[tuple[ListKind, ...]] = ("tools", "resources", "templates", "prompts")
+_METHODS: Final[Mapping[ListKind, str]] = {
     "tools": "tools/list",
     "resources": "resources/list",
     "templates": "resources/templates/list",
@@ -142,15 +142,15 @@ class Lister:
         self._budget = budget
         self._publish = publish
         self._known = before
-        self._others: dict[Kind, tuple[bytes, ...]] = {}
-        self._before: Mapping[Kind, tuple[bytes, ...]] = {
+        self._others: dict[ListKind, tuple[bytes, ...]] = {}
+        self._before: Mapping[ListKind, tuple[bytes, ...]] = {
             "resources": before.resources,
             "templates": before.templates,
             "prompts": before.prompts,
         }
-        self._notes: dict[Kind, list[str]] = {}
+        self._notes: dict[ListKind, list[str]] = {}
         self._tools: ListedServer | None = None
-        self._late: set[Kind] = set()
+        self._late: set[ListKind] = set()
         self._all_came = anyio.Event()
         self._is_published = False
         self._publishing = anyio.Lock()
@@ -194,11 +194,11 @@ class Lister:
         listing = Listing(tools=tools, rejected=rejected, notes=(note,), is_partial=True)
         return ListedServer(listing=listing, header_maps=read_header_maps(tools), failure=failure)
 
-    async def list_undeclared(self, kind: Kind) -> list[bytes]:
+    async def list_undeclared(self, kind: ListKind) -> list[bytes]:
         """One list that the server did not declare."""
         return (await self._list(kind, declared=False)).entries
 
-    async def _list_other(self, kind: Kind) -> None:
+    async def _list_other(self, kind: ListKind) -> None:
         """List resources, templates or prompts. What goes wrong is noted, and costs nothing else."""
         try:
             pages = await self._list(kind, declared=True)
@@ -229,7 +229,7 @@ class Lister:
         assert self._tools is not None
         notes = [note for kind in KINDS for note in self._notes.get(kind, ())]
         notes += [f"{_METHODS[kind]} has not been answered yet" for kind in KINDS if kind in self._late]
-        lists: dict[Kind, tuple[bytes, ...]] = {kind: self._before[kind] for kind in self._late}
+        lists: dict[ListKind, tuple[bytes, ...]] = {kind: self._before[kind] for kind in self._late}
         lists |= self._others
         listing = replace(
             self._tools.listing,
@@ -266,7 +266,7 @@ class Lister:
         )
         return ListedServer(listing=listing, header_maps=header_maps)
 
-    async def _list(self, kind: Kind, *, declared: bool) -> _Pages:
+    async def _list(self, kind: ListKind, *, declared: bool) -> _Pages:
         """All pages of one list. A server that did not declare it need not have it: then there is none."""
         method = _METHODS[kind]
         seconds = MAX_SECONDS if declared else UNDECLARED_SECONDS
@@ -298,7 +298,7 @@ class Lister:
             raise failure from cause
         pages.cut_off(failure, reason)
 
-    async def _follow(self, kind: Kind, pages: _Pages, seconds: float, *, declared: bool) -> None:
+    async def _follow(self, kind: ListKind, pages: _Pages, seconds: float, *, declared: bool) -> None:
         seen: set[str] = set()
         cursor: str | None = None
         seconds = min(seconds, self._budget.request_seconds)
@@ -312,7 +312,7 @@ class Lister:
         raise ListFailed(self._server_id, message)
 
     async def _ask_page(
-        self, kind: Kind, pages: _Pages, cursor: str | None, seconds: float
+        self, kind: ListKind, pages: _Pages, cursor: str | None, seconds: float
     ) -> _ListPage | None:
         """The page at a cursor; None where there is none, or none that can be read quickly."""
         method = _METHODS[kind]
@@ -336,7 +336,7 @@ class Lister:
             return _decode_page(await gate.run(without_constants_steps(bytes(answer))))
 
     async def _read_page(
-        self, kind: Kind, pages: _Pages, page: _ListPage, seen: set[str], *, declared: bool
+        self, kind: ListKind, pages: _Pages, page: _ListPage, seen: set[str], *, declared: bool
     ) -> str | None:
         """Keep a page's entries. Returns the cursor of the next page, None at the end of the list."""
         method = _METHODS[kind]
@@ -419,7 +419,7 @@ async def list_anyway(
     server_id: str, session: Session, method: str, *, budget: ListBudget
 ) -> tuple[bytes, ...]:
     """One list of a server that did not declare it: some have it all the same. Nothing, if it has not."""
-    kinds: dict[str, Kind] = {method: kind for kind, method in _METHODS.items()}
+    kinds: dict[str, ListKind] = {method: kind for kind, method in _METHODS.items()}
     lister = Lister(server_id, session, budget, Listing(), _ignore)
     return tuple(await lister.list_undeclared(kinds.get(method, "prompts")))
 
@@ -439,7 +439,7 @@ def _name_in(head: bytes) -> str:
     )
 
 
-def _too_large(kind: Kind, heads: list[bytes]) -> list[str]:
+def _too_large(kind: ListKind, heads: list[bytes]) -> list[str]:
     if not heads:
         return []
     names = ", ".join(f"`{_name_in(head)}`" for head in heads[:_MAX_NAMED])

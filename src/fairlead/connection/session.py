@@ -53,7 +53,15 @@ HeaderMap = Mapping[tuple[str, ...], str]
 
 
 class Session:
-    """One negotiated session. `modern` is the stateless protocol of 2026-07-28 and later."""
+    """One negotiated session. `modern` is the stateless protocol of 2026-07-28 and later.
+
+    Args:
+        dispatcher: The transport.
+        sdk: The SDK's session on it, after the negotiation.
+        introduction: What each stateless request says about the client.
+        requests: The server's requests that are being answered.
+        log_level: The level of log messages that stateless requests ask for.
+    """
 
     def __init__(
         self,

@@ -46,9 +46,9 @@ from fairlead.errors import (
     ListFailed,
     ServerError,
 )
-from fairlead.events import State
+from fairlead.events import ServerState
 
-NEXT: dict[State, frozenset[State]] = {
+NEXT: dict[ServerState, frozenset[ServerState]] = {
     "disabled": frozenset(),
     "idle": frozenset({"connecting"}),
     "connecting": frozenset({"ready", "error", "auth_required", "idle"}),
@@ -60,7 +60,7 @@ NEXT: dict[State, frozenset[State]] = {
 `ready` where a lost session is begun anew."""
 
 
-def check_move(before: State, after: State) -> None:
+def check_move(before: ServerState, after: ServerState) -> None:
     """Check a transition against the table: one that is not in it is a bug."""
     if after not in NEXT[before]:
         raise AssertionError(f"a connection cannot move from {before} to {after}")
@@ -82,7 +82,7 @@ _LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, P
 class ConnectionStatus:
     """State and counters of a connection, for status displays. Only the supervisor writes them."""
 
-    state: State = "idle"
+    state: ServerState = "idle"
     version: str | None = None
     server: str | None = None
     """The server's own name and version."""
@@ -144,7 +144,7 @@ class Supervisor:
         log_level: LoggingLevel | None = None,
         log_in: LogIn | None = None,
         backoff: Backoff | None = None,
-        on_state: Callable[[State, str | None], None] = lambda _state, _reason: None,
+        on_state: Callable[[ServerState, str | None], None] = lambda _state, _reason: None,
         on_connected: Callable[[], None] = lambda: None,
         prepare: Callable[[Listing], Awaitable[None]] | None = None,
         on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
@@ -268,6 +268,10 @@ class Supervisor:
         if attempt.link is None:
             assert attempt.error is not None
             raise attempt.error
+        if not attempt.link.wanted:
+            # It was left before this caller's turn came: on a busy machine that is later than its idle limit.
+            # It closes without a call under way, and a request sent over it now would be lost.
+            return await self._ensure_connected()
         return attempt.link
 
     def _too_many_failures(self) -> ConnectFailed:
@@ -448,7 +452,7 @@ class Supervisor:
             self.link = None
             self._move(_state_after(error), str(error) if error else None)
 
-    def _move(self, state: State, reason: str | None = None) -> None:
+    def _move(self, state: ServerState, reason: str | None = None) -> None:
         if state != self.vitals.state:
             check_move(self.vitals.state, state)
             self.vitals.state = state
@@ -573,7 +577,7 @@ class Supervisor:
             await link.listed.wait()
 
 
-def _state_after(error: ServerError | None) -> State:
+def _state_after(error: ServerError | None) -> ServerState:
     if error is None:
         return "idle"
     return "auth_required" if isinstance(error, AuthRequired) else "error"

@@ -46,7 +46,7 @@ _MAX_HANDLE_BYTES = 64 * 1024
 _MAX_ID_CHARACTERS = 1_024
 _MAX_MESSAGE_CHARACTERS = 500
 
-Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+TaskState = Literal["working", "input_required", "completed", "failed", "cancelled"]
 Support = Literal["forbidden", "optional", "required"]
 
 
@@ -85,7 +85,7 @@ class Task:
     """A task as its server last told of it."""
 
     id: str
-    status: Status
+    status: TaskState
     message: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
@@ -108,7 +108,7 @@ class Task:
         return min(max(wished, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
 
 
-Answer = Callable[[Mapping[str, TaskElicitation]], Awaitable[Mapping[str, Any]]]
+AnswerElicitations = Callable[[Mapping[str, TaskElicitation]], Awaitable[Mapping[str, Any]]]
 """Answers elicitations, by their keys: each with the result of its method."""
 OnChange = Callable[[Task], Awaitable[None]]
 """Told of a task whose status or message is a new one."""
@@ -148,7 +148,7 @@ class _Wire(msgspec.Struct, rename="camel"):
     """A task in the form of either protocol version: the names of durations differ."""
 
     task_id: str
-    status: Status
+    status: TaskState
     status_message: str | None = None
     created_at: str | None = None
     last_updated_at: str | None = None
@@ -298,7 +298,7 @@ async def finish_task(
     session: RequestSender,
     task: Task,
     *,
-    answer: Answer,
+    answer: AnswerElicitations,
     answered: set[str] | None = None,
     on_change: OnChange | None = None,
 ) -> msgspec.Raw:

@@ -25,7 +25,7 @@ from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import option_of, words_of
 from fairlead.errors import ArgumentsInvalid, LoginFailed
 from fairlead.host.managed_server import ManagedServer
-from fairlead.policy.review import Answer, ReviewDecision, ReviewedTool, globs_of
+from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, globs_of
 from fairlead.terminal.decisions import (
     show_consent,
     show_in_one_line,
@@ -105,7 +105,7 @@ def _finish(session: ConsoleSession, server_id: str, address: str) -> None:
 
 
 USAGE: Final = "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES] [--scope project|user]"
-_OPTIONS: Final[dict[str, Answer]] = {"--allow": "allow", "--ask": "ask", "--deny": "deny"}
+_OPTIONS: Final[dict[str, ReviewAnswer]] = {"--allow": "allow", "--ask": "ask", "--deny": "deny"}
 ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 """What can be said of a tool; `rest` allows this one and all that follow."""
 
@@ -130,9 +130,9 @@ async def review(session: ConsoleSession, typed: str) -> None:
     await _carry_out(session, found, await _replace_globs(session, found, decided), scope)
 
 
-def _read(typed: str, words: list[str]) -> tuple[str, list[tuple[Answer, str]]]:
+def _read(typed: str, words: list[str]) -> tuple[str, list[tuple[ReviewAnswer, str]]]:
     """The server and the answers in `ID [--allow NAMES] [--ask NAMES] [--deny NAMES]`, in any order."""
-    named, servers = list[tuple[Answer, str]](), list[str]()
+    named, servers = list[tuple[ReviewAnswer, str]](), list[str]()
     while words:
         word = words.pop(0)
         if word == "--":
@@ -174,7 +174,7 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
         if found.pins is not None:
             answer = await session.person.pick("May models see these instructions?", ["yes", "no"], "no")
             instructions = answer == "yes"
-    answered: list[tuple[ReviewedTool, Answer]] = []
+    answered: list[tuple[ReviewedTool, ReviewAnswer]] = []
     answer: str | None = "skip"
     for tool in found.tools:
         if not tool.is_open:

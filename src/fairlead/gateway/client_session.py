@@ -25,7 +25,7 @@ from fairlead.config.principal import GroupedPrincipal
 from fairlead.connection.peer import SESSION_META_KEY, detach_from_caller
 from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.lists import OfferKind, OfferLists, ToolList, names_resources, with_public_uris
-from fairlead.gateway.notifications import Kind, Notifier
+from fairlead.gateway.notifications import Notifier, OfferListName
 from fairlead.gateway.open_requests import OpenRequests
 from fairlead.gateway.operator import ClientOperator
 from fairlead.gateway.principal_view import PrincipalView
@@ -135,7 +135,18 @@ class SessionEndpoint(Protocol):
 
 
 class ClientSession:
-    """One client and its client host, shared with no other client."""
+    """One client and its client host, shared with no other client.
+
+    Args:
+        endpoint: The endpoint that it came to.
+        principal: The identity that its calls are made for.
+        family: Whether the client keeps a session or sends stateless requests.
+        abilities: What its user can be asked for.
+        key: What its requests are recognized by, where the protocol has no session.
+        credential: The digest of its token, where there is no key.
+        label: The name of its token, for the dashboard.
+        groups: The groups of the principal, where there is no key.
+    """
 
     def __init__(  # noqa: PLR0913, PLR0915 - what a client is made of
         self,
@@ -487,7 +498,7 @@ class ClientSession:
         await self.view.prepare()
         return await self.prepare_offers()
 
-    async def list_offers(self, kind: Kind) -> OfferLists:
+    async def list_offers(self, kind: OfferListName) -> OfferLists:
         """Like `fetch_offers`; the client is notified when those of this kind change."""
         offered = await self.fetch_offers()
         self.notifier.note_known_offers(kind, offered)

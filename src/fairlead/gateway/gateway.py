@@ -459,9 +459,17 @@ async def open_gateway(
     servers: "Mapping[str, McpServer] | None" = None,
     tracer: Tracer | None = None,
 ) -> AsyncGenerator[Gateway]:
-    """Run a gateway for the length of the block; `servers` are additional ones in this process.
+    """Run a gateway for the length of the block. Requests under way at its end have some time to finish.
 
-    What is under way when the block is left has a little time to finish.
+    Args:
+        loaded: The configuration.
+        options: How the gateway runs.
+        env: The environment; `os.environ` if not given.
+        servers: Additional servers that run in this process, by id.
+        tracer: Records requests as spans.
+
+    Raises:
+        ConfigError: The configuration cannot be used.
     """
     options = options or GatewayOptions()
     approvals = PendingApprovals(options.approval_seconds)

@@ -39,7 +39,7 @@ from fairlead.host.offers.resources import OwnedUri, qualify
 
 logger = logging.getLogger(__name__)
 
-Kind = Literal["resources", "prompts"]
+OfferListName = Literal["resources", "prompts"]
 _Logged = tuple[RequestContext | None, ServerLogged]
 
 LEVELS: Final[dict[str, tuple[int, types.LoggingLevel]]] = {
@@ -126,7 +126,7 @@ class Notifier:
         """Serves `subscriptions/listen`."""
         self._watched: dict[str, tuple[anyio.CancelScope, int]] = {}
         self._tools: Catalog | None = None
-        self._offers: dict[Kind, OfferLists] = {}
+        self._offers: dict[OfferListName, OfferLists] = {}
         self._logs: MemoryObjectSendStream[_Logged] | None = None
         """Log messages on their way to the client; opened by `run`, since a client may never come to run."""
 
@@ -150,7 +150,7 @@ class Notifier:
         """Note which tools the client knows: it is notified when they change."""
         self._tools = catalog
 
-    def note_known_offers(self, kind: Kind, offered: OfferLists) -> None:
+    def note_known_offers(self, kind: OfferListName, offered: OfferLists) -> None:
         """Note which resources or prompts it knows: it is notified when they change."""
         self._offers[kind] = offered
 
@@ -181,7 +181,7 @@ class Notifier:
         self._tools = None if self._has_session else catalog
         await self._announce(ToolsListChanged())
 
-    async def _announce_offers(self, kind: Kind) -> None:
+    async def _announce_offers(self, kind: OfferListName) -> None:
         now, handed = await self._client.prepare_offers(), self._offers.get(kind)
         if handed is None and self._has_session:
             return

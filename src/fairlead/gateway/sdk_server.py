@@ -80,7 +80,7 @@ def _trace_of(ctx: Context) -> Trace | None:
     return read_trace(ctx.request.headers) if trace is None and ctx.request is not None else trace
 
 
-Work = Callable[[RequestContext], Awaitable[dict[str, Any] | ToolResult]]
+RequestHandler = Callable[[RequestContext], Awaitable[dict[str, Any] | ToolResult]]
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 
 SERVER_INFO = {"name": "fairlead", "version": installed_version("fairlead")}
@@ -354,7 +354,7 @@ class Handlers:
         context: Context,
         params: types.InputResponseRequestParams,
         name: str,
-        work: Work,
+        work: RequestHandler,
     ) -> dict[str, Any] | types.InputRequiredResult:
         """Run a request in a context of the client's protocol family, for elicitations in its course."""
         with client.in_use():
@@ -368,7 +368,7 @@ class Handlers:
         return result
 
     async def _run_in_context(
-        self, request_context: RequestContext, work: Work
+        self, request_context: RequestContext, work: RequestHandler
     ) -> dict[str, Any] | ToolResult:
         with request_context.client.requests.track(request_context):
             result = await work(request_context)
@@ -381,7 +381,7 @@ class Handlers:
         context: Context,
         params: types.InputResponseRequestParams,
         name: str,
-        work: Work,
+        work: RequestHandler,
     ) -> dict[str, Any] | ToolResult | types.InputRequiredResult:
         about = RequestIdentity(context.method, name, getattr(params, "arguments", None))
         if (state := params.request_state) is not None:

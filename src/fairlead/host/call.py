@@ -127,7 +127,7 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A budget of its own for structured content; None: it shares the result budget."""
 
 
-_DEFAULT_SETTINGS = CallSettings()
+DEFAULT_SETTINGS = CallSettings()
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,7 +176,13 @@ class CallRunner:
     def call(
         self, proposal: ProposedCall, arguments: Mapping[str, Any], settings: CallSettings
     ) -> Awaitable[ToolResult]:
-        """Call a tool and return its result."""
+        """Call a tool and return its result.
+
+        Args:
+            proposal: The server, the tool, and who calls.
+            arguments: The arguments, by name.
+            settings: Timeout, progress and size of the result.
+        """
         plan, is_flat = self._plan(proposal), is_flat_and_short(arguments)
         if plan is None or not plan.check.accepts(arguments, is_flat=is_flat):
             return self._permit_and_run(proposal, arguments, settings)
@@ -232,8 +238,8 @@ class CallRunner:
                 tool=proposal.tool,
                 definition_digest=definition_digest(entry.definition),
             ),
-            source=_source(proposal, _DEFAULT_SETTINGS),
-            deadline=_deadline(managed, _DEFAULT_SETTINGS),
+            source=_source(proposal, DEFAULT_SETTINGS),
+            deadline=_deadline(managed, DEFAULT_SETTINGS),
             is_held=managed.is_held,
         )
         if len(managed.call_plans) >= _MAX_PLANS:
@@ -266,7 +272,7 @@ class CallRunner:
 
     async def deliver(self, raw: msgspec.Raw, proposal: ProposedCall) -> ToolResult:
         """Sanitize a result and cut it to the result budget."""
-        source = _source(proposal, _DEFAULT_SETTINGS)
+        source = _source(proposal, DEFAULT_SETTINGS)
         return await self._artifacts.deliver(raw, source, principal=proposal.principal)
 
     async def _request_permission(
@@ -365,7 +371,7 @@ class CallRunner:
         managed, tool, bus = proposal.managed, proposal.tool, self._bus
         connection = managed.connection or managed.live()
         call_id = next(self._ids)
-        if plan is not None and settings is _DEFAULT_SETTINGS:
+        if plan is not None and settings is DEFAULT_SETTINGS:
             source, deadline = plan.source, plan.deadline
         else:
             source, deadline = _source(proposal, settings), _deadline(managed, settings)
@@ -430,7 +436,7 @@ def call_settings(
     request_timeout_ms: int | None,
     max_structured_bytes: int | None,
     *,
-    full_result: bool,
+    full: bool,
 ) -> CallSettings:
     """The settings of a call; the same object for all that want nothing special.
 
@@ -440,13 +446,8 @@ def call_settings(
     """
     if request_timeout_ms is not None:
         _require_duration(request_timeout_ms)
-    if (
-        on_progress is None
-        and request_timeout_ms is None
-        and max_structured_bytes is None
-        and not full_result
-    ):
-        return _DEFAULT_SETTINGS
+    if on_progress is None and request_timeout_ms is None and max_structured_bytes is None and not full:
+        return DEFAULT_SETTINGS
     if on_progress is not None and not callable(on_progress):
         raise WrongType("`on_progress` is a coroutine function or None; nothing was called")
     if not fits(max_structured_bytes, int | None):
@@ -454,7 +455,7 @@ def call_settings(
     return CallSettings(
         on_progress=on_progress,
         request_timeout_ms=request_timeout_ms,
-        full_result=full_result,
+        full_result=full,
         max_structured_bytes=max_structured_bytes,
     )
 

@@ -30,7 +30,14 @@ class ExtensionMessages:
     ) -> msgspec.Raw:
         """Send a request and return the answer, cleaned and masked.
 
-        Nothing is sent to a server that does not declare the capability.
+        Args:
+            server_id: The server.
+            capability: The experimental capability or extension that it must declare, else nothing is sent.
+            method: The method.
+            params: Its parameters.
+
+        Raises:
+            CallFailed: The server does not declare the capability, or no answer came.
         """
         raw = await self.request_unchanged(server_id, capability, method, params)
         try:
@@ -52,7 +59,17 @@ class ExtensionMessages:
     async def notify(
         self, server_id: str, capability: str, method: str, params: Mapping[str, Any] | None = None
     ) -> None:
-        """Send a notification. Nothing is sent to a server that does not declare the capability."""
+        """Send a notification.
+
+        Args:
+            server_id: The server.
+            capability: The experimental capability or extension that it must declare, else nothing is sent.
+            method: The method.
+            params: Its parameters.
+
+        Raises:
+            CallFailed: The server does not declare the capability.
+        """
         await (await self._reach(server_id, capability)).notify(method, {} if params is None else params)
 
     async def _reach(self, server_id: str, capability: str) -> Connection:

@@ -221,7 +221,16 @@ class Logins:
     async def target(
         self, server: LoadedServer, *, account: str | None = None, principal: str = LOCAL
     ) -> LoginTarget:
-        """The login target of a server for a principal. Raises if the server has no login."""
+        """The login target of a server for a principal.
+
+        Args:
+            server: The server.
+            account: The account; that of the entry if not given.
+            principal: Whose login.
+
+        Raises:
+            LoginFailed: The server has no login.
+        """
         if server.transport not in ("http", "sse"):
             raise LoginFailed(server.server_id, "it is not reached by URL, and has no login")
         resolved = await to_thread.run_sync(server.resolve, self._env)
@@ -263,8 +272,15 @@ class Logins:
     ) -> Login:
         """Log in to a server: by `redirect`, or without the user where its entry has a machine grant.
 
-        `announce` is called with the issuer before the user is asked. `actor` is for the audit record:
-        by default the login's own principal.
+        Args:
+            target: The login target of the server.
+            redirect: Shows the login page; None without the user.
+            scopes: The OAuth scopes that the user wants.
+            announce: Called with the issuer before the user is asked.
+            actor: Who began it, for the audit record; by default the login's own principal.
+
+        Raises:
+            LoginFailed: There is no way to log in, or the user or the issuer refused.
         """
         challenge = await self._challenge(target)
         return await self._log_in(
@@ -283,10 +299,15 @@ class Logins:
         *,
         actor: LoginActor | None = None,
     ) -> Revocation:
-        """Have the issuer end a login, if it will, and forget it in all processes whether it does or not.
+        """Revoke a login at its issuer, if that can be done, and forget it in all processes in any case.
 
-        `servers` are those that it is for; the entry of one says who we are to the issuer. `actor` is
-        for the audit record.
+        Args:
+            login: The login.
+            servers: The servers that it is for; the entry of one has the client to name to the issuer.
+            actor: Who did so, for the audit record.
+
+        Returns:
+            Whether the issuer revoked it, and why not.
         """
         revocation = Revocation(outcome="failed", reason="its issuer did not answer in time")
         try:

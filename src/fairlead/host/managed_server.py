@@ -10,6 +10,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
+from fairlead.bounded_repr import BoundedRepr
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
@@ -21,7 +22,7 @@ from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.supervisor import Supervisor
 from fairlead.connection.transport.factory import TransportContext, transports_of
 from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
-from fairlead.events import McpToolsChanged, OffersChanged, State, StateChanged, ToolsQuarantined
+from fairlead.events import McpToolsChanged, OffersChanged, ServerState, StateChanged, ToolsQuarantined
 from fairlead.host.background import run_off_loop, size_of
 from fairlead.host.events import EventBus
 from fairlead.host.operator import Operator
@@ -44,15 +45,15 @@ from fairlead.store.protocol import Store
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerStatus:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ServerStatus(BoundedRepr):
     """The state of a server, as `Host.status` returns it."""
 
     server_id: str
     transport: str | None
     source: str
     enabled: bool
-    state: State
+    state: ServerState
     version: str | None
     tools: int | None
     """None if it was never listed."""
@@ -71,7 +72,14 @@ class ServerStatus:
     last_error_at: float | None = None
 
 
-_LIVELINESS: Final[tuple[State, ...]] = ("ready", "connecting", "auth_required", "error", "idle", "disabled")
+_LIVELINESS: Final[tuple[ServerState, ...]] = (
+    "ready",
+    "connecting",
+    "auth_required",
+    "error",
+    "idle",
+    "disabled",
+)
 
 
 def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
@@ -105,7 +113,7 @@ def _without_old_error(status: ServerStatus, worked_at: float) -> ServerStatus:
     """A status without an error that is older than a connection that worked."""
     if status.last_error_at is None or status.last_error_at > worked_at:
         return status
-    state: State = "idle" if status.state in ("error", "auth_required") else status.state
+    state: ServerState = "idle" if status.state in ("error", "auth_required") else status.state
     return replace(status, state=state, last_error=None, last_error_at=None, hint=None)
 
 
@@ -446,7 +454,7 @@ class ManagedServer:
     def _ttl_ms(self) -> int:
         return self.server.config.tools_ttl_ms if self.server.config else 0
 
-    def _state(self) -> State:
+    def _state(self) -> ServerState:
         if not self.server.enabled:
             return "disabled"
         if self.connection is None:
@@ -461,7 +469,7 @@ class ManagedServer:
         problem = next((p for p in self.server.problems if p.severity == "error"), None)
         return (str(problem), problem.hint) if problem and self.server.enabled else (None, None)
 
-    def _on_state_changed(self, state: State, reason: str | None) -> None:
+    def _on_state_changed(self, state: ServerState, reason: str | None) -> None:
         if state in ("error", "auth_required", "idle"):
             self.listed.set()
         elif state == "connecting":

@@ -96,7 +96,17 @@ class Artifacts:
     async def keep(
         self, content: bytes, media_type: str, source: ResultSource, *, principal: str = LOCAL
     ) -> str | None:
-        """Store an artifact for the principal and return its handle; None if it cannot be stored."""
+        """Store an artifact.
+
+        Args:
+            content: Its bytes.
+            media_type: What they are.
+            source: The server and tool that they come from.
+            principal: Who may read it.
+
+        Returns:
+            Its handle; None if it cannot be stored.
+        """
         kept = KeptArtifact(
             content=content, media_type=media_type, sha256=hashlib.sha256(content).hexdigest()
         )
@@ -107,9 +117,16 @@ class Artifacts:
     async def read(
         self, handle: str, *, principal: str = LOCAL, start: int = 0, length: int = PAGE_CHARACTERS
     ) -> ArtifactPage:
-        """Read so many characters of a text, from `start`, or all of anything else.
+        """Read a part of a text artifact, or all of any other.
 
-        Raises `UnknownArtifact` if the principal has none with that handle, even if another principal does.
+        Args:
+            handle: The artifact.
+            principal: Whose artifact.
+            start: The first character.
+            length: How many characters.
+
+        Raises:
+            UnknownArtifact: The principal has none with that handle, even if another principal does.
         """
         artifact, content = await self.whole(handle, principal=principal)
         if not artifact.is_text:

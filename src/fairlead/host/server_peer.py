@@ -152,7 +152,17 @@ def declarable(config: Server, abilities: frozenset[Ability]) -> frozenset[Abili
 
 
 class ServerPeer:
-    """The host as one server sees it."""
+    """The host as one server sees it: answers its elicitations, sampling requests and requests for roots.
+
+    Args:
+        server_id: The server.
+        config: Its configuration, which says what it may ask for.
+        operator: Answers for the user.
+        roots: The folders of its entry.
+        custom: Further capabilities to declare.
+        emit: Called with events.
+        shared: Whether clients of a gateway share the connection: a server's request has no user then.
+    """
 
     def __init__(  # noqa: PLR0913 - what a peer depends on, named once
         self,

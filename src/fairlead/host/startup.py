@@ -1,19 +1,30 @@
 """Concurrent starts of servers, reported as `McpStartupUpdate` and `McpStartupComplete` events."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import anyio
 from anyio.abc import TaskGroup
 
+from fairlead.bounded_repr import BoundedRepr
 from fairlead.catalog.sanitize import gate
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
-from fairlead.events import Event, McpStartupComplete, McpStartupUpdate, StartupStatus, State
+from fairlead.events import Event, McpStartupComplete, McpStartupUpdate, ServerState, StartupStatus
 from fairlead.host.managed_server import ManagedServer
 
 _LOOK_AGAIN_SECONDS = 0.1
 
 Ready = Callable[[ManagedServer], Awaitable[object]]
 """Gets a server ready and waits for it, or raises what is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ServerInfo(BoundedRepr):
+    """The name and instructions a started server reports, and the protocol version negotiated with it."""
+
+    name: str | None
+    version: str
+    instructions: str | None
 
 
 class Startups:
@@ -127,7 +138,11 @@ class _Start:
         )
 
 
-_ENDS: Mapping[State, StartupStatus] = {"ready": "ready", "error": "failed", "auth_required": "auth_required"}
+_ENDS: Mapping[ServerState, StartupStatus] = {
+    "ready": "ready",
+    "error": "failed",
+    "auth_required": "auth_required",
+}
 """Startup status by connection state. In all other states it was closed."""
 
 

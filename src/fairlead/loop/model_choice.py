@@ -33,10 +33,18 @@ _VARIABLES: Final[dict[Provider, _Variables]] = {
 
 
 def choose_model(loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str]) -> ChatModel:
-    """The model to use. `wanted` is `provider/name`, or the name of another model of the same provider.
+    """Choose the model of a run, with its URL and key.
 
     A key from the environment goes to where the environment or the provider says, and to no `base_url` of a
     configuration, which must name its own.
+
+    Args:
+        loaded: The configuration.
+        wanted: `provider/name`, or the name of another model of the configured provider.
+        env: The environment.
+
+    Raises:
+        ConfigError: No model is configured or named, or its key is missing.
     """
     settings = loaded.config.model
     loaded.require_section("model")

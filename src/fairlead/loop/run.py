@@ -23,7 +23,15 @@ from fairlead.host.model.toolset import ProviderTools, Toolset
 from fairlead.host.operator import SampleRequest
 from fairlead.loop.anthropic import Anthropic
 from fairlead.loop.api import Emit, ModelApi
-from fairlead.loop.events import Outcome, RunEvent, RunFinished, StepFinished, ToolCalled, ToolReturned, Usage
+from fairlead.loop.events import (
+    RunEvent,
+    RunFinished,
+    RunOutcome,
+    StepFinished,
+    ToolCalled,
+    ToolReturned,
+    Usage,
+)
 from fairlead.loop.openai import OpenAI
 from fairlead.loop.provider import ChatModel, Message, ModelTurn, Provider, ProviderApi, WantedCall
 from fairlead.net.http import open_client
@@ -161,7 +169,7 @@ class _Run:
                 await self._emit(RunFinished(text=turn.text, outcome=outcome, steps=step, usage=usage))
                 return
 
-    def _outcome(self, turn: ModelTurn, step: int, usage: Usage) -> Outcome | None:
+    def _outcome(self, turn: ModelTurn, step: int, usage: Usage) -> RunOutcome | None:
         """Return how the run ends with this turn, if it does."""
         if turn.stop == "length":
             return "cut_off"

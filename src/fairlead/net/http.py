@@ -198,6 +198,11 @@ def open_vetted_client(
 
     The caller closes it. Only connecting has a timeout. A host whose addresses are refused fails with a
     `ClientConnectorError` whose `os_error` is an `AddressRefused`.
+
+    Args:
+        vet: Tells which addresses are allowed.
+        resolver: Resolves names; the system's if not given.
+        user_agent: The header `User-Agent`.
     """
 
     def open_socket(info: _AddressInfo) -> socket.socket:

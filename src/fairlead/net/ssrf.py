@@ -97,6 +97,12 @@ def redirect_target(url: URL, method: str, status: int, location: str) -> URL | 
 
     What a request carries (credentials, arguments, a session) was meant for one origin and goes to no other;
     and a POST that became a GET would be another request.
+
+    Args:
+        url: The URL that redirects.
+        method: The method of the request.
+        status: The status of the response.
+        location: Its header `Location`.
     """
     if status not in _KEEPING_METHOD and method != "GET":
         return None

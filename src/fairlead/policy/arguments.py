@@ -52,7 +52,7 @@ from fairlead.policy.path_spellings import (
     urls_inside,
 )
 
-Match = Literal["yes", "maybe", "no"]
+ArgumentMatch = Literal["yes", "maybe", "no"]
 
 MAX_VALUES: Final = 2_000
 """Most values of one argument that are read."""
@@ -120,7 +120,7 @@ def read_arguments(
     return ArgumentReadings(values=named, globs=globs, located=located)
 
 
-def match(patterns: Mapping[str, str], readings: ArgumentReadings, *, narrows: bool) -> Match:
+def match(patterns: Mapping[str, str], readings: ArgumentReadings, *, narrows: bool) -> ArgumentMatch:
     """Compare every argument that a rule names with its glob.
 
     Args:
@@ -131,7 +131,7 @@ def match(patterns: Mapping[str, str], readings: ArgumentReadings, *, narrows: b
     Returns:
         `yes`, `no`, or `maybe` where the readings leave it open. A missing argument does not match.
     """
-    found: Match = "yes"
+    found: ArgumentMatch = "yes"
     for name, glob in patterns.items():
         value = readings.values.get(name)
         if value is None:
@@ -147,7 +147,7 @@ def match(patterns: Mapping[str, str], readings: ArgumentReadings, *, narrows: b
     return found
 
 
-def _narrowing_match(value: ValueReadings, globs: tuple[str, ...]) -> Match:
+def _narrowing_match(value: ValueReadings, globs: tuple[str, ...]) -> ArgumentMatch:
     if any(_fits(text, glob) for glob in globs for text in value.texts):
         return "yes"
     path_globs = [glob for glob in globs if _is_path_glob(glob)]
@@ -176,7 +176,7 @@ def _narrowing_match(value: ValueReadings, globs: tuple[str, ...]) -> Match:
     return "no"
 
 
-def _allowing_match(value: ValueReadings, globs: tuple[str, ...]) -> Match:
+def _allowing_match(value: ValueReadings, globs: tuple[str, ...]) -> ArgumentMatch:
     if value.is_incomplete or not value.texts:
         return "no"
     wanted = [*value.texts]

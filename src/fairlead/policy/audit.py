@@ -122,7 +122,16 @@ def note(
     server: str = "",
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Record what a user did: an approval, a review, a restart."""
+    """Record what a user did, without a running host: an approval, a review, a restart.
+
+    Args:
+        database: The store.
+        settings: The section `audit` of the configuration.
+        kind: What was done.
+        principal: Who did it.
+        server: The server that it is about.
+        details: Further fields. Secrets in them are masked.
+    """
     if settings.enabled:
         database.append(LOG, encode(event_record(kind, principal, server, details)))
 
@@ -159,7 +168,13 @@ def decode(record: LogRecord) -> AuditRecord | None:
 
 
 def latest_calls(database: Database, wanted: AuditQuery, limit: int) -> list[AuditRecord]:
-    """Latest matching calls and events, each by its last record, in the order they began."""
+    """Latest matching calls and events, each by its last record, in the order they began.
+
+    Args:
+        database: The store.
+        wanted: Which calls and events.
+        limit: How many at most.
+    """
     found: list[AuditRecord] = []
     seen: set[str] = set()
     for record in _backwards(database, wanted.since):
@@ -356,7 +371,15 @@ class AuditLog:
         arguments: Mapping[str, Any] | msgspec.Raw,
         definition_digest: str = "",
     ) -> AuditedCall:
-        """Begin the record of a call. Nothing is stored until the user is asked, or it is refused or sent."""
+        """Begin the record of a call. Nothing is stored until the user is asked, or it is refused or sent.
+
+        Args:
+            principal: The identity that the call is made for.
+            server: The server.
+            tool: The tool's own name at the server.
+            arguments: The arguments, of which only shape and masked values are recorded, as the settings say.
+            definition_digest: The digest of the tool's definition.
+        """
         if self._store is None or not self.settings.enabled:
             return _UNRECORDED
         subject = CallSubject(server=server, tool=tool, definition_digest=definition_digest)
@@ -425,7 +448,14 @@ class AuditLog:
     def record_event(
         self, kind: str, *, principal: str, server: str = "", details: Mapping[str, Any] | None = None
     ) -> None:
-        """Record an event other than a call: a consent, a remembered approval, a login."""
+        """Record an event other than a call: a consent, a remembered approval, a login.
+
+        Args:
+            kind: What happened.
+            principal: Who did it, or for whom it was done.
+            server: The server that it is about.
+            details: Further fields. Secrets in them are masked.
+        """
         if self._store is not None and self.settings.enabled:
             self.append(encode(event_record(kind, principal, server, details, self._masker)))
 

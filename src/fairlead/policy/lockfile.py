@@ -19,7 +19,7 @@ from fairlead.config.load import LoadedServer
 from fairlead.config.paths import LOCK_NAME
 from fairlead.config.untyped import as_list, as_object
 from fairlead.errors import ConfigError, ConfigUnreadable
-from fairlead.policy.pins import UNCHANGED, Change, PinDifferences, change_of
+from fairlead.policy.pins import UNCHANGED, PinChange, PinDifferences, change_of
 
 VERSION = 2
 """Version 1 was written by the first releases; its digests are of format 1."""
@@ -72,7 +72,15 @@ def lock_server(
     reported: str | None,
     format: int = FORMAT,  # noqa: A002 - as the field is called
 ) -> LockedServer:
-    """Lock a server as this listing describes it, with digests of this format."""
+    """Lock a server as a listing describes it.
+
+    Args:
+        server: The server.
+        listing: What it offers.
+        protocol: The protocol version it speaks.
+        reported: The name and version it reports.
+        format: The format of the digests.
+    """
     return LockedServer(
         protocol=protocol,
         server=reported,
@@ -205,7 +213,7 @@ def check_lock(locked: LockedServer, listing: Listing) -> PinDifferences:
     """Compare a listing with a lock; a tool that is not in the lock is new."""
     if not listing.tools and listing.instructions is None:
         return UNCHANGED
-    verdicts: dict[str, Change] = {}
+    verdicts: dict[str, PinChange] = {}
     for entry in listing.tools:
         tool = locked.tools.get(entry.key.tool)
         verdict = change_of(tool.digest, tool.loose, entry, locked.format) if tool else "new"

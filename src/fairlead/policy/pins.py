@@ -38,7 +38,7 @@ _PIN_BYTES = 256
 REVIEWED = "pins reviewed"
 """Topic that is published when a review changed pins."""
 
-Change = Literal["defaults", "changed", "new"]
+PinChange = Literal["defaults", "changed", "new"]
 """Difference of a tool from its pin: only texts of schema defaults, anything else, or it has no pin."""
 PinnedBy = Literal["review", "first use"]
 
@@ -88,7 +88,7 @@ class UntrustedPins:
 class PinDifferences:
     """Differences of a listing from the pins. A tool that is not in `tools` has not changed."""
 
-    tools: Mapping[str, Change] = field(default_factory=dict[str, Change])
+    tools: Mapping[str, PinChange] = field(default_factory=dict[str, PinChange])
     instructions_changed: bool = False
 
 
@@ -97,7 +97,7 @@ UNCHANGED = PinDifferences()
 
 def check(pins: Pins, listing: Listing) -> PinDifferences:
     """Compare a listing with the pins. A pinned tool that is missing has not changed: it may come back."""
-    verdicts: dict[str, Change] = {
+    verdicts: dict[str, PinChange] = {
         entry.key.tool: verdict for entry in listing.tools if (verdict := _change(pins, entry)) is not None
     }
     return PinDifferences(
@@ -125,14 +125,14 @@ def check_reviewed(pins: Pins, listing: Listing) -> PinDifferences:
     )
 
 
-def _change(pins: Pins, entry: ToolEntry) -> Change | None:
+def _change(pins: Pins, entry: ToolEntry) -> PinChange | None:
     pin = pins.tools.get(entry.key.tool)
     if pin is None:
         return "new" if matches_any(entry.key.tool, pins.patterns) else None
     return change_since(pin, entry)
 
 
-def change_since(pin: Pin, entry: ToolEntry) -> Change | None:
+def change_since(pin: Pin, entry: ToolEntry) -> PinChange | None:
     """Difference of a tool from its pin; None where there is none."""
     # Where secrets are masked in a definition, only the digests tell whether it is the same.
     if entry.listed_digests is None and bytes(pin.definition) == entry.definition:
@@ -140,7 +140,7 @@ def change_since(pin: Pin, entry: ToolEntry) -> Change | None:
     return change_of(pin.strict, pin.loose, entry, pin.format)
 
 
-def change_of(strict: str, loose: str, entry: ToolEntry, format: int = FORMAT) -> Change | None:  # noqa: A002
+def change_of(strict: str, loose: str, entry: ToolEntry, format: int = FORMAT) -> PinChange | None:  # noqa: A002
     """Difference of a tool from these digests of this format; None where there is none."""
     digests = entry_digests(entry, format)
     if digests.strict == strict:
@@ -175,7 +175,7 @@ def extend(pins: Pins, listing: Listing) -> Pins | None:
     return msgspec.structs.replace(pins, tools={**pins.tools, **extended}, instructions=instructions)
 
 
-def _is_extensible(pin: Pin, change: Change | None) -> bool:
+def _is_extensible(pin: Pin, change: PinChange | None) -> bool:
     if pin.format < FORMAT:
         return change in (None, "defaults")
     return change is None and not pin.has_definition
@@ -353,6 +353,11 @@ def add_first_use(first_use: Pins, server_id: str) -> Callable[[bytes | None], b
 
 def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins | None], Pins]) -> None:
     """Change the pins of a server by a review, and notify running hosts.
+
+    Args:
+        store_path: The file of the store.
+        server: The server.
+        review: Returns the new pins for the present ones. Called again if another process wrote meanwhile.
 
     Raises:
         StoreError: The pins would be larger than `MAX_PINS_BYTES`, or the store cannot be written.

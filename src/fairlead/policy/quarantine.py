@@ -131,6 +131,12 @@ def prepare(
     """Compute what takes long about a listing, so that the event loop does not have to.
 
     Runs in a thread: tools cache what is computed about them, and nothing else changes.
+
+    Args:
+        server: The server.
+        listing: What it offers.
+        pins: Its pins; None if it has none yet.
+        lock: Its entry in the lockfile, or why that cannot be read.
     """
     pinned = first_use(server, listing, pins, lock, at=time.time())
     screened = screen(server, listing, pinned or pins, lock)

@@ -95,7 +95,7 @@ def _advice(entry: ToolEntry) -> Iterator[DefinitionFinding]:
 REVIEW_FIELDS: Final = ("allow_tools", "approval")
 """Fields that decide about tools, and so which entry the answers are written into."""
 
-Answer = Literal["allow", "ask", "deny"]
+ReviewAnswer = Literal["allow", "ask", "deny"]
 """Answer of a review about a tool: allow, ask before each call, or deny."""
 
 
@@ -277,7 +277,7 @@ def _with_allowed(text: str, server: LoadedServer, entry: ServerEntry, decision:
     return text
 
 
-def _with_mode(text: str, server: LoadedServer, entry: ServerEntry, tool: str, mode: Answer) -> str:
+def _with_mode(text: str, server: LoadedServer, entry: ServerEntry, tool: str, mode: ReviewAnswer) -> str:
     """Set the approval mode of one tool in the text. A mode of the whole server becomes its default."""
     path, pattern = (*entry.path, "approval"), escape_name(tool)
     said = value_at(jsonc.parse(text).data, path)
@@ -337,7 +337,7 @@ def _pin(store_path: Path, server: LoadedServer, listing: Listing, decision: Rev
     record_review(store_path, server, review)
 
 
-State = Literal["reviewed", "in use", "same but for defaults", "changed", "new"]
+ReviewState = Literal["reviewed", "in use", "same but for defaults", "changed", "new"]
 """Reviewed, pinned on first use, or how it differs from its pin."""
 
 
@@ -346,7 +346,7 @@ class ReviewedTool:
     """One tool of a review."""
 
     entry: ToolEntry
-    state: State
+    state: ReviewState
     pin: Pin | None
     allowed: bool
     denied: bool
@@ -354,7 +354,7 @@ class ReviewedTool:
     """Current decision about calls of the tool."""
     has_mode: bool
     """Whether its server's entry decides that, rather than a default."""
-    suggested: Answer
+    suggested: ReviewAnswer
     """Suggested answer."""
 
     @property
@@ -464,7 +464,7 @@ def review_notes(server: LoadedServer, tools: int, *, before_defaults: bool = Fa
     return ()
 
 
-def _suggest_answer(server: LoadedServer, entry: ToolEntry) -> Answer:
+def _suggest_answer(server: LoadedServer, entry: ToolEntry) -> ReviewAnswer:
     """Answer to preselect. Annotations count where the server is trusted; a tool with findings is denied."""
     if findings_of(entry):
         return "deny"
@@ -474,7 +474,7 @@ def _suggest_answer(server: LoadedServer, entry: ToolEntry) -> Answer:
     return "allow" if trusted and is_harmless(entry.definition) else "ask"
 
 
-def _state(entry: ToolEntry, pin: Pin | None) -> State:
+def _state(entry: ToolEntry, pin: Pin | None) -> ReviewState:
     if pin is None:
         return "new"
     match change_since(pin, entry):
@@ -486,7 +486,7 @@ def _state(entry: ToolEntry, pin: Pin | None) -> State:
             return "changed"
 
 
-def _state_if_trusted(entry: ToolEntry, pin: Pin | None, *, has_mode: bool) -> State:
+def _state_if_trusted(entry: ToolEntry, pin: Pin | None, *, has_mode: bool) -> ReviewState:
     """State of a tool whose server needs no pins: held to a reviewed pin alone, where it has one."""
     if pin is not None and pin.by == "review" and change_since(pin, entry) == "changed":
         return "changed"

@@ -171,7 +171,18 @@ class Store(Protocol):
 async def update(
     store: Store, namespace: str, key: str, change: Callable[[bytes | None], bytes]
 ) -> StoredValue:
-    """Change a value by compare-and-swap. `change` is called again after each conflict."""
+    """Change a value by compare-and-swap.
+
+    Args:
+        store: The store.
+        namespace: The namespace of the key.
+        key: The key.
+        change: Returns the new value for the stored one, or for None. It is called again after each
+            conflict, and in another thread for a large value.
+
+    Returns:
+        What is stored now.
+    """
     while True:
         found = await store.get(namespace, key)
         if found is not None and len(found.value) > AT_ONCE_BYTES:

@@ -24,8 +24,8 @@ from fairlead.host.elicitation.forms import (
     Field,
     Form,
     FormContent,
+    FormValue,
     Problems,
-    Value,
 )
 from fairlead.host.operator import (
     UNATTENDED,
@@ -193,13 +193,13 @@ class PersonOperator:
                 return meant[0]
             say(f"  please type one of {', '.join(words)}")
 
-    async def _fill_in_form(self, form: Form) -> dict[str, Value]:
+    async def _fill_in_form(self, form: Form) -> dict[str, FormValue]:
         """Answers that fit the form. A blank one says that there is none, where there would be a default."""
         return {
             field.name: answer for field in form.fields if (answer := await self._answer(field)) is not None
         }
 
-    async def _answer(self, field: Field) -> Value | None:
+    async def _answer(self, field: Field) -> FormValue | None:
         """Ask for one field until the answer fits. None stands for the default, or for nothing."""
         alone = Form(fields=(field,))
         say(f"\n{bold(printable(field.label))}{' (required)' if field.required else ''}")
@@ -227,7 +227,7 @@ class PersonOperator:
             say("  there are keys in it that are no text; please type it again")
 
 
-def _render_answers(form: Form, answers: dict[str, Value]) -> str:
+def _render_answers(form: Form, answers: dict[str, FormValue]) -> str:
     checked = form.check(answers)
     assert isinstance(checked, FormContent), "each answer was checked"
     return json.dumps(checked.content, indent=2, ensure_ascii=False)

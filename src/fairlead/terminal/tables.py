@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.catalog.tools import ToolEntry
-from fairlead.loop.events import Outcome, ToolReturned
+from fairlead.loop.events import RunOutcome, ToolReturned
 from fairlead.policy.audit import AuditRecord
 from fairlead.terminal.output import print_data, print_json, print_table, printable, say
 
@@ -212,7 +212,7 @@ def counting_note(costs: "Costs") -> str:
     return "counted with o200k_base" if costs.exact else "estimated from their size"
 
 
-ENDINGS: Final[dict[Outcome, str | None]] = {
+ENDINGS: Final[dict[RunOutcome, str | None]] = {
     "finished": None,
     "needs_a_person": (
         "what the model called last needs a login, a consent or an approval, and no one could be asked:"

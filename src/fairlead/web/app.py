@@ -17,6 +17,7 @@ from fairlead.errors import FairleadError
 from fairlead.gateway.access.auth import token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.login_links import LoginLinks
+from fairlead.gateway.registry import DASHBOARD_LINKS_PATH, STATUS_PATH
 from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.monitoring import metrics_answer, status_answer
@@ -49,7 +50,6 @@ def event_stream(panel: HostPanel, needed: str) -> Answer:
     return answer
 
 
-LINKS: Final = "/api/dashboard-links"
 STATIC: Final = {
     "fairlead.css": "text/css",
     "forms.css": "text/css",
@@ -101,8 +101,8 @@ def dashboard_routes(
         *pages,
         door(LOGIN, login.show, login.log_in, audience="strangers"),
         door("/connect/{code}", connect.show(panel, links), connect.act(panel, links), audience="strangers"),
-        Route(LINKS, _links(entrance), methods=["POST"]),
-        programs("/api/status", status_answer(panel)),
+        Route(DASHBOARD_LINKS_PATH, _links(entrance), methods=["POST"]),
+        programs(STATUS_PATH, status_answer(panel)),
         programs("/metrics", metrics_answer(panel)),
         public("/healthz", monitoring.alive),
         public("/readyz", monitoring.readiness(panel)),

@@ -14,8 +14,15 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from fairlead.actions.approvals import ApprovalQueue, PendingCall, answer_call
 from fairlead.actions.config_edits import edit_choices
-from fairlead.actions.context import ActionContext, Notice, RunningConfiguration, running_context
+from fairlead.actions.context import (
+    ActionContext,
+    Notice,
+    RunningConfiguration,
+    Surface,
+    running_context,
+)
 from fairlead.actions.explain import with_answers
 from fairlead.actions.logins import own_way_in, require_ready
 from fairlead.actions.review import ServerReview, live_review, record_review
@@ -48,12 +55,10 @@ from fairlead.web.logins import DashboardLogins
 from fairlead.web.messages import Messages
 from fairlead.web.panel import (
     MOST_EXPLAINED,
-    ApprovalQueue,
     ListedTool,
     NoQueue,
     PanelReview,
     PanelVerdict,
-    PendingCall,
     PendingLogin,
     ServerDetails,
     ToolDetails,
@@ -393,11 +398,32 @@ class HostPanel:
         """The calls that wait for a person's word: all, or one principal's."""
         return self._queue.pending(principal)
 
-    def answer(self, call_id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:
-        """Give that word, if the call is one of the principal's."""
-        given = self._queue.answer(call_id, answer, principal=principal)
+    async def answer(
+        self,
+        call_id: str,
+        answer: ApprovalAnswer,
+        *,
+        principal: str,
+        decides_for: str | None,
+        surface: Surface = "dashboard",
+    ) -> bool:
+        """Answer a call that waits.
+
+        Args:
+            call_id: The call.
+            answer: The answer.
+            principal: Who answers, for the audit record.
+            decides_for: The only principal whose calls they may answer; None for all.
+            surface: Where they do so.
+
+        Returns:
+            False where it waits no more, or is not theirs to answer.
+        """
+        context = self._actions(principal, surface)
+        notices = await answer_call(context, self._queue, call_id, answer, decides_for=decides_for)
+        _log_notices(notices or ())
         self.note_change()
-        return given
+        return notices is not None
 
     # How it is done.
 
@@ -416,9 +442,9 @@ class HostPanel:
             raise FairleadError("the gateway is starting, or ending")
         return self._running
 
-    def _actions(self, principal: str) -> ActionContext:
-        """The context of actions of the visitor with that principal, which the audit log names."""
-        return running_context("dashboard", self._configuration, self._env, principal)
+    def _actions(self, principal: str, surface: Surface = "dashboard") -> ActionContext:
+        """The context of actions of the user with that principal, which the audit log names."""
+        return running_context(surface, self._configuration, self._env, principal)
 
 
 def _log_notices(notices: Sequence[Notice]) -> None:

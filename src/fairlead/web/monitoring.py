@@ -13,7 +13,7 @@ from typing import Final, get_args
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fairlead.actions.status import status_as_json
-from fairlead.events import State
+from fairlead.events import ServerState
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.page_request import Answer, PageRequest
 
@@ -59,7 +59,7 @@ def metrics(panel: HostPanel) -> Iterator[str]:
         "servers",
         "gauge",
         "Servers by state.",
-        [({"state": state}, states[state]) for state in get_args(State)],
+        [({"state": state}, states[state]) for state in get_args(ServerState)],
     )
     by_server = [({"server": status.server_id}, status) for status in servers]
     yield from _metric(

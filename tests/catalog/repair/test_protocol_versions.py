@@ -7,7 +7,7 @@ import pytest
 from mcp_types.methods import validate_server_result
 
 from fairlead.catalog.catalog import usable_tool
-from fairlead.catalog.definitions import Kind
+from fairlead.catalog.definitions import DefinitionKind
 from fairlead.catalog.repair.definitions import repair_definition
 from fairlead.catalog.repair.protocol_versions import VERSIONS, definition_for, valid_listing, version_number
 from fairlead.catalog.schema.validate import check_arguments
@@ -16,7 +16,7 @@ from tests.fixtures.definitions_corpus import read_corpus
 
 pytestmark = pytest.mark.requirement("HARD-85")
 
-METHODS: dict[Kind, tuple[str, str]] = {
+METHODS: dict[DefinitionKind, tuple[str, str]] = {
     "tool": ("tools/list", "tools"),
     "resource": ("resources/list", "resources"),
     "template": ("resources/templates/list", "resourceTemplates"),
@@ -43,7 +43,7 @@ def listing_of_the_corpus() -> Listing:
     )
 
 
-def lists(listing: Listing) -> dict[Kind, list[dict[str, Any]]]:
+def lists(listing: Listing) -> dict[DefinitionKind, list[dict[str, Any]]]:
     return {
         "tool": [entry.read() for entry in listing.tools],
         "resource": [json.loads(each) for each in listing.resources],
@@ -52,7 +52,7 @@ def lists(listing: Listing) -> dict[Kind, list[dict[str, Any]]]:
     }
 
 
-def repaired(kind: Kind, definition: object) -> dict[str, Any] | None:
+def repaired(kind: DefinitionKind, definition: object) -> dict[str, Any] | None:
     raw = definition if isinstance(definition, bytes) else encode(definition)
     found = repair_definition(kind, raw).definition
     return None if found is None else json.loads(found)

@@ -9,7 +9,7 @@ import pytest
 from fairlead.catalog.schema.coerce import coerce
 from fairlead.catalog.schema.effort import weigh
 from fairlead.catalog.schema.normalize import screen
-from fairlead.catalog.schema.validate import Check, Outcome
+from fairlead.catalog.schema.validate import Check, ValidationOutcome
 from fairlead.config.untyped import is_object
 
 BOUND = 1.0
@@ -27,7 +27,7 @@ def _one(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 CHARACTERS = "z" * 2_000_000
-SHAPES: dict[str, tuple[dict[str, Any], object, set[Outcome]]] = {
+SHAPES: dict[str, tuple[dict[str, Any], object, set[ValidationOutcome]]] = {
     "a tiny factor": (_many({"multipleOf": 1e-300}), NUMBERS, {"unchecked"}),
     "a huge factor": (_many({"multipleOf": 1e300}), [1e300] * 200, {"unchecked"}),
     "a factor of many digits": (_many({"multipleOf": 2**80}), [2**81] * 200, {"unchecked"}),

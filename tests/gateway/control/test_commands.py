@@ -28,7 +28,7 @@ from fairlead.errors import (
     UnknownTool,
     ValueTooLarge,
 )
-from fairlead.gateway.control.protocol import PATH, CommandFailed, decode_error, encode_error
+from fairlead.gateway.control.protocol import CONTROL_PATH, CommandFailed, decode_error, encode_error
 from fairlead.gateway.registry import announce, here
 from fairlead.testing import ScriptedServer
 from tests.cli.gateway_support import gateway
@@ -326,7 +326,7 @@ def test_a_call_that_a_gateway_may_have_made_is_not_made_again(machine: Machine,
     async def healthy(_: Request) -> Response:
         return Response("ok")
 
-    app = Starlette(routes=[Route(PATH, answer, methods=["POST"]), Route("/healthz", healthy)])
+    app = Starlette(routes=[Route(CONTROL_PATH, answer, methods=["POST"]), Route("/healthz", healthy)])
     with serving(app) as url:
         half = here(machine.load(), url=url, token_file=None, workspace=machine.project)
         with announce(machine.env, half):
@@ -378,7 +378,7 @@ def test_control_commands_are_for_who_may_decide(machine: Machine, fairlead: Fai
         statuses: list[int] = []
         for token in ("wrong", agent):
             request = urllib.request.Request(
-                f"{up.url.partition('/mcp')[0]}{PATH}",
+                f"{up.url.partition('/mcp')[0]}{CONTROL_PATH}",
                 body.encode(),
                 {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
             )

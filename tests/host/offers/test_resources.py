@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from fairlead.errors import CallFailed, CallRejected, ConnectFailed, UnknownServer
-from fairlead.events import Event, ResourceUpdated, State, StateChanged
+from fairlead.events import Event, ResourceUpdated, ServerState, StateChanged
 from fairlead.host.host import Host
 from fairlead.host.offers.contents import ResourceContents
 from tests.conftest import Machine
@@ -195,7 +195,7 @@ async def test_a_changed_list_is_known_soon_and_in_the_next_run(
     assert server.starts == 1
 
 
-def is_state(state: State) -> Callable[[Event], bool]:
+def is_state(state: ServerState) -> Callable[[Event], bool]:
     return lambda event: isinstance(event, StateChanged) and event.state == state
 
 

@@ -11,13 +11,13 @@ from mcp.shared.uri_template import UriTemplate as SdkTemplate
 from fairlead.host.offers.uri_templates import (
     MAX_TEMPLATE_CHARACTERS,
     MAX_URI_CHARACTERS,
+    TemplateValue,
     TypedVariable,
-    Value,
     read_template,
 )
 
 # The variables of RFC 6570, section 3.2.
-VALUES: dict[str, Value] = {
+VALUES: dict[str, TemplateValue] = {
     "count": ["one", "two", "three"],
     "dom": ["example", "com"],
     "dub": "me/too",

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from fairlead.catalog.definitions import Kind
+from fairlead.catalog.definitions import DefinitionKind
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.normalize import SchemaChange, screen_output
 from fairlead.config.untyped import is_list, is_object
@@ -106,7 +106,7 @@ class _Prompt(_DescribedEntry, gc=False, rename="camel", kw_only=True):
     arguments: list[_Argument] | UnsetType = UNSET
 
 
-_MODELS: Mapping[Kind, Callable[[bytes], _DescribedEntry]] = {
+_MODELS: Mapping[DefinitionKind, Callable[[bytes], _DescribedEntry]] = {
     "tool": msgspec.json.Decoder(_ToolEntry).decode,
     "resource": msgspec.json.Decoder(_Resource).decode,
     "template": msgspec.json.Decoder(_TemplateEntry).decode,
@@ -130,7 +130,7 @@ class RepairedDefinition:
     reason: str | None = None
 
 
-def repair_definition(kind: Kind, definition: bytes) -> RepairedDefinition:
+def repair_definition(kind: DefinitionKind, definition: bytes) -> RepairedDefinition:
     """Make a definition valid for the newest protocol version.
 
     Args:
@@ -158,7 +158,7 @@ def repair_definition(kind: Kind, definition: bytes) -> RepairedDefinition:
     return RepairedDefinition(definition=repaired, changes=tuple(repairing.changes))
 
 
-def _is_valid(kind: Kind, definition: bytes) -> bool:
+def _is_valid(kind: DefinitionKind, definition: bytes) -> bool:
     try:
         output = _check(kind, definition)
     except (ValueError, RecursionError):
@@ -166,7 +166,7 @@ def _is_valid(kind: Kind, definition: bytes) -> bool:
     return output is None or _sound_output(output).schema == output
 
 
-def _check(kind: Kind, definition: bytes) -> bytes | None:
+def _check(kind: DefinitionKind, definition: bytes) -> bytes | None:
     """Decode strictly. Returns a tool's output schema; raises `ValueError` for an invalid definition."""
     model = _MODELS[kind](definition)
     if isinstance(model, _ToolEntry):
@@ -440,7 +440,7 @@ _RESOURCE: Mapping[str, _Reader] = {
     "annotations": _fields(_RESOURCE_HINTS),
 }
 _ARGUMENT: Mapping[str, _Reader] = {"name": _text, "title": _text, "description": _text, "required": _flag}
-_REPAIRS: Mapping[Kind, Mapping[str, _Reader]] = {
+_REPAIRS: Mapping[DefinitionKind, Mapping[str, _Reader]] = {
     "tool": {
         **_COMMON,
         "inputSchema": _input_schema,
@@ -452,7 +452,7 @@ _REPAIRS: Mapping[Kind, Mapping[str, _Reader]] = {
     "template": {**_RESOURCE, "uriTemplate": _text},
     "prompt": {**_COMMON, "arguments": _items(_fields(_ARGUMENT, needed="name"))},
 }
-IDENTITY: Mapping[Kind, str] = {
+IDENTITY: Mapping[DefinitionKind, str] = {
     "tool": "name",
     "resource": "uri",
     "template": "uriTemplate",
@@ -476,7 +476,7 @@ def repair_icons(value: object) -> list[dict[str, Any]]:
     return _Repairing().read_items(value, _fields(_ICON, needed="src"), "") if is_list(value) else []
 
 
-def _add_required(kind: Kind, fields: dict[str, Any], repairing: _Repairing) -> None:
+def _add_required(kind: DefinitionKind, fields: dict[str, Any], repairing: _Repairing) -> None:
     identity = IDENTITY[kind]
     if not fields.get(identity):
         raise ValueError(f"it has no `{identity}`")

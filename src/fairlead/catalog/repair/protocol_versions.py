@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from fairlead.catalog.definitions import Kind, visible_definition
+from fairlead.catalog.definitions import DefinitionKind, visible_definition
 from fairlead.catalog.repair.definitions import IDENTITY, repair_definition
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, RejectedTool, Repair, ToolEntry
@@ -87,14 +87,14 @@ def _valid_tools(entries: Iterable[ToolEntry], repairs: list[Repair]) -> Iterato
             )
 
 
-def _valid_all(kind: Kind, definitions: Iterable[bytes], repairs: list[Repair]) -> Iterator[bytes]:
+def _valid_all(kind: DefinitionKind, definitions: Iterable[bytes], repairs: list[Repair]) -> Iterator[bytes]:
     for position, definition in enumerate(definitions):
         valid = _valid(kind, definition, repairs, f"#{position + 1}")
         if valid is not None:
             yield valid
 
 
-def _valid(kind: Kind, raw: bytes, repairs: list[Repair], name: str) -> bytes | None:
+def _valid(kind: DefinitionKind, raw: bytes, repairs: list[Repair], name: str) -> bytes | None:
     try:
         visible = visible_definition(kind, raw)
     except (ValueError, RecursionError) as exc:
@@ -115,7 +115,7 @@ def _valid(kind: Kind, raw: bytes, repairs: list[Repair], name: str) -> bytes | 
     return repaired.definition
 
 
-def _name_of(kind: Kind, definition: bytes) -> str | None:
+def _name_of(kind: DefinitionKind, definition: bytes) -> str | None:
     try:
         fields = _decode_fields(definition)
         return msgspec.json.decode(fields[IDENTITY[kind]], type=str)
@@ -129,7 +129,7 @@ def _are_same(now: Sequence[object], before: Sequence[object]) -> bool:
 
 def _notes(repairs: Iterable[Repair]) -> Iterator[str]:
     """Summary of repairs and omissions, a line for each kind."""
-    found: dict[tuple[Kind, bool], list[Repair]] = {}
+    found: dict[tuple[DefinitionKind, bool], list[Repair]] = {}
     for repair in repairs:
         found.setdefault((repair.kind, repair.reason is not None), []).append(repair)
     for (kind, is_left_out), entries in found.items():
@@ -150,7 +150,7 @@ _BASE = frozenset({"name", "description"})
 _SINCE_JUNE = _BASE | {"title", "_meta"}
 _SINCE_NOVEMBER = _SINCE_JUNE | {"icons"}
 _RESOURCE_BASE = frozenset({"uri", "uriTemplate", "mimeType", "size", "annotations"})
-_FIELDS_OF: Final[tuple[Mapping[Kind, frozenset[str]], ...]] = (
+_FIELDS_OF: Final[tuple[Mapping[DefinitionKind, frozenset[str]], ...]] = (
     {
         "tool": _BASE | {"inputSchema"},
         "resource": _BASE | _RESOURCE_BASE,
@@ -184,7 +184,7 @@ def version_number(version: str | None) -> int:
     return _NEWEST if version is None else max(bisect_right(VERSIONS, version) - 1, 0)
 
 
-def definition_for(kind: Kind, definition: Mapping[str, Any], number: int) -> dict[str, Any]:
+def definition_for(kind: DefinitionKind, definition: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Reduce a valid definition to one protocol version.
 
     Args:

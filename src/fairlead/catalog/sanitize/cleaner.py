@@ -24,8 +24,8 @@ from fairlead.catalog.sanitize.slices import (
 )
 from fairlead.catalog.sanitize.text import (
     MAX_READ_CHARACTERS,
+    HiddenKind,
     HiddenText,
-    Kind,
     clean,
     has_hiding_escape,
     inspect,
@@ -166,7 +166,7 @@ class Cleaner:
     def __init__(self, opened: SlicedDocument | None = None, *, counts: bool = True) -> None:
         """Without `counts`, hidden characters are not counted, which takes a third of the time."""
         self._opened = opened
-        self.found: dict[Kind, HiddenText] = {}
+        self.found: dict[HiddenKind, HiddenText] = {}
         self.notes: list[str] = []
         self.may_be_marked = False
         """Whether a key had our prefix, in JSON that was sanitized without being parsed."""

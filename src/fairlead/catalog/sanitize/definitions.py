@@ -20,7 +20,7 @@ import msgspec
 
 from fairlead.catalog.definitions import all_digests
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.sanitize.text import Kind, inspect, reveal_hidden
+from fairlead.catalog.sanitize.text import HiddenKind, inspect, reveal_hidden
 from fairlead.catalog.schema.keywords import MAPS, below
 from fairlead.catalog.tools import (
     SECRET_IN_NAME,
@@ -59,7 +59,7 @@ class DefinitionFinding:
 
     where: str
     """Dotted path into the definition, such as `inputSchema.properties.tags.description`."""
-    kind: Kind | Literal["suspicious"]
+    kind: HiddenKind | Literal["suspicious"]
     count: int
     sample: str
     """Beginning of the hidden text, made readable; or what the text looks like."""

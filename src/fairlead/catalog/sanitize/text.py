@@ -26,7 +26,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Literal
 
-Kind = Literal[
+HiddenKind = Literal[
     "escape", "control", "tag", "bidi", "variation", "invisible", "surrogate", "private", "noncharacter"
 ]
 
@@ -36,7 +36,7 @@ MAX_ADVISED_CHARACTERS = 50_000
 
 _Ranges = tuple[tuple[int, int], ...]
 
-_HIDDEN_RANGES: dict[Kind, _Ranges] = {
+_HIDDEN_RANGES: dict[HiddenKind, _Ranges] = {
     "control": ((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0x2028, 0x2029)),
     "tag": ((0xE0000, 0xE007F),),
     "bidi": ((0x061C, 0x061C), (0x200E, 0x200F), (0x202A, 0x202E), (0x2066, 0x2069)),
@@ -208,7 +208,7 @@ class HiddenText:
     `gate.sample` masks and cuts it, in this order, before it is shown.
     """
 
-    kind: Kind
+    kind: HiddenKind
     count: int
     sample: str
 
@@ -223,7 +223,7 @@ class CleanText:
 
 def inspect(text: str) -> CleanText:
     """Sanitize the text, and report what was hidden in it, except Windows line ends."""
-    found: dict[Kind, list[str]] = {}
+    found: dict[HiddenKind, list[str]] = {}
 
     def noted(match: re.Match[str]) -> str:
         found.setdefault(_kind(match[0]), []).append(match[0])
@@ -245,12 +245,12 @@ def reveal_hidden(text: str) -> str:
     return _hidden_pattern().sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
-def _kind(removed: str) -> Kind:
+def _kind(removed: str) -> HiddenKind:
     return _kind_of(removed[0])
 
 
 @lru_cache(maxsize=4096)
-def _kind_of(character: str) -> Kind:
+def _kind_of(character: str) -> HiddenKind:
     code = ord(character)
     if code == 0x1B:
         return "escape"
@@ -261,7 +261,7 @@ def _kind_of(character: str) -> Kind:
     )
 
 
-def _sample(kind: Kind, removed: str) -> str:
+def _sample(kind: HiddenKind, removed: str) -> str:
     removed = removed[:MAX_READ_CHARACTERS]
     decode = _DECODERS.get(kind)
     decoded = decode(removed) if decode else ""
@@ -280,7 +280,7 @@ def _read_selectors(selectors: str) -> str:
     return clean(bytes(offsets).decode(errors="replace"))
 
 
-_DECODERS: dict[Kind, Callable[[str], str]] = {"tag": _read_tags, "variation": _read_selectors}
+_DECODERS: dict[HiddenKind, Callable[[str], str]] = {"tag": _read_tags, "variation": _read_selectors}
 
 
 # Suspicious text.

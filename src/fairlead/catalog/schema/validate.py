@@ -38,7 +38,7 @@ MAX_EXPLAINED = ValueSize(values=1_000, characters=20_000)
 MAX_PROBLEMS = 8
 MAX_MESSAGE = 300
 
-Outcome = Literal["valid", "invalid", "unchecked"]
+ValidationOutcome = Literal["valid", "invalid", "unchecked"]
 
 _INVERTING = frozenset(("not", "if", "oneOf", "contains"))
 """Keywords under which a wider subschema can make the whole narrower."""
@@ -51,7 +51,7 @@ _LINEAR = jsonschema_rs.RegexOptions(size_limit=256 * 1024, dfa_size_limit=256 *
 class ValidationResult:
     """Whether a value matches a schema."""
 
-    outcome: Outcome
+    outcome: ValidationOutcome
     problems: tuple[str, ...] = ()
     """Violations, for the author of the value."""
     reason: str | None = None

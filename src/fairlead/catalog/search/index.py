@@ -64,7 +64,7 @@ DETAILS = SearchField(weight=0.5, length_penalty=0.5, usual=16, most_characters=
 SERVER = SearchField(weight=1, length_penalty=0.3, usual=3, most_characters=200)
 SERVER_DESCRIPTION = SearchField(weight=0.3, length_penalty=0.75, usual=20, most_characters=2_000)
 
-Texts = tuple[tuple[SearchField, str], ...]
+FieldTexts = tuple[tuple[SearchField, str], ...]
 
 _MOST_SCHEMAS = 500
 _MAPS = ("$defs", "definitions")
@@ -72,7 +72,7 @@ _LISTS = ("anyOf", "oneOf", "allOf")
 _HOLDERS = frozenset({"properties", "items", *_MAPS, *_LISTS})
 
 
-def tool_texts(document: SearchDocument) -> Texts:
+def tool_texts(document: SearchDocument) -> FieldTexts:
     """Texts of a tool itself."""
     names, details = _parameters(document.input_schema)
     return (
@@ -83,7 +83,7 @@ def tool_texts(document: SearchDocument) -> Texts:
     )
 
 
-def server_texts(document: SearchDocument) -> Texts:
+def server_texts(document: SearchDocument) -> FieldTexts:
     """Texts of its server, which count for all of its tools."""
     return (
         (SERVER, document.server or document.key.server_id),
@@ -91,7 +91,7 @@ def server_texts(document: SearchDocument) -> Texts:
     )
 
 
-def weigh(texts: Texts) -> Weights:
+def weigh(texts: FieldTexts) -> Weights:
     """Weight of every term in all of the texts together."""
     total: Weights = {}
     for part, text in texts:
@@ -393,7 +393,7 @@ class _Draft:
         return len(self._tools) - 1
 
     def _put(
-        self, slot: int, key: ToolKey, name: str, texts: Texts, server_weights: Weights, *, digest: int
+        self, slot: int, key: ToolKey, name: str, texts: FieldTexts, server_weights: Weights, *, digest: int
     ) -> None:
         before = self._tools[slot]
         weights = weigh(texts)

@@ -9,7 +9,7 @@ from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.models import BuiltinName
-from fairlead.terminal.output import display_path, is_interactive, say
+from fairlead.terminal.output import display_path, is_interactive, report, say
 
 
 class AddOptions(TypedDict):
@@ -133,6 +133,7 @@ def command(
     added = add_server(action_context(ctx), target, server_id, entry, replace=options["replace"])
     loaded = added.edit.loaded
     say(f"added `{server_id}` to {display_path(target.path)}")
+    report(server=server_id, file=str(target.path))
     for secret in added.stashed:
         say(f"  {secret.field}: the value is stored as a secret; the file has {secret.reference}")
     show_edit(added.edit)

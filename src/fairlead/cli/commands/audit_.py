@@ -62,7 +62,16 @@ def command(  # noqa: PLR0913 - one parameter for each option
     follow: bool,
     as_json: bool,
 ) -> int:
-    """Show the audit log: calls, decisions and outcomes. With `--json`, one record on each line."""
+    """Show the audit log: calls, decisions and outcomes. With `--json`, one record on each line.
+
+    Records are kept for `audit.keep_days` (90), and no more than `audit.keep_records` (100,000).
+
+    \b
+    Examples:
+      fairlead audit --since 1h
+      fairlead audit --server github --outcome call_denied
+      fairlead audit --follow --json
+    """
     wanted = AuditQuery(
         since=since, until=until, server=server, tool=tool, principal=principal, outcome=outcome
     )

@@ -81,7 +81,14 @@ def server_command(  # noqa: PLR0913 - click hands every option over by name
     show_all: bool,
     as_json: bool,
 ) -> None:
-    """Every field of a server, and what its tools may do: the value, and the file and line that set it."""
+    """Every field of a server, and what its tools may do: the value, and the file and line that set it.
+
+    \b
+    Examples:
+      fairlead explain github
+      fairlead explain server github --all
+      fairlead explain server github --as ada@example.org --group interns
+    """
     from fairlead.actions.explain import explain_server_tools
 
     loaded = load(ctx)

@@ -69,6 +69,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     place = place_of(os.environ, Path.cwd())
     sources = find_sources(file, agent, place)
     if not sources:
+        if as_json:
+            print_json({"servers": [], "notes": []})
         return _report_nothing(agent)
     plan = plan_import(sources, place, lambda location: _target(ctx, scope, location), replace=replace)
     for title, failure in plan.failures:

@@ -18,7 +18,7 @@ from fairlead.cli.review import (
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError, UnknownTool
-from fairlead.policy.review import Answer, ReviewDecision, ReviewedTool, globs_of, review_as_json
+from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, globs_of, review_as_json
 from fairlead.policy.tool_names import ALL, NONE, split_names
 from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_tool
 from fairlead.terminal.exit_codes import Exit, exit_of
@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     if bool(server_ids) == every:
         raise click.UsageError("name the servers to review, or give `--all`")
     loaded = load(ctx)
-    named: dict[Answer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
+    named: dict[ReviewAnswer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
     words = _TypedAnswers(named, loaded.servers.keys(), yes=yes, instructions=instructions, scope=scope)
     if len(server_ids) == 1:
         review = read_review(loaded, loaded.server(server_ids[0]))
@@ -97,7 +97,7 @@ class _TypedAnswers:
 
     def __init__(
         self,
-        named: Mapping[Answer, tuple[str, ...]],
+        named: Mapping[ReviewAnswer, tuple[str, ...]],
         servers: Collection[str],
         *,
         yes: bool,
@@ -123,7 +123,7 @@ class _TypedAnswers:
             review: What is reviewed.
             strict: Is a name that means no tool an error? Not where it may mean another server's.
         """
-        named: list[tuple[Answer, str]] = [
+        named: list[tuple[ReviewAnswer, str]] = [
             (answer, name) for answer, names in self._named.items() for name in names
         ]
         return named_decision(
@@ -135,7 +135,7 @@ class _TypedAnswers:
             strict=strict,
         )
 
-    def _tools(self, name: str, review: ServerReview, answer: Answer) -> list[ReviewedTool]:
+    def _tools(self, name: str, review: ServerReview, answer: ReviewAnswer) -> list[ReviewedTool]:
         return resolve_tool_names([name], review.tools, answer=answer, servers=self._servers, strict=False)
 
     def require_meant(self, reviews: list[ServerReview]) -> None:

@@ -67,10 +67,12 @@ def _merge_document(text: str, document: Mapping[str, Any], syntax: Syntax, file
     return text
 
 
-Change = tuple[tuple[str, ...], Any]
+DocumentChange = tuple[tuple[str, ...], Any]
 
 
-def _changes(present: Mapping[str, Any], document: Mapping[str, Any], file: str | None) -> Iterator[Change]:
+def _changes(
+    present: Mapping[str, Any], document: Mapping[str, Any], file: str | None
+) -> Iterator[DocumentChange]:
     """Values to set, with their paths. A document's sections hold entries, which are replaced whole."""
     for name, value in document.items():
         if not is_object(value):
@@ -92,7 +94,7 @@ def _grown(present: object, value: object) -> object:
     return [*kept, *value]
 
 
-def _merge_toml(text: str, changes: Sequence[Change], present: dict[str, Any]) -> str:
+def _merge_toml(text: str, changes: Sequence[DocumentChange], present: dict[str, Any]) -> str:
     for path, value in changes:
         _put(present, path, value, dict)
     # A file may split and order its tables in ways that editing does not survive. A new table can still go at
@@ -104,7 +106,7 @@ def _merge_toml(text: str, changes: Sequence[Change], present: dict[str, Any]) -
     raise ConfigUnwritable("this file's tables are in an order that cannot be edited", hint="edit it by hand")
 
 
-def _edit_toml(text: str, changes: Sequence[Change]) -> str | None:
+def _edit_toml(text: str, changes: Sequence[DocumentChange]) -> str | None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -117,7 +119,7 @@ def _edit_toml(text: str, changes: Sequence[Change]) -> str | None:
         return None
 
 
-def _append_toml(text: str, changes: Sequence[Change]) -> str:
+def _append_toml(text: str, changes: Sequence[DocumentChange]) -> str:
     added: dict[str, Any] = {}
     for path, value in changes:
         _put(added, path, value, dict)
@@ -131,7 +133,7 @@ def _toml_or_none(text: str) -> dict[str, Any] | None:
         return None
 
 
-def _merge_yaml(text: str, changes: Sequence[Change]) -> str:
+def _merge_yaml(text: str, changes: Sequence[DocumentChange]) -> str:
     from ruamel.yaml import YAML
 
     yaml: Any = YAML()

@@ -26,7 +26,13 @@ _COMMENTS_ON_LINE = re.compile(rf"(?:[ \t]*+{jsonc.COMMENT})*+", re.DOTALL)
 
 
 def set_value(text: str, path: Sequence[str], value: object) -> str:
-    """Set `value` (any JSON value) at `path` in the text. Missing parents are added."""
+    """Set a value in the text of a JSONC document; all other bytes stay.
+
+    Args:
+        text: The document.
+        path: The names of the members that lead to the value. Missing parents are added.
+        value: Any JSON value.
+    """
     document = jsonc.parse(text)
     plain: Json = json.loads(json.dumps(value))
     trail = _trail(document.root, path)
@@ -54,10 +60,19 @@ def remove_value(text: str, path: Sequence[str]) -> str:
 
 
 def edit_file(path: Path, change: Callable[[str], str], *, create: str | None = None) -> bool:
-    """Edit a file under its lock. `create` is the text to start from where it is missing or blank.
+    """Edit a file under its lock. If anything fails, the file is unchanged.
 
-    Returns whether the file was written, which it is not if `change` returns its argument. If anything fails,
-    or the new text could not be parsed, the file is unchanged.
+    Args:
+        path: The file.
+        change: Returns the new text for the present one.
+        create: The text to start from where the file is missing or blank.
+
+    Returns:
+        Whether the file was written, which it is not if `change` returns its argument.
+
+    Raises:
+        ConfigInvalid: The present text cannot be parsed.
+        ConfigUnwritable: The new text could not be parsed, or the file cannot be written.
     """
     with hold_lock(path):
         old = read_text(path) if create is None or os.path.exists(path) else ""

@@ -139,8 +139,16 @@ def hold_lock(path: Path, *, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
 def write_atomic(path: Path, text: str, *, mode: int | None = None) -> None:
     """Replace a file atomically: readers see the old text or the new one, also after a crash.
 
-    A symbolic link stays one and its target is replaced. Without `mode` a file keeps its permissions. Hold
-    `hold_lock` wherever another process may write the same file.
+    A symbolic link stays one and its target is replaced. Hold `hold_lock` wherever another process may write
+    the same file.
+
+    Args:
+        path: The file. Missing folders are created.
+        text: Its new text.
+        mode: Its permissions; those it has if not given.
+
+    Raises:
+        ConfigUnwritable: The file cannot be written.
     """
     with _explain_write_errors(path):
         content = text.encode()

@@ -127,7 +127,16 @@ def missing_variables(entry: object, env: Mapping[str, str]) -> Iterator[tuple[F
 
 
 def resolve(text: str, *, env: Mapping[str, str], base: Path) -> str:
-    """Replace every reference in a string by its value. Paths are relative to `base`."""
+    """Replace every reference (`${env:…}`, `${file:…}`, `${keyring:…}`) in a string by its value.
+
+    Args:
+        text: The string.
+        env: The environment.
+        base: The folder that paths are relative to.
+
+    Raises:
+        SecretUnavailable: A reference has no value, or is not valid.
+    """
     if "${" not in text:
         return text
     look_up: dict[str, Callable[[SecretReference], str]] = {

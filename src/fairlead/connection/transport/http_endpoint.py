@@ -267,7 +267,13 @@ def _limit_read_size(transport: asyncio.BaseTransport | None) -> None:
 
 
 class HttpEndpoint:
-    """A URL and how to send requests to it. Close it when no more responses are wanted."""
+    """A URL and how to send requests to it. Close it when no more responses are wanted.
+
+    Args:
+        url: The URL.
+        client: The HTTP client, which many endpoints share.
+        headers: Returns the headers that authorize each request.
+    """
 
     def __init__(self, url: str | URL, client: aiohttp.ClientSession, headers: HeaderSource) -> None:
         self.url = URL(url)

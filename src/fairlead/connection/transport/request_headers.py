@@ -198,9 +198,15 @@ class ProvidedHeaders:
 
 
 class LoginHeaders:
-    """A source of headers that takes tokens from the broker, and has them renewed when a server refuses one.
+    """A source of headers that takes tokens from the broker, which refreshes one that a server refuses.
 
     Where only the user could help it raises `AuthRequired`, with the server's challenge.
+
+    Args:
+        target: The login target of the server.
+        broker: Has the logins.
+        fixed: The configured headers, which are sent as well.
+        machine_login: Logs in without the user, where the entry has a machine grant.
     """
 
     def __init__(

@@ -102,9 +102,17 @@ def authenticator_for(
     with_tokens: bool = True,
     names_groups: Callable[[], bool] = lambda: False,
 ) -> TokenAuthenticator:
-    """Make the authenticator of a gateway that listens there.
+    """Make the authenticator of a gateway that listens at an address.
 
-    Without tokens every client that can reach it may call; deciding takes the user's token even then.
+    Without tokens every client that can reach it may call; approvals take the user's token even then.
+
+    Args:
+        settings: The section `gateway` of the configuration.
+        host: The address it listens at.
+        port: The port.
+        env: The environment, which says where tokens are kept.
+        with_tokens: Whether calls take a token.
+        names_groups: Returns whether any rule names groups, so that they are read from tokens.
     """
     own_name = dashboard_name(env) if is_loopback_host(host) else None
     names = (*settings.names, *_public_names(settings))

@@ -15,25 +15,25 @@ from fairlead.config.load import LoadedConfig
 from fairlead.connection.transport.event_stream import EventStream
 from fairlead.errors import ConfigError, ConnectionLost, FairleadError, GatewayGone
 from fairlead.gateway.control.protocol import (
-    ANSWERS,
+    ANSWERS_PATH,
     ASKABLE,
-    PATH,
+    CONTROL_PATH,
     AllowTool,
     Askable,
     CallTool,
+    CommandEvent,
     CommandFailed,
     CommandProgress,
+    CommandWork,
     ControlCommand,
     Done,
     ElicitationAsked,
     ElicitationReply,
     ElicitationWithdrawn,
-    Event,
     KnownServer,
     ListServers,
     ListTools,
     RestartServer,
-    Work,
     decode_error,
 )
 from fairlead.gateway.registry import RunningGateway, contents_of
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 
 _encode = msgspec.json.Encoder().encode
-_event = msgspec.json.Decoder(Event).decode
+_event = msgspec.json.Decoder(CommandEvent).decode
 _definitions = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _servers = msgspec.json.Decoder(dict[str, KnownServer]).decode
 
@@ -57,7 +57,13 @@ _servers = msgspec.json.Decoder(dict[str, KnownServer]).decode
 async def attach_to_gateway(
     running: RunningGateway, loaded: LoadedConfig, operator: "Operator"
 ) -> AsyncGenerator["ControlClient"]:
-    """Use the host of a gateway for the length of the block. Nothing is started, and nothing ends with it."""
+    """Use the host of a gateway for the length of the block. Nothing is started, and nothing ends with it.
+
+    Args:
+        running: The gateway.
+        loaded: The configuration of the command, which the gateway compares with its own.
+        operator: Answers elicitations for the user at the terminal.
+    """
     async with open_client() as http:
         yield ControlClient(running, loaded, operator, http)
 
@@ -102,7 +108,14 @@ class ControlClient:
         confirmed: bool = False,
         full_result: bool = True,
     ) -> ToolResult:
-        """Call a tool; its result is always whole. `ConnectionLost` where its outcome is unknown."""
+        """Call a tool. The parameters are those of `Host.call`.
+
+        Args:
+            full_result: Accepted as `Host.call` does: over the control API the result is always whole.
+
+        Raises:
+            ConnectionLost: The gateway ended before it said what came of the call.
+        """
         work = CallTool(
             server=server_id,
             tool=tool,
@@ -110,7 +123,7 @@ class ControlClient:
             confirmed=confirmed,
             timeout_ms=request_timeout_ms,
         )
-        return ToolResult(server_id, await self._run_command(work, on_progress))
+        return ToolResult(server_id, await self._run_command(work, on_progress), tool=tool)
 
     async def allow(self, server_id: str, tool: str) -> None:
         """Remember the user's approval of this tool as it is defined now."""
@@ -129,11 +142,11 @@ class ControlClient:
 
     # One command.
 
-    async def _run_command(self, work: Work, on_progress: "OnProgress | None" = None) -> bytes:
+    async def _run_command(self, work: CommandWork, on_progress: "OnProgress | None" = None) -> bytes:
         can: list[Askable] = [ability for ability in ASKABLE if ability in self._operator.abilities]
         try:
             command = ControlCommand(work, contents_of(self._loaded), tuple(can))
-            async with self._post(PATH, command) as response:
+            async with self._post(CONTROL_PATH, command) as response:
                 if response.status != 200:
                     raise self._gateway_gone(f"answered with status {response.status}")
                 outcome = await self._outcome(response, on_progress)
@@ -153,7 +166,7 @@ class ControlClient:
         """Read the events of a command to its end. None where the stream ends before."""
         outcome: Done | CommandFailed | None = None
         failure: Exception | None = None
-        questions: dict[str, anyio.CancelScope] = {}
+        elicitations: dict[str, anyio.CancelScope] = {}
         async with anyio.create_task_group() as tasks:
             try:
                 async for event in _events(response):
@@ -162,9 +175,9 @@ class ControlClient:
                             if on_progress is not None:
                                 await on_progress(event.progress, event.total, event.message)
                         case ElicitationAsked():
-                            self._begin_to_ask(event, questions, tasks)
+                            self._begin_to_ask(event, elicitations, tasks)
                         case ElicitationWithdrawn():
-                            questions[event.id].cancel()
+                            elicitations[event.id].cancel()
                         case Done() | CommandFailed():
                             outcome = event
             except (aiohttp.ClientError, LineTooLong) as exc:
@@ -177,9 +190,9 @@ class ControlClient:
     # Elicitations.
 
     def _begin_to_ask(
-        self, asked: ElicitationAsked, questions: dict[str, anyio.CancelScope], tasks: TaskGroup
+        self, asked: ElicitationAsked, elicitations: dict[str, anyio.CancelScope], tasks: TaskGroup
     ) -> None:
-        scope = questions[asked.id] = anyio.CancelScope()
+        scope = elicitations[asked.id] = anyio.CancelScope()
         tasks.start_soon(self._ask, asked, scope)
 
     async def _ask(self, asked: ElicitationAsked, scope: anyio.CancelScope) -> None:
@@ -191,7 +204,7 @@ class ControlClient:
             assert config is not None, "a server without a configuration sends no elicitations"
             reply = await answer_elicitation(asked, config, self._operator)
             try:
-                async with self._post(ANSWERS, reply):
+                async with self._post(ANSWERS_PATH, reply):
                     pass
             except aiohttp.ClientError:
                 return  # the stream ends as well, and that is where it is told
@@ -217,14 +230,14 @@ class ControlClient:
     def _gateway_gone(self, what: str) -> GatewayGone:
         return GatewayGone(f"the gateway at {self._running.url} {what}")
 
-    def _broken_off(self, work: Work) -> FairleadError:
+    def _broken_off(self, work: CommandWork) -> FairleadError:
         if not isinstance(work, CallTool):
             return self._gateway_gone("broke off")
         message = f"the gateway at {self._running.url} broke off before it said what came of the call"
         return ConnectionLost(work.server, message, delivery="unknown")
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[CommandEvent]:
     stream = EventStream(MAX_EVENT_BYTES)
     async for chunk in response.content.iter_any():
         for event in stream.feed(chunk):

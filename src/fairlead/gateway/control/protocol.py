@@ -14,8 +14,8 @@ from fairlead.catalog.sanitize import gate
 from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
 from fairlead.host.snapshots import LastFailure, StoredSnapshot
 
-PATH: Final = "/api/control"
-ANSWERS: Final = "/api/control/answers"
+CONTROL_PATH: Final = "/api/control"
+ANSWERS_PATH: Final = "/api/control/answers"
 
 Askable = Literal["form", "url"]
 ASKABLE: Final[tuple[Askable, ...]] = ("form", "url")
@@ -60,13 +60,13 @@ class RestartServer(msgspec.Struct, frozen=True, tag="restart"):
     server: str
 
 
-Work = ListTools | CallTool | AllowTool | ListServers | RestartServer
+CommandWork = ListTools | CallTool | AllowTool | ListServers | RestartServer
 
 
 class ControlCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A command for the gateway, and how its user can be asked meanwhile."""
 
-    work: Work
+    work: CommandWork
     config: str
     """What the configuration of the command says, in short. The gateway may not have read it yet."""
     can: tuple[Askable, ...] = ()
@@ -108,7 +108,7 @@ class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
     details: dict[str, str | int | bool | None]
 
 
-Event = CommandProgress | ElicitationAsked | ElicitationWithdrawn | Done | CommandFailed
+CommandEvent = CommandProgress | ElicitationAsked | ElicitationWithdrawn | Done | CommandFailed
 
 
 class ElicitationReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

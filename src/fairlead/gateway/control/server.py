@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Literal
 
 import anyio
 import mcp_types as types
@@ -26,10 +26,11 @@ from fairlead.gateway.access.auth import AuthenticatedRequest, RequestAuthentica
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.client_session import ClientKey, ClientSession
 from fairlead.gateway.control.protocol import (
-    ANSWERS,
-    PATH,
+    ANSWERS_PATH,
+    CONTROL_PATH,
     AllowTool,
     CallTool,
+    CommandEvent,
     CommandFailed,
     CommandProgress,
     ControlCommand,
@@ -37,7 +38,6 @@ from fairlead.gateway.control.protocol import (
     ElicitationAsked,
     ElicitationReply,
     ElicitationWithdrawn,
-    Event,
     KnownServer,
     ListServers,
     ListTools,
@@ -46,7 +46,7 @@ from fairlead.gateway.control.protocol import (
 )
 from fairlead.gateway.gateway import Gateway
 from fairlead.gateway.operator import PendingApproval, PendingApprovals
-from fairlead.gateway.registry import RELOAD, contents_of
+from fairlead.gateway.registry import APPROVALS_PATH, RELOAD_PATH, contents_of
 from fairlead.gateway.request_context import ClientResult, RequestContext, ServerRequest
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.operator import Ability, ApprovalAnswer
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 _CLIENT_NAME = "fairlead"
 """What the client behind the user's commands is called."""
 
-Put = Callable[[Event], Awaitable[None]]
+Put = Callable[[CommandEvent], Awaitable[None]]
 
 _encode = msgspec.json.Encoder().encode
 _decode_command = msgspec.json.Decoder(ControlCommand).decode
@@ -73,13 +73,17 @@ def control_routes(
 ) -> list[Route]:
     """The routes that run control commands, take answers to their elicitations, and reload.
 
-    `reload` has the gateway read its configuration again, where a command has read another.
+    Args:
+        gateway: The gateway that they control.
+        access: Authenticates their requests.
+        reload: Has the gateway read its configuration again, where a command has read another.
+        restart: Restarts a server for a principal.
     """
     control = _ControlServer(gateway, access, reload, restart)
     return [
-        Route(PATH, _Endpoint(control.run), methods=["POST"]),
-        Route(ANSWERS, control.answer, methods=["POST"]),
-        Route(RELOAD, control.reload, methods=["POST"]),
+        Route(CONTROL_PATH, _Endpoint(control.run), methods=["POST"]),
+        Route(ANSWERS_PATH, control.answer, methods=["POST"]),
+        Route(RELOAD_PATH, control.reload, methods=["POST"]),
     ]
 
 
@@ -145,11 +149,11 @@ class _ControlServer:
             reply = _decode_reply(await request.body())
         except (ValueError, RecursionError) as exc:
             return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
-        question = self._open.get(reply.id)
-        if question is None or question.principal != admitted.principal:
+        elicitation = self._open.get(reply.id)
+        if elicitation is None or elicitation.principal != admitted.principal:
             return JSONResponse({"answered": False})
-        question.reply = reply
-        question.answered.set()
+        elicitation.reply = reply
+        elicitation.answered.set()
         return JSONResponse({"answered": True})
 
     async def reload(self, request: Request) -> Response:
@@ -164,7 +168,7 @@ class _ControlServer:
         return JSONResponse({"reloaded": True})
 
     async def _outcome(self, command: ControlCommand, principal: str, send: Send) -> Done | CommandFailed:
-        async def put(event: Event) -> None:
+        async def put(event: CommandEvent) -> None:
             await _put(send, event)
 
         try:
@@ -205,13 +209,13 @@ class CommandContext(RequestContext):
     names_servers = True
 
     def __init__(
-        self, client: ClientSession, abilities: frozenset[Ability], put: Put, questions: dict[str, _Open]
+        self, client: ClientSession, abilities: frozenset[Ability], put: Put, elicitations: dict[str, _Open]
     ) -> None:
         # No approval is asked for: the user typed the command, and a script confirms it with an option.
         super().__init__(client, abilities=abilities)
         self._session = client
         self._put = put
-        self._elicitations = questions
+        self._elicitations = elicitations
         self._waiting = 0
 
     @property
@@ -348,7 +352,7 @@ async def _begin(send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-async def _put(send: Send, event: Event) -> None:
+async def _put(send: Send, event: CommandEvent) -> None:
     data = _encode(event).translate(_ONE_LINE)
     await send({"type": "http.response.body", "body": b"data: %b\n\n" % data, "more_body": True})
 
@@ -363,7 +367,8 @@ async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-APPROVALS_PATH: Final = "/api/approvals"
+ReplySurface = Literal["command line", "console", "control API"]
+"""Where the user decided: at one of our surfaces, or with a program of their own."""
 
 
 class ApprovalReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -371,12 +376,18 @@ class ApprovalReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     answer: ApprovalAnswer
+    surface: ReplySurface = "control API"
 
 
-_decode = msgspec.json.Decoder(ApprovalReply).decode
+_decode_approval = msgspec.json.Decoder(ApprovalReply).decode
+
+AnswerApproval = Callable[[ApprovalReply, AuthenticatedRequest], Awaitable[bool]]
+"""Answers a pending call for a user; False where it waits no more: `actions.approvals`, above this layer."""
 
 
-def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -> list[Route]:
+def approval_routes(
+    approvals: PendingApprovals, access: RequestAuthenticator, answer: AnswerApproval
+) -> list[Route]:
     """The routes that list and answer pending approvals: of the own principal, with scope `admin` all."""
 
     async def list_pending(_: Request, admitted: AuthenticatedRequest) -> Response:
@@ -385,12 +396,10 @@ def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -
 
     async def take_answer(request: Request, admitted: AuthenticatedRequest) -> Response:
         try:
-            word = _decode(await request.body())
+            reply = _decode_approval(await request.body())
         except (ValueError, RecursionError) as exc:
             return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
-        return JSONResponse(
-            {"answered": approvals.answer(word.id, word.answer, principal=admitted.decides_for)}
-        )
+        return JSONResponse({"answered": await answer(reply, admitted)})
 
     return [
         Route(APPROVALS_PATH, _admitting(access, list_pending), methods=["GET"]),

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
-Value = str | int | float | bool | list[str]
+FormValue = str | int | float | bool | list[str]
 TextFormat = Literal["email", "uri", "date", "date-time"]
 
 MAX_ANSWER_CHARACTERS = 20_000
@@ -26,7 +26,7 @@ _NO = frozenset({"n", "no", "false", "off", "0"})
 class FormContent:
     """Answers that fit the form: `content` is what the server gets."""
 
-    content: dict[str, Value]
+    content: dict[str, FormValue]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,7 +206,7 @@ class Form:
 
     fields: tuple[Field, ...]
 
-    def defaults(self) -> dict[str, Value]:
+    def defaults(self) -> dict[str, FormValue]:
         """The values that are sent for fields without an answer."""
         return {
             field.name: list(field.default) if isinstance(field.default, tuple) else field.default
@@ -219,7 +219,7 @@ class Form:
 
         An answer that is absent or `None` stands for the default, a blank one says that there is none.
         """
-        content: dict[str, Value] = {}
+        content: dict[str, FormValue] = {}
         defaults = self.defaults()
         known = {field.name for field in self.fields}
         problems = {name: "the form has no such field" for name in answers if name not in known}

@@ -67,7 +67,16 @@ class Selection:
 
 
 def select(config: LoadedConfig, name: str | None, caller: GroupedPrincipal = LOCAL_CALLER) -> Selection:
-    """The selection of a bundle, or of everything, for a caller. A bundle of a project file only narrows."""
+    """The selection of a bundle, or of everything, for a caller. A bundle of a project file only narrows.
+
+    Args:
+        config: The configuration.
+        name: The bundle; all enabled servers if None.
+        caller: The principal and its groups, which rules may name.
+
+    Raises:
+        UnknownBundle: No bundle has that name.
+    """
     admin = (loaded for server in config.servers.values() for loaded in server.admin_rules)
     for_caller = frozenset(
         (loaded.rule.action, loaded.rule.principal)

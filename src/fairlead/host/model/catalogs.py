@@ -131,7 +131,13 @@ class Catalogs:
     def current(
         self, selection: Selection, servers: Iterable[CatalogServer], generation: int | None = None
     ) -> Catalog:
-        """The catalog of what is known now. Unchanged if `generation` is that of the latest one."""
+        """The catalog of what is known now. While a large one is built off the event loop, the latest one.
+
+        Args:
+            selection: Which tools.
+            servers: The servers whose listings make up the catalog.
+            generation: Their generation: if it is that of the latest catalog, nothing is compared.
+        """
         latest = self._latest.get(selection.catalog_key)
         if latest is not None and latest.generation == generation is not None:
             return latest.catalog

@@ -17,7 +17,7 @@ from fairlead.policy.tool_names import matches
 
 _LISTS = frozenset({"allow_tools", "deny_tools", "trust"})
 
-State = Literal["direct", "deferred", "unavailable"] | Absence
+ToolState = Literal["direct", "deferred", "unavailable"] | Absence
 """Given to a model as it is, or behind the meta-tools; its server is not there; or why it is not offered."""
 
 
@@ -34,7 +34,7 @@ class ToolExplanation:
     """All there is to say about one tool."""
 
     key: ToolKey
-    state: State
+    state: ToolState
     because: Reason
     """Why it is in that state."""
     rule: Reason | None
@@ -83,7 +83,15 @@ def _spellings(key: ToolKey) -> set[str]:
 
 
 class Explainer:
-    """Explains the tools of a selection."""
+    """Explains which tools of a selection are offered, under which names, and why others are not.
+
+    Args:
+        config: The configuration.
+        selection: Which tools.
+        catalog: The tools that are offered.
+        names: The public names of all tools, also of those that are not offered.
+        before_defaults: The servers that keep the stricter permission defaults of an earlier release.
+    """
 
     def __init__(
         self,
@@ -160,7 +168,7 @@ class Explainer:
             return Reason(reason=reason, place=place)
         return None
 
-    def _state(self, key: ToolKey, denial: Reason) -> tuple[State, Reason]:
+    def _state(self, key: ToolKey, denial: Reason) -> tuple[ToolState, Reason]:
         hidden = self._catalog.hidden.get(key)
         if hidden is None:
             return self._handing(key)
@@ -169,7 +177,7 @@ class Explainer:
         place = hidden.origin or ("its pin" if hidden.absence == "quarantined" else "its definition")
         return hidden.absence, Reason(reason=hidden.reason, place=place)
 
-    def _handing(self, key: ToolKey) -> tuple[State, Reason]:
+    def _handing(self, key: ToolKey) -> tuple[ToolState, Reason]:
         """Whether an offered tool is given directly or behind meta-tools."""
         selection, section = self._selection, _section(self._selection)
         mode = selection.modes.get(key.server_id, selection.mode)

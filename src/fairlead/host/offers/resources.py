@@ -25,7 +25,7 @@ from fairlead.config.untyped import is_object
 from fairlead.events import Event, ResourceUpdated
 from fairlead.host.offers.contents import CombinedList, Completion, ResourceContents
 from fairlead.host.offers.offer_requests import OfferRequests
-from fairlead.host.offers.uri_templates import UriTemplate, Value, read_template
+from fairlead.host.offers.uri_templates import TemplateValue, UriTemplate, read_template
 
 
 class Resources:
@@ -75,7 +75,7 @@ class Resources:
         return contents
 
     @staticmethod
-    def expand(template: str, values: Mapping[str, Value]) -> str:
+    def expand(template: str, values: Mapping[str, TemplateValue]) -> str:
         """Expand a URI template (RFC 6570).
 
         Args:

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from fairlead.catalog.sanitize import gate
 
-Value = str | Sequence[str] | Mapping[str, str] | None
+TemplateValue = str | Sequence[str] | Mapping[str, str] | None
 """What a variable can be: a text, a list, names with texts, or undefined."""
 
 MAX_TEMPLATE_CHARACTERS = 8_192
@@ -108,7 +108,7 @@ class UriTemplate:
             dict.fromkeys(variable.name for expression in expressions for variable in expression.variables)
         )
 
-    def expand(self, values: Mapping[str, Value]) -> str:
+    def expand(self, values: Mapping[str, TemplateValue]) -> str:
         """The URI for these values. Undefined variables leave no trace.
 
         Raises `ValueError` where a prefix is wanted of a value that is no text.
@@ -197,7 +197,7 @@ def _variables(text: str) -> Iterator[_Variable]:
 # Filling in.
 
 
-def _expand_expression(expression: _Expression, values: Mapping[str, Value]) -> str:
+def _expand_expression(expression: _Expression, values: Mapping[str, TemplateValue]) -> str:
     operator = expression.operator
     texts = [
         text
@@ -207,7 +207,7 @@ def _expand_expression(expression: _Expression, values: Mapping[str, Value]) -> 
     return operator.first + operator.separator.join(texts) if texts else ""
 
 
-def _expand_variable(variable: _Variable, value: Value, operator: _Operator) -> Iterator[str]:
+def _expand_variable(variable: _Variable, value: TemplateValue, operator: _Operator) -> Iterator[str]:
     """The pieces that a variable adds to its expression: none where it is undefined, more if it explodes."""
     if value is None:
         return

@@ -1,20 +1,14 @@
 """Pending approvals: calls that wait for an answer, and tools that changed."""
 
-from typing import Final, get_args
-
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.actions.approvals import APPROVAL_ANSWERS, PendingCall
 from fairlead.errors import ConfigError
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import as_json, block, button, code, form, live, moment, page, plural, server_path
 from fairlead.web.page_request import Answer, PageRequest, see
-from fairlead.web.panel import PendingCall
-
-ANSWERS: Final[dict[str, ApprovalAnswer]] = {
-    answer: answer for answer in get_args(ApprovalAnswer) if answer != "cancel"
-}
 
 
 def approvals(panel: HostPanel) -> Answer:
@@ -34,10 +28,12 @@ def give(panel: HostPanel) -> Answer:
     """Answer a call that waits."""
 
     async def answer(visit: PageRequest) -> Response:
-        word = ANSWERS.get(visit.field("answer"))
+        words: dict[str, ApprovalAnswer] = {each: each for each in APPROVAL_ANSWERS}
+        word = words.get(visit.field("answer"))
         if word is None:
             raise ConfigError("there is no such answer")
-        if not panel.answer(visit.field("id"), word, principal=visit.decides_for):
+        call_id, decides_for = visit.field("id"), visit.decides_for
+        if not await panel.answer(call_id, word, principal=visit.principal, decides_for=decides_for):
             raise ConfigError("no call waits for that answer any more")
         return see("/approvals")
 
