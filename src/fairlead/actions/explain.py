@@ -127,7 +127,13 @@ def explain_tools(found: KnownCatalog, keys: Iterable[ToolKey], view: CallerView
 
 
 async def explain_live_tools(
-    host: "Host", loaded: LoadedConfig, server_id: str, selection: Selection, *, most: int
+    host: "Host",
+    loaded: LoadedConfig,
+    server_id: str,
+    selection: Selection,
+    *,
+    most: int | None = None,
+    only: str | None = None,
 ) -> list[ToolExplanation]:
     """Explain the tools of a server to the local user, as a running host has them.
 
@@ -136,7 +142,8 @@ async def explain_live_tools(
         loaded: The configuration that it runs with.
         server_id: The server.
         selection: The selection as which its tools are offered.
-        most: How many of its tools to explain, the first by name.
+        most: How many of its tools to explain, the first by name; all if None.
+        only: The one tool to explain, by its own name; all if None.
 
     Returns:
         The explanations; none where the server was not listed yet.
@@ -151,7 +158,8 @@ async def explain_live_tools(
 
     def explain() -> list[ToolExplanation]:
         names = names_of(loaded, listings)
-        keys = [key for key in names.names if key.server_id == server_id][:most]
+        own = (key for key in names.names if key.server_id == server_id)
+        keys = [key for key in own if only is None or key.tool == only][:most]
         explainer = Explainer(loaded, selection, catalog, names, before_defaults)
         return _explain(loaded, explainer, keys, LOCAL)
 

@@ -9,6 +9,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
+from fairlead.connection.frame_log import FRAME_LOG
 from fairlead.connection.tracing import TRACE
 from fairlead.errors import AuthRequired
 
@@ -39,6 +40,7 @@ def detach_from_caller() -> None:
     """Detach the current task from the client that happened to start it."""
     CALLER.set(None)
     TRACE.set(None)
+    FRAME_LOG.set(None)
 
 
 class ClientPeer(Protocol):

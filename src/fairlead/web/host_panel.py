@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
@@ -35,7 +35,7 @@ from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.principal import LOCAL
 from fairlead.connection.process.stderr import log_tail
-from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownServer
+from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownServer, UnknownTool
 from fairlead.events import Event
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.host.events import Subscriber
@@ -58,8 +58,10 @@ from fairlead.web.panel import (
     PanelVerdict,
     PendingLogin,
     ServerDetails,
+    ToolDetails,
     ToolPage,
 )
+from fairlead.web.trials import ToolTrial, ToolTrials
 from fairlead.web.watch import Watch
 
 MAX_HITS: Final = 200
@@ -78,13 +80,22 @@ class Connections(Protocol):
         """End every connection to a server."""
         ...
 
+    def host_of(self, principal: str) -> AbstractAsyncContextManager[Host]:
+        """Open the host that the calls of a principal go through, for the length of the block."""
+        ...
+
 
 class _HostConnections:
     """The connections of a host that has no gateway in front."""
 
     def __init__(self, host: Host) -> None:
+        self._host = host
         self.status = host.status
         self.close_server = host.close
+
+    @asynccontextmanager
+    async def host_of(self, principal: str) -> AsyncGenerator[Host]:
+        yield self._host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,6 +152,8 @@ class HostPanel:
         """Edits of configuration files."""
         self.watch = Watch(host, configuration, env, self.activity)
         """Calls, records and logs."""
+        self.trials = ToolTrials(self._connections.host_of, self.note_change)
+        """Calls that visitors make from forms."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -267,6 +280,36 @@ class HostPanel:
         except UnknownServer:
             return None
         return sanitize_entry(entry).description if entry else None
+
+    async def tool(self, server_id: str, name: str) -> ToolDetails:
+        """One tool of a server, by its own name.
+
+        Raises:
+            UnknownServer: There is no such server.
+            UnknownTool: The server has no such tool, or it is not usable before it is reviewed.
+        """
+        listing = self._host.listing(server_id)
+        entry = next((each for each in listing.tools if each.key.tool == name), None) if listing else None
+        if entry is None:
+            hint = "review it first, if it is new or changed; else connect the server to list its tools"
+            raise UnknownTool(f"`{server_id}` offers no tool `{name}`", hint=hint)
+        definition = entry.read()
+        offered = self._host.catalog(self._selection).of(entry.key)
+        loaded, selection = self._configuration.loaded, self._selection
+        explained = await explain_live_tools(self._host, loaded, server_id, selection, only=name)
+        return ToolDetails(
+            entry=sanitize_entry(entry),
+            schema=definition.get("inputSchema"),
+            output_schema=definition.get("outputSchema"),
+            tokens=estimate(entry.definition),
+            agent_name=offered.name if offered else None,
+            explanation=next(iter(explained), None),
+        )
+
+    async def try_tool(self, trial: ToolTrial) -> None:
+        """Make a call from a form, and wait a moment for its end."""
+        self._host.listing(trial.server_id)  # raises where there is no such server
+        await self.trials.begin(trial, self._now().tasks)
 
     def held_back(self) -> Mapping[str, int]:
         """How many tools of each server are not offered before they are reviewed."""

@@ -3,6 +3,7 @@
 There is no way to write markup but `tag`, and none to have a string taken for markup.
 """
 
+import re
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.text import reveal_hidden
 
 _VOID: Final = frozenset({"input", "link", "meta"})
+_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ADDRESSES: Final = frozenset({"action", "href", "src"})
 _SCHEMES: Final = ("https://", "http://", "/", "#")
 _PLACELESS: Final = ("/static/", "/login", "/connect/")
@@ -46,6 +49,13 @@ def tag(element: str, /, *children: Child, **attributes: Attribute) -> Html:
     if element in _VOID:
         return Html(opening)
     return Html(f"{opening}{_markup(children)}</{element}>")
+
+
+def image(media_type: str, data: str, alt: str) -> Html | None:
+    """A picture that is in the page itself, from base64; None for what is no plain raster image."""
+    if media_type not in _IMAGES or not _BASE64.fullmatch(data):
+        return None
+    return Html(f'<img src="data:{media_type};base64,{data}" alt="{_text(alt)}">')
 
 
 def document(*children: Child, **attributes: Attribute) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fairlead.actions.approvals import PendingCall
 from fairlead.actions.logins import LoginOffer
 from fairlead.catalog.catalog import CatalogTool, HiddenTool
-from fairlead.catalog.tools import ToolKey
+from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.edit_scope import EditTarget
 from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.explain import ToolExplanation
@@ -54,6 +54,20 @@ class ListedTool:
 
     tool: CatalogTool
     tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolDetails:
+    """One tool, as its page shows it."""
+
+    entry: ToolEntry
+    schema: object
+    output_schema: object
+    tokens: int
+    agent_name: str | None = None
+    """What agents call it; None where it is not offered."""
+    explanation: ToolExplanation | None = None
+    """What decides about calls of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,6 +33,7 @@ from mcp_types import INVALID_REQUEST, RequestId
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fairlead.connection.deadlines import Deadline, DeadlineClock
+from fairlead.connection.frame_log import log_received, log_sent
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     ConnectionClosed,
@@ -282,6 +283,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if call.on_progress is not None:
             params = with_progress_token(params, call.id)
         frame = request_frame(call.id, method, params)
+        log_sent(frame)
         self._calls.add(call.id, call)
         if (deadline := call.deadline) is not None:
             deadline.start(self._clock, call.expire)
@@ -302,6 +304,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 # They know each other, and so the answer would stay until the garbage collector comes by.
                 call.deadline = None
         if isinstance(outcome, Frame):
+            log_received(outcome)
             return result_of(outcome)
         if isinstance(outcome, RequestExpired):
             self._abandon(call, outcome.message, opts)

@@ -29,6 +29,7 @@ from fairlead.web.layout import (
     table,
 )
 from fairlead.web.page_request import Answer, PageRequest, own_path, see
+from fairlead.web.pages.tool import tool_path
 from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
 COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Calls", "Last error", "Actions")
@@ -194,7 +195,7 @@ def _permissions(details: ServerDetails) -> Child:
         return None
     rows = [
         (
-            code(tool.key.shown_tool),
+            tag("a", code(tool.key.shown_tool), href=tool_path(tool.key.server_id, tool.key.tool)),
             tool.answer,
             reason_in_short(tool),
             tool.decided_by.place or "the default",

@@ -8,6 +8,7 @@ from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, first_line, live, page, plural, server_link, table
 from fairlead.web.page_request import Answer, PageRequest
+from fairlead.web.pages.tool import tool_path
 from fairlead.web.panel import ListedTool, ToolPage
 
 PAGE = 100
@@ -82,7 +83,11 @@ def _render_tools(found: ToolPage) -> Html:
 
 def _name(each: ListedTool) -> Child:
     """What its server calls it, and what agents do."""
-    return (code(each.tool.key.shown_tool), tag("span", code(each.tool.name), class_="note"))
+    key = each.tool.key
+    link = tag(
+        "a", code(key.shown_tool), href=tool_path(key.server_id, key.tool), id=f"tool-{each.tool.name}"
+    )
+    return (link, tag("span", code(each.tool.name), class_="note"))
 
 
 def _about(each: ListedTool) -> Child:

@@ -1,0 +1,124 @@
+"""Calls of tools that a visitor of the dashboard makes from a form: under way, and how they ended."""
+
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from fairlead.catalog.results import ToolResult
+from fairlead.config.principal import GroupedPrincipal
+from fairlead.connection.frame_log import FRAME_LOG, FrameLog
+from fairlead.errors import FairleadError
+from fairlead.host.host import Host
+
+MAX_KEPT: Final = 50
+PATIENCE_SECONDS: Final = 2.0
+"""How long a form waits for the result of its call before it shows that the call is under way."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class ToolTrial:
+    """One call from a form, and what became of it."""
+
+    id: str
+    caller: GroupedPrincipal
+    server_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    typed: Mapping[str, str]
+    """The inputs of the form as they were sent."""
+    began: float = field(default_factory=time.time)
+    seconds: float | None = None
+    """How long it took; None while it is under way."""
+    progress: str = ""
+    result: ToolResult | None = None
+    error: FairleadError | None = None
+    is_cancelled: bool = False
+    log: FrameLog = field(default_factory=FrameLog)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+
+class ToolTrials:
+    """The latest calls from forms. Each is shown to the principal who made it alone."""
+
+    def __init__(
+        self,
+        host_of: Callable[[str], AbstractAsyncContextManager[Host]],
+        note_change: Callable[[], None],
+    ) -> None:
+        """Call with the host of the principal who asks."""
+        self._host_of = host_of
+        self._note_change = note_change
+        self._kept: OrderedDict[str, ToolTrial] = OrderedDict()
+
+    async def begin(self, trial: ToolTrial, tasks: TaskGroup) -> None:
+        """Make a call in the background, and wait a moment for its end."""
+        self._kept[trial.id] = trial
+        while len(self._kept) > MAX_KEPT:
+            _, oldest = self._kept.popitem(last=False)
+            oldest.scope.cancel()
+        tasks.start_soon(self._run, trial, name=f"try {trial.server_id}/{trial.tool}")
+        with anyio.move_on_after(PATIENCE_SECONDS):
+            await trial.ended.wait()
+
+    def find(self, trial_id: str, principal: str) -> ToolTrial | None:
+        """A call of a principal; None where it is forgotten, or another's."""
+        trial = self._kept.get(trial_id)
+        return trial if trial is not None and trial.caller.principal == principal else None
+
+    def cancel(self, trial_id: str, principal: str) -> bool:
+        """Cancel a call that is under way. False where there is none."""
+        trial = self.find(trial_id, principal)
+        if trial is None or trial.ended.is_set():
+            return False
+        trial.is_cancelled = True
+        trial.scope.cancel()
+        return True
+
+    async def _run(self, trial: ToolTrial) -> None:
+        FRAME_LOG.set(trial.log)
+        started = time.perf_counter()
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            share = f"{progress:g}" + (f" of {total:g}" if total else "")
+            trial.progress = f"{share}: {message}" if message else share
+            self._note_change()
+
+        try:
+            with trial.scope:
+                async with self._host_of(trial.caller.principal) as host:
+                    # What a person types into a form is that person's yes, as at a terminal.
+                    trial.result = await host.call(
+                        trial.server_id,
+                        trial.tool,
+                        trial.arguments,
+                        on_progress=report,
+                        confirmed=True,
+                        principal=trial.caller.principal,
+                        groups=trial.caller.groups,
+                        full_result=True,
+                    )
+        except FairleadError as exc:
+            trial.error = exc
+        except Exception as exc:
+            logger.exception("a call from the dashboard failed")
+            trial.error = FairleadError(f"the call failed: {type(exc).__name__}; see the gateway's log")
+        finally:
+            trial.seconds = time.perf_counter() - started
+            trial.ended.set()
+            self._note_change()
+
+
+def new_trial_id() -> str:
+    """An id that cannot be guessed."""
+    return secrets.token_urlsafe(12)
