@@ -22,11 +22,12 @@ PUBLIC = {
     McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools Reply
     ResourceUpdated ResultInvalid RootsProvider RunCancelled RunFinished RunLimits SampleRequest
     SearchOutcome SecretUnavailable ServerError ServerInfo ServerLogged ServerStatus ShownUrl
-    StartupStatus ServerState StateChanged StepFinished StepRetried StoreError Subscriber TextDelta
-    TokenRefused ToolCalled ToolContext ToolDefinition ToolEntry ToolFailed ToolKey ToolModel ToolResult
-    ToolReturned ToolsQuarantined Toolset UnknownArtifact UnknownBundle UnknownServer UnknownTool
-    UrlCompletionListener UrlRequest Usage ValueTooLarge VersionConflict WaitTimedOut WouldBlock
-    WrongType discover_config_path load_config parse_config run_task
+    StartupStatus ServerState StateChanged StepFinished StepRetried StoreError Subscriber SyncHost
+    SyncIterator SyncProviderTools SyncToolset TextDelta TokenRefused ToolCalled ToolContext
+    ToolDefinition ToolEntry ToolFailed ToolKey ToolModel ToolResult ToolReturned ToolsQuarantined
+    Toolset UnknownArtifact UnknownBundle UnknownServer UnknownTool UrlCompletionListener UrlRequest
+    Usage ValueTooLarge VersionConflict WaitTimedOut WouldBlock WrongType discover_config_path
+    load_config open parse_config run_task
     """,
     "fairlead.adapters": """
     AdaptedTool anthropic_result export_servers gemini_result openai_arguments openai_messages

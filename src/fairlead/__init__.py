@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     )
     from fairlead.host.server_peer import CustomCapabilities
     from fairlead.host.startup import ServerInfo
+    from fairlead.host.sync_host import SyncHost, SyncIterator, SyncProviderTools, SyncToolset, open  # noqa: A004 - fairlead.open
     from fairlead.loop.events import (
         RunFinished,
         StepFinished,
@@ -195,6 +196,10 @@ __all__ = [
     "StepRetried",
     "StoreError",
     "Subscriber",
+    "SyncHost",
+    "SyncIterator",
+    "SyncProviderTools",
+    "SyncToolset",
     "TextDelta",
     "TokenRefused",
     "ToolCalled",
@@ -222,6 +227,7 @@ __all__ = [
     "WrongType",
     "discover_config_path",
     "load_config",
+    "open",
     "parse_config",
     "run_task",
 ]
@@ -306,6 +312,10 @@ _HOMES = {
     "StepRetried": "fairlead.loop.events",
     "StoreError": "fairlead.errors",
     "Subscriber": "fairlead.host.events",
+    "SyncHost": "fairlead.host.sync_host",
+    "SyncIterator": "fairlead.host.sync_host",
+    "SyncProviderTools": "fairlead.host.sync_host",
+    "SyncToolset": "fairlead.host.sync_host",
     "TextDelta": "fairlead.loop.events",
     "TokenRefused": "fairlead.errors",
     "ToolCalled": "fairlead.loop.events",
@@ -333,6 +343,7 @@ _HOMES = {
     "WrongType": "fairlead.errors",
     "discover_config_path": "fairlead.config.sources",
     "load_config": "fairlead.config.load",
+    "open": "fairlead.host.sync_host",
     "parse_config": "fairlead.config.validate",
     "run_task": "fairlead.loop.run",
 }

@@ -1,6 +1,7 @@
 """Tools for LangChain and LangGraph. Needs `langchain-core`."""
 
-from typing import Any, Literal, NoReturn
+from collections.abc import Callable
+from typing import Any, Literal
 
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import ConfigDict
@@ -19,18 +20,26 @@ class FairleadTool(BaseTool):
 
     adapted: AdaptedTool
     call: Caller
+    call_waiting: Callable[[dict[str, Any]], ToolResult] | None = None
+    """Makes the call and waits for it, where there is a synchronous host."""
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
 
-    def _run(self, /, **_: object) -> NoReturn:
-        raise NotImplementedError("MCP tools are asynchronous: use `ainvoke`")
+    def _run(self, /, **arguments: object) -> tuple[list[dict[str, Any]], ToolResult]:
+        if self.call_waiting is None:
+            raise NotImplementedError("MCP tools are asynchronous: use `ainvoke`, or `fairlead.open()`")
+        return _read(self.call_waiting(self.adapted.arguments(arguments)))
 
     # Arguments may have any name, also `self` and `config`.
     async def _arun(self, /, **arguments: object) -> tuple[list[dict[str, Any]], ToolResult]:
-        result = await self.call(self.adapted.key, self.adapted.arguments(arguments))
-        if result.is_error:
-            raise ToolException(text_of(result))
-        return [_block(part) for part in parts_of(result)], result
+        return _read(await self.call(self.adapted.key, self.adapted.arguments(arguments)))
+
+
+def _read(result: ToolResult) -> tuple[list[dict[str, Any]], ToolResult]:
+    """Content and artifact of a tool message. Raises `ToolException` where the call failed."""
+    if result.is_error:
+        raise ToolException(text_of(result))
+    return [_block(part) for part in parts_of(result)], result
 
 
 def to_langchain(entry: ToolEntry, name: str, call: Caller) -> FairleadTool | None:
