@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from playwright.sync_api import ConsoleMessage, Dialog, Locator, Page, sync_playwright
@@ -48,8 +49,24 @@ def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:  # noqa: 
     def size(width: str, height: str) -> None:
         tabs[-1].set_viewport_size({"width": int(width), "height": int(height)})
 
-    def shoot(path: str) -> None:
-        tabs[-1].screenshot(path=path, full_page=True)
+    def shoot(path: str, height: str = "") -> None:
+        """Take a picture of the whole page, or of so much of it at most."""
+        page = tabs[-1]
+        most = page.evaluate("document.documentElement.scrollHeight")
+        width = page.evaluate("document.documentElement.clientWidth")
+        shown = min(most, int(height)) if height else most
+        page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": shown})
+
+    def axe(script: str) -> list[str]:
+        """What axe-core finds wrong with the page: the rule, what it is about, and where."""
+        page = tabs[-1]
+        page.evaluate(Path(script).read_text())
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{each['id']}: {each['help']}: {node['html'][:200]} ({node.get('failureSummary', '')[:300]})"
+            for each in found["violations"]
+            for node in each["nodes"]
+        ]
 
     return {
         "open": here("goto"),
@@ -64,6 +81,7 @@ def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:  # noqa: 
         "scheme": scheme,
         "size": size,
         "shoot": shoot,
+        "axe": axe,
         "complaints": lambda: complaints,
     }
 
@@ -94,7 +112,7 @@ def main() -> None:
             step, *words = json.loads(line)
             try:
                 seen = known[step](*words)
-                answer = {"seen": seen if step in ("value", "complaints") else None}
+                answer = {"seen": seen if step in ("value", "complaints", "axe") else None}
             except Exception as exc:  # noqa: BLE001 - the test is told, whatever it is
                 answer = {"error": f"{step} {words}: {exc}\n{tabs[-1].url}\n{tabs[-1].inner_text('body')}"}
             sys.stdout.write(json.dumps(answer) + "\n")

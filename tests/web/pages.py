@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
 
 from fairlead.web.page_request import AccessCheck
 
 EXAMPLES = {"server": "github", "tool": "search_issues", "path": "no-such-page"}
 """What stands for the parts of a path, in the demo."""
+QUERIES = {"/logs": "?server=github", "/calls": "?window=6h"}
 NOT_PAGES = {"/events", "/audit.csv", "/audit.jsonl"}
 
 
 def page_paths(routes: Sequence[BaseRoute]) -> Mapping[str, str]:
     """The pages that people see with a login: a name for each, and its path below that of the session."""
     found: dict[str, str] = {}
-    for route in routes:
+    mounted = next(route for route in routes if isinstance(route, Mount))  # below the path of a session
+    for route in mounted.routes:
         if not isinstance(route, Route) or route.path in NOT_PAGES:
             continue
         check = route.endpoint
@@ -23,7 +25,7 @@ def page_paths(routes: Sequence[BaseRoute]) -> Mapping[str, str]:
             for name, value in EXAMPLES.items():
                 path = path.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
             assert "{" not in path, f"say in EXAMPLES what stands for the parts of {route.path}"
-            found[_name_of(route.path)] = path
+            found[_name_of(route.path)] = path + QUERIES.get(path, "")
     return found
 
 

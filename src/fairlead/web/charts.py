@@ -9,8 +9,8 @@ from fairlead.web.call_history import CallCount, CallSummary
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import plural, table
 
-WIDTH: Final = 600
-HEIGHT: Final = 150
+WIDTH: Final = 480
+HEIGHT: Final = 170
 _LEFT: Final = 46
 _BOTTOM: Final = 20
 _TOP: Final = 8

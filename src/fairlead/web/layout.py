@@ -35,7 +35,7 @@ PLACES: Final = (
     Place("/logs", "Logs", "M4 6h16M4 10h11M4 14h16M4 18h8"),
     Place("/audit", "Audit", "M6 3h9l4 4v14H6zM15 3v4h4M9 12h7M9 16h7"),
 )
-_THEMES: Final = (("auto", "System"), ("light", "Light"), ("dark", "Dark"))
+_THEMES: Final = (("auto", "Auto"), ("light", "Light"), ("dark", "Dark"))
 
 
 def page(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:

@@ -41,7 +41,7 @@ def overview(panel: HostPanel) -> Answer:
         servers = panel.status()
         content = (
             live("attention", _attention(visit, panel, servers)),
-            live("figures", _figures(panel, servers, found)),
+            live("figures", tag("h2", "Now and in the last hour"), _figures(panel, servers, found)),
             live(
                 "charts",
                 tag(
@@ -130,11 +130,11 @@ def _broken(visit: PageRequest, status: ServerStatus) -> Html:
 
 
 def _changed(server_id: str, count: int) -> Html:
-    verb = "is not what was" if count == 1 else "are not what was"
+    verb, them = ("is", "it") if count == 1 else ("are", "them")
     return tag(
         "article",
-        tag("h3", f"{plural(count, 'tool')} of {server_id} {verb} reviewed"),
-        tag("p", "Agents do not get them before you have looked at what changed."),
+        tag("h3", f"{plural(count, 'tool')} of {server_id} {verb} not what was reviewed"),
+        tag("p", f"Agents get {them} once you have looked at what changed."),
         tag(
             "p",
             tag(
@@ -181,7 +181,7 @@ def _figures(panel: HostPanel, servers: Sequence[ServerStatus], found: CallSumma
     figures = (
         (f"{ready} of {len(enabled)}", "servers ready"),
         (f"{sum(status.tools or 0 for status in enabled):,}", "tools"),
-        (f"{every.total:,}", "calls in the last hour"),
+        (f"{every.total:,}", "calls in an hour"),
         (share, "of them failed"),
         (duration(every.percentile(95)), "95th percentile"),
         (f"{len(panel.activity.running):,}", "calls under way"),

@@ -70,6 +70,7 @@ def _content(visit: PageRequest, found: PanelReview) -> Child:
     lead = f"{plural(found.waiting, 'decision')} to make. Nothing in what follows is hidden."
     return (
         tag("p", lead, class_="dim"),
+        tag("h2", "What it says and offers", class_="hidden"),
         _instructions(visit, found) if found.instructions else None,
         [_tool(visit, found, tool) for tool in shown],
         _all(visit, found, [tool for tool in shown if tool.waits]),
