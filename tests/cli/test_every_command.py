@@ -164,6 +164,15 @@ def test_verbose_logs_the_steps_of_a_connection_with_times(
     assert any("state=connecting" in line for line in steps), outcome.err
     assert any("state=ready" in line for line in steps)
     assert all(float(line.split()[0]) >= 0 for line in steps)
+    assert "process started" in outcome.err
+
+
+def test_verbose_logs_http_requests_without_their_query(fairlead: Fairlead, machine: Machine) -> None:
+    machine.write_user(json.dumps({"servers": {"a": {"url": "http://127.0.0.1:9/mcp?key=hidden-part"}}}))
+    outcome = fairlead("test", "a", "-v")
+    assert "http request failed" in outcome.err
+    assert "url=http://127.0.0.1:9/mcp " in outcome.err
+    assert "hidden-part" not in outcome.err
 
 
 def test_verbose_masks_secrets(fairlead: Fairlead, machine: Machine) -> None:

@@ -99,7 +99,7 @@ def test_a_secret_setting_is_not_shown(fairlead: Fairlead, machine: Machine) -> 
 
 
 @pytest.mark.parametrize("setting", ["keep_days", "keep_records"])
-@pytest.mark.parametrize("value", [0, -1, 10**30, "90", 1.5])
+@pytest.mark.parametrize("value", [0, -1, 10**12, "90", 1.5])
 def test_a_retention_that_makes_no_sense_is_a_problem_and_the_default_holds(
     fairlead: Fairlead, machine: Machine, setting: str, value: object
 ) -> None:

@@ -182,7 +182,7 @@ def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServ
                 carry_out(ctx, loaded, review, decision)
         case _:
             say(f"`{command_line('review', server_id)}` asks again; {_until_then(server)}")
-    say(f"hint: `{command_line('call', server_id, tools[0].entry.key.typed_tool)}` calls one")
+    say(f"hint: `{command_line('call', tools[0].entry.key.qualified)}` calls one")
 
 
 def allow_named(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, names: str) -> None:

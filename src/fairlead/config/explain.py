@@ -125,7 +125,9 @@ def explain_settings(loaded: LoadedConfig) -> list[SettingOrigin]:
             continue
         values = settings.model_dump(mode="json", by_alias=True)
         for name, field in type(settings).model_fields.items():
-            origin = loaded.origin(section, name)
+            path = (section, field.alias or name)
+            is_set = value_at(loaded.merged.data, path) is not None  # else the place is that of the section
+            origin = loaded.origin(*path) if is_set else None
             default = field.get_default(call_default_factory=True)
             found.append(
                 SettingOrigin(

@@ -224,6 +224,7 @@ def _describe(event: Event) -> str:
     names: tuple[str, ...] = getattr(event, "__struct_fields__", ()) or tuple(
         getattr(event, "__dataclass_fields__", ())
     )
-    said = ((name, getattr(event, name)) for name in names if name != "json")
+    found = ((name, getattr(event, name)) for name in names if name != "json")
+    said = ((name, f"{value:.3f}" if isinstance(value, float) else value) for name, value in found)
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).lower().removeprefix("mcp ")
     return " ".join([words, *(f"{name}={value}" for name, value in said if value not in (None, "", ()))])

@@ -22,6 +22,7 @@ from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from fairlead.errors import ConfigUnreadable
+from fairlead.net.http_log import request_traces
 from fairlead.net.ssrf import Vet, literal_address, public_only
 
 CONNECT_SECONDS = 15.0
@@ -75,6 +76,7 @@ def open_client() -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
         trust_env=False,
+        trace_configs=request_traces(),
     )
 
 
@@ -225,6 +227,7 @@ def open_vetted_client(
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=VETTED_CONNECT_SECONDS),
         trust_env=False,
+        trace_configs=request_traces(),
     )
 
 

@@ -68,6 +68,8 @@ class _BoundedFile(logging.StreamHandler[TextIO]):
 
 def log_to_stderr() -> None:
     """Log what this package does: all of it to a journal, only what went wrong to a person's terminal."""
+    if _is_verbose():
+        return  # which logs more
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter())
     _log_to(handler, logging.WARNING if sys.stderr.isatty() else logging.INFO)
@@ -111,8 +113,7 @@ class _TimedFormatter(OneLineFormatter):
 
 def log_verbosely() -> None:
     """Log all that happens, each line with the seconds since the start: `--verbose`. Idempotent."""
-    own = logging.getLogger("fairlead")
-    if any(isinstance(handler.formatter, _TimedFormatter) for handler in own.handlers):
+    if _is_verbose():
         return
     mask_logs(gate.log_line)
     handler = logging.StreamHandler(sys.stderr)
@@ -121,6 +122,11 @@ def log_verbosely() -> None:
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
+
+
+def _is_verbose() -> bool:
+    handlers = logging.getLogger("fairlead").handlers
+    return any(isinstance(handler.formatter, _TimedFormatter) for handler in handlers)
 
 
 def shorten_warnings() -> None:

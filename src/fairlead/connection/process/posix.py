@@ -6,6 +6,7 @@ The pipes are our own, since asyncio's pipe transports take longer to set up.
 import array
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from fairlead.connection.process.child import (
     why_not_started,
 )
 from fairlead.connection.process.guardian import Guardian, ServerProcess
+
+logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 256 * 1024
 _DRAINED_BYTES = MAX_WAITING_BYTES // 4
@@ -295,6 +298,7 @@ class PosixChild:
             for fd in (theirs_in, theirs_out, theirs_err):
                 os.close(fd)
         self._connect(ours_in, ours_out, ours_err)
+        logger.debug("process started", extra={"program": self._command.argv[0], "pid": self._process.pid})
 
     def _connect(self, stdin: int, stdout: int, stderr: int) -> None:
         _widen(stdout)

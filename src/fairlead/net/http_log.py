@@ -1,0 +1,74 @@
+"""Log of HTTP connections and requests, for `--verbose`: names, addresses, statuses and times.
+
+URLs are logged without user, query and fragment, and neither headers nor bodies are.
+"""
+
+import logging
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+logger = logging.getLogger(__name__)
+
+
+def request_traces() -> list[aiohttp.TraceConfig]:
+    """What a client is opened with: nothing, unless this log is read."""
+    if not logger.isEnabledFor(logging.DEBUG):
+        return []
+    traces = aiohttp.TraceConfig(trace_config_ctx_factory=_context)
+    traces.on_connection_create_start.append(_connecting)
+    traces.on_connection_create_end.append(_connected)
+    traces.on_request_end.append(_answered)
+    traces.on_request_exception.append(_failed)
+    return [traces]
+
+
+def _context(**_given: Any) -> SimpleNamespace:  # noqa: ANN401 - aiohttp's
+    return SimpleNamespace(began=time.perf_counter(), connecting=0.0)
+
+
+async def _connecting(_session: object, context: SimpleNamespace, _params: object) -> None:
+    context.connecting = time.perf_counter()
+
+
+async def _connected(_session: object, context: SimpleNamespace, _params: object) -> None:
+    logger.debug("connected", extra={"seconds": _since(context.connecting)})
+
+
+async def _answered(
+    _session: object, context: SimpleNamespace, params: aiohttp.TraceRequestEndParams
+) -> None:
+    logger.debug(
+        "http request",
+        extra={
+            "method": params.method,
+            "url": _shown(params.url),
+            "status": params.response.status,
+            "seconds": _since(context.began),
+        },
+    )
+
+
+async def _failed(
+    _session: object, context: SimpleNamespace, params: aiohttp.TraceRequestExceptionParams
+) -> None:
+    logger.debug(
+        "http request failed",
+        extra={
+            "method": params.method,
+            "url": _shown(params.url),
+            "reason": type(params.exception).__name__,
+            "seconds": _since(context.began),
+        },
+    )
+
+
+def _since(began: float) -> str:
+    return f"{time.perf_counter() - began:.3f}"
+
+
+def _shown(url: URL) -> str:
+    return str(url.with_user(None).with_query(None).with_fragment(None))
