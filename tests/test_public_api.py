@@ -12,18 +12,21 @@ from fairlead import errors, events
 
 PUBLIC = {
     "fairlead": """
-    ApprovalAnswer ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired BrowserOpenFailed CallDenied
-    CallFailed CallRejected CallTimedOut Callbacks ChatModel Config ConfigError ConfigInvalid ConfigUnreadable
-    ConfigUnwritable ConnectFailed ConnectionLost ConsentRequired ElicitationComplete
-    ElicitationRequest Event FairleadError FormAnswer FormRequest GatewayGone Host IssuerUnavailable
-    ListFailed ListenFailed LoadedConfig LoadedServer LockBusy LockLost LoginFailed McpServer
+    ApprovalAnswer ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired BrowserOpenFailed
+    CallDenied CallFailed CallRejected CallTimedOut Callbacks CatalogTool ChatModel Config ConfigError
+    ConfigInvalid ConfigUnreadable ConfigUnwritable ConnectFailed ConnectionLost ConsentRequired
+    CustomCapabilities Delivery ElicitationComplete ElicitationRequest Event EventStream EventsDropped
+    FairleadError Form FormAnswer FormRequest GatewayGone Host HostOpening IssuerUnavailable ListFailed
+    ListenFailed Listing LoadedConfig LoadedServer LockBusy LockLost LoginFailed McpServer
     McpStartupComplete McpStartupUpdate McpToolCallBegin McpToolCallEnd McpToolCallProgress
     McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools Reply
-    ResourceUpdated RunCancelled RunFinished RunLimits SampleRequest SecretUnavailable ServerError
-    ServerLogged ServerStatus StateChanged StepFinished StepRetried StoreError Subscriber TextDelta
-    TokenRefused ToolCalled ToolContext ToolDefinition ToolFailed ToolModel ToolResult ToolReturned
-    ToolsQuarantined Toolset UnknownArtifact UnknownBundle UnknownServer UnknownTool UrlRequest
-    ValueTooLarge VersionConflict WrongType discover_config_path load_config parse_config run_task
+    ResourceUpdated ResultInvalid RootsProvider RunCancelled RunFinished RunLimits SampleRequest
+    SearchOutcome SecretUnavailable ServerError ServerInfo ServerLogged ServerStatus ShownUrl
+    StartupStatus ServerState StateChanged StepFinished StepRetried StoreError Subscriber TextDelta
+    TokenRefused ToolCalled ToolContext ToolDefinition ToolEntry ToolFailed ToolKey ToolModel ToolResult
+    ToolReturned ToolsQuarantined Toolset UnknownArtifact UnknownBundle UnknownServer UnknownTool
+    UrlCompletionListener UrlRequest Usage ValueTooLarge VersionConflict WaitTimedOut WouldBlock
+    WrongType discover_config_path load_config parse_config run_task
     """,
     "fairlead.adapters": """
     AdaptedTool anthropic_result export_servers gemini_result openai_arguments openai_messages
@@ -35,7 +38,7 @@ PUBLIC = {
     """,
 }
 
-ALIASES = {"ApprovalAnswer", "Event"}
+ALIASES = {"ApprovalAnswer", "Delivery", "Event", "ServerState", "StartupStatus"}
 """Names of types made of others, which have no name of their own at run time."""
 
 

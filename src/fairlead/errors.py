@@ -24,7 +24,8 @@ FairleadError                     catch this to catch them all
 │   └── CallFailed                a request to it failed; `delivery` says how far it got
 │       ├── CallTimedOut          no answer in time
 │       ├── CallRejected          it answered with a protocol error
-│       └── ConnectionLost        the connection broke
+│       ├── ConnectionLost        the connection broke
+│       └── ResultInvalid         the result is not of the type that was asked for
 ├── ModelFailed                   the model's API refused a request
 │   └── ModelUnavailable          it cannot be reached now
 ├── ListenFailed                  a port cannot be bound
@@ -36,11 +37,15 @@ FairleadError                     catch this to catch them all
 ├── UnknownArtifact               no artifact has that handle for this principal
 ├── ArgumentsInvalid              the arguments do not match the tool's schema; nothing was sent
 ├── WrongType                     a function of the library was passed a wrong type; also a `TypeError`
+├── WaitTimedOut                  the synchronous host waited too long; also a `TimeoutError`
+├── WouldBlock                    the synchronous host was used where it would wait for itself
 └── ToolFailed                    a first-party tool failed
 """
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
+
+from fairlead.bounded_repr import bounded
 
 Severity = Literal["error", "warning"]
 Delivery = Literal["not_sent", "unknown", "done"]
@@ -98,6 +103,10 @@ class FairleadError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+    def __repr__(self) -> str:
+        hint = f", hint={bounded(self.hint)}" if self.hint else ""
+        return f"{type(self).__name__}({bounded(str(self))}{hint})"
 
     @property
     def delivery_notice(self) -> str | None:
@@ -302,6 +311,16 @@ class ConnectionLost(CallFailed):
     code = "connection_lost"
 
 
+class ResultInvalid(CallFailed):
+    """The result of a tool is not of the type that `ToolResult.as_type` asked for. The tool was called."""
+
+    code = "result_invalid"
+
+    def __init__(self, server_id: str, message: str, *, tool: str | None, hint: str | None = None) -> None:
+        super().__init__(server_id, message, delivery="done", hint=hint)
+        self.tool = tool
+
+
 class ModelFailed(FairleadError):
     """A model's API refused a request: a wrong key, a wrong name, too long a conversation."""
 
@@ -366,6 +385,19 @@ class WrongType(FairleadError, TypeError):
     """A function of the library was passed an argument of a wrong type. Nothing was done."""
 
     code = "wrong_type"
+
+
+class WaitTimedOut(FairleadError, TimeoutError):
+    """The synchronous host did not finish within `fail_after`. The work was cancelled."""
+
+    code = "wait_timed_out"
+    delivery = "unknown"
+
+
+class WouldBlock(FairleadError):
+    """The synchronous host was used where it would wait for itself. Nothing was done."""
+
+    code = "would_block"
 
 
 class ToolFailed(FairleadError):

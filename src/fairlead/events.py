@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from fairlead.bounded_repr import BoundedRepr
+
 ServerState = Literal["disabled", "idle", "connecting", "auth_required", "ready", "error"]
 """State of a server, as shown to users."""
 
@@ -16,8 +18,8 @@ StartupStatus = Literal["starting", "ready", "failed", "auth_required", "cancell
 """Progress of a server's start. All but the first are its outcome."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StateChanged:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class StateChanged(BoundedRepr):
     """A server changed its state; `reason` says why where it is not obvious."""
 
     server_id: str
@@ -25,8 +27,8 @@ class StateChanged:
     reason: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class McpStartupUpdate:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class McpStartupUpdate(BoundedRepr):
     """A server of those started together begins to start, or is done; `error` says what failed.
 
     `auth_required` waits for the user's login, `cancelled` was closed before it was ready.
@@ -37,8 +39,8 @@ class McpStartupUpdate:
     error: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class McpStartupComplete:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class McpStartupComplete(BoundedRepr):
     """All servers started together are done: ready, failed, waiting for a login, or cancelled."""
 
     ready: tuple[str, ...] = ()
@@ -48,24 +50,24 @@ class McpStartupComplete:
     cancelled: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class McpToolsChanged:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class McpToolsChanged(BoundedRepr):
     """A server's tools were listed, and have changed."""
 
     server_id: str
     tools: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OffersChanged:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class OffersChanged(BoundedRepr):
     """A server's resources or prompts were listed, and have changed."""
 
     server_id: str
     kind: Literal["resources", "prompts"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolsQuarantined:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ToolsQuarantined(BoundedRepr):
     """Tools of a server differ from what was reviewed or locked, and are quarantined until a review."""
 
     server_id: str
@@ -81,6 +83,8 @@ class McpToolCallBegin(msgspec.Struct, frozen=True, kw_only=True):
     call_id: int
     server_id: str
     tool: str
+    principal: str = ""
+    """The identity that the call is made for."""
 
 
 class McpToolCallProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,16 +107,16 @@ class McpToolCallEnd(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResourceUpdated:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ResourceUpdated(BoundedRepr):
     """A subscribed resource has changed."""
 
     server_id: str
     uri: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerLogged:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ServerLogged(BoundedRepr):
     """A server sent a log message, sanitized and masked here."""
 
     server_id: str
@@ -126,16 +130,16 @@ class ServerLogged:
     """Whether an untrusted server sent it: for a model it is data, never instructions."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ElicitationRequest:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ElicitationRequest(BoundedRepr):
     """A server requests input from the user."""
 
     server_id: str
     kind: Literal["form", "url"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ElicitationComplete:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ElicitationComplete(BoundedRepr):
     """An elicitation ended: the user chose `accept`, `decline` or `cancel`.
 
     It was `refused` where the user was not asked, `withdrawn` where the server does not wait any more, and it
@@ -147,13 +151,20 @@ class ElicitationComplete:
     outcome: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BrowserOpenFailed:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class BrowserOpenFailed(BoundedRepr):
     """The user agreed to a login page, and no browser could be opened from here: they open it themselves."""
 
     server_id: str
     url: str
     """The page without its query, which belongs to this login alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class EventsDropped(BoundedRepr):
+    """The reader of these events did not keep up, and lost this many, which happened before the next one."""
+
+    count: int
 
 
 Event = (
@@ -171,4 +182,5 @@ Event = (
     | ElicitationRequest
     | ElicitationComplete
     | BrowserOpenFailed
+    | EventsDropped
 )

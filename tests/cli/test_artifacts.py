@@ -54,7 +54,7 @@ def test_what_is_kept_is_listed_newest_first_and_nobody_elses(fairlead: Fairlead
     kept(b"not mine", "ada")
     header, first, second = fairlead("artifacts").out.splitlines()
     assert header.split() == ["HANDLE", "TYPE", "BYTES", "FROM", "AGE"]
-    assert first.split()[:4] == [f"{new[:23]}…", "image/png", "5", "files/read"]
+    assert first.split()[:4] == [f"{new[:23]}…", "image/png", "5", "files.read"]
     assert second.split()[:1] + second.split()[4:] == [f"{old[:23]}…", "2", "h"]
     listed = json.loads(fairlead("artifacts", "list", "--json").out)["artifacts"]
     assert [(one["handle"], one["bytes"], one["untrusted"]) for one in listed] == [

@@ -85,11 +85,11 @@ def test_each_call_is_one_line_however_many_records_it_has(fairlead: Fairlead, m
     assert header.split() == ["TIME", "WHO", "WHAT", "DECISION", "OUTCOME", "MS", "BYTES"]
     told = [" ".join(line.split()[2:]) for line in lines]
     assert told == [
-        "local github/tool_1 allow: listed in allow_tools ok 12.3 456",
-        "local github/tool_2 allow: listed in allow_tools not finished - -",
-        "local github/tool_3 deny: no call_denied - -",
-        "local github/tool_4 - not answered - -",
-        "local github/tool_5 allow by person: yes call_timed_out, may have been done (bidi, tag) 12.3 456",
+        "local github.tool_1 allow: listed in allow_tools ok 12.3 456",
+        "local github.tool_2 allow: listed in allow_tools not finished - -",
+        "local github.tool_3 deny: no call_denied - -",
+        "local github.tool_4 - not answered - -",
+        "local github.tool_5 allow by person: yes call_timed_out, may have been done (bidi, tag) 12.3 456",
         "local consent fs file=x - - - -",
     ]
 
@@ -134,7 +134,7 @@ def test_a_moment_nobody_understands_is_a_usage_error(fairlead: Fairlead, moment
 
 def test_what_a_model_wrote_cannot_steer_the_terminal(fairlead: Fairlead, machine: Machine) -> None:
     record(machine, call(1, tool="a\x1b[2Jb\u202e"))
-    assert "github/a\\x1b[2Jb\\u202e" in fairlead("audit").out
+    assert "github.a\\x1b[2Jb\\u202e" in fairlead("audit").out
 
 
 @pytest.mark.parametrize("as_json", [False, True])

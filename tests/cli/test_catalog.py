@@ -72,7 +72,7 @@ def test_a_search_puts_an_exact_name_first_and_starts_nothing_that_is_known(
     for words in (["find_symbol"], ["find symbol"], ["find", "symbol"]):
         outcome = fairlead("search", *words)
         assert outcome.status == 0
-        assert outcome.out.splitlines()[1].split()[1:3] == ["code", "find_symbol"]
+        assert outcome.out.splitlines()[1].split()[1] == "code.find_symbol"
     first = json.loads(fairlead("search", "weather in a city", "--json").out)["tools"][0]
     assert (first["server"], first["tool"]) == ("code", "get-weather")
     assert first["name"].startswith("mcp_code_get-weather_")
@@ -112,7 +112,7 @@ def test_a_search_finds_what_agents_may_use_and_says_so_of_the_rest(
     configure(servers={"code": server.entry(deny_tools=["delete_*"])})
     outcome = fairlead("search", "delete_everything")
     assert "delete_everything" not in outcome.out
-    assert "code/delete_everything is not for agents" in outcome.err
+    assert "code.delete_everything is not for agents" in outcome.err
     configure(servers={"code": server.entry(trust="untrusted")})
     assert "no tools that agents may use" in fairlead("search", "weather").err
 
@@ -274,7 +274,7 @@ def test_a_denied_tool_is_explained_down_to_the_line_of_the_pattern(
     configure(servers={"code": server.entry(deny_tools=["nothing", "get-*"])})
     outcome = fairlead("explain", "tool", "get-weather")
     assert outcome.status == 0
-    assert outcome.out.startswith("code/get-weather: denied\n")
+    assert outcome.out.startswith("code.get-weather: denied\n")
     assert f"listed in deny_tools, as `get-*`  [{line_of(machine, 'get-*')}]" in outcome.out
     allowed = explained(fairlead, "find_symbol")
     assert allowed["state"] == "direct"
@@ -301,7 +301,9 @@ def test_deny_beats_allow_and_an_untrusted_server_needs_an_allow_list(
 
 
 @pytest.mark.requirement("NEED-26")
-@pytest.mark.parametrize("form", ["get-weather", "code/get-weather", "code.get-weather", "public"])
+@pytest.mark.parametrize(
+    "form", ["get-weather", "code/get-weather", "code.get-weather", "code__get-weather", "public"]
+)
 def test_a_tool_is_found_by_each_of_its_names_and_hyphens_survive(
     fairlead: Fairlead, configure: Callable[..., Outcome], server: ScriptedServer, form: str
 ) -> None:
@@ -317,8 +319,8 @@ def test_a_name_that_several_servers_have_is_explained_for_each(
 ) -> None:
     configure(servers={"one": server.entry(), "two": server.entry(deny_tools=["find_symbol"])})
     shown = fairlead("explain", "tool", "find_symbol").out
-    assert "one/find_symbol: direct" in shown
-    assert "two/find_symbol: denied" in shown
+    assert "one.find_symbol: direct" in shown
+    assert "two.find_symbol: denied" in shown
 
 
 def test_a_tool_behind_meta_tools_is_explained_with_what_put_it_there(
@@ -395,7 +397,7 @@ def test_a_tool_nobody_knows_is_an_error_that_names_who_could_not_be_asked(
     machine.write_user(json.dumps({"servers": {"code": server.entry(), "gone": gone}}))
     outcome = fairlead("explain", "tool", "find_symbl")
     assert outcome.status == 1
-    assert "did you mean `find_symbol`" in outcome.err
+    assert "did you mean `code.find_symbol`" in outcome.err
     assert "/nowhere/at-all" in outcome.err
     assert fairlead("explain", "tool", "find_symbol").status == 0
 

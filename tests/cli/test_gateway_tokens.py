@@ -3,6 +3,7 @@
 import json
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_named_tokens_are_shown_once_listed_without_it_and_taken_back(
 
 def test_every_installed_agent_has_a_token_of_its_own(machine: Machine, fairlead: Fairlead) -> None:
     for agent in ("claude", "cursor"):
-        assert fairlead("gateway", "--install", agent, "--yes").status == 0
+        assert fairlead("gateway", "--install", agent, "--http", "--yes").status == 0
     shown = [
         fairlead("gateway", "token", "show", *agent).out.strip() for agent in ([], ["claude"], ["cursor"])
     ]
@@ -80,7 +81,7 @@ def test_every_installed_agent_takes_its_token_from_a_variable_of_its_own(
         "gemini": ".gemini/settings.json",
     }
     for agent, file in files.items():
-        outcome = fairlead("gateway", "--install", agent, "--yes")
+        outcome = fairlead("gateway", "--install", agent, "--http", "--yes")
         variable = f"FAIRLEAD_TOKEN_{agent.upper()}"
         assert f'export {variable}="$(fairlead gateway token show {agent})"' in outcome.err
         assert variable in (machine.home / file).read_text()
@@ -99,7 +100,8 @@ def test_an_installation_that_fails_or_is_declined_leaves_no_token(
     if content is not None:
         (machine.home / ".claude.json").write_bytes(content)
     # Without `--yes`, and without a terminal, the sound file is declined.
-    outcome = fairlead("gateway", "--install", "claude", *(["--yes"] if content is not None else []))
+    words = ["gateway", "--install", "claude", "--http", *(["--yes"] if content is not None else [])]
+    outcome = fairlead(*words)
     assert outcome.status == 1
     assert token_file(machine.env).read() == []
     assert not agent_token_file(machine.env, "claude").exists()
@@ -108,28 +110,28 @@ def test_an_installation_that_fails_or_is_declined_leaves_no_token(
 def test_a_failed_installation_keeps_the_token_of_an_earlier_one(
     machine: Machine, fairlead: Fairlead
 ) -> None:
-    assert fairlead("gateway", "--install", "claude", "--yes").status == 0
+    assert fairlead("gateway", "--install", "claude", "--http", "--yes").status == 0
     token = agent_token_file(machine.env, "claude").read_text()
     (machine.home / ".claude.json").write_text("{")
-    assert fairlead("gateway", "--install", "claude", "--yes").status == 1
+    assert fairlead("gateway", "--install", "claude", "--http", "--yes").status == 1
     assert agent_token_file(machine.env, "claude").read_text() == token
     assert [kept.name for kept in token_file(machine.env).read()] == ["agent-claude"]
 
 
 def test_installing_shows_the_change_and_waits_for_a_yes(machine: Machine, fairlead: Fairlead) -> None:
-    outcome = fairlead("gateway", "--install", "claude")
+    outcome = fairlead("gateway", "--install", "claude", "--http")
     assert outcome.status == 1
     assert '+    "fairlead": {' in outcome.err
     assert "nothing was changed" in outcome.err
     path = machine.home / ".claude.json"
     assert not path.exists()
-    outcome = fairlead("gateway", "--install", "claude", "--yes")
+    outcome = fairlead("gateway", "--install", "claude", "--http", "--yes")
     assert outcome.status == 0
     assert 'export FAIRLEAD_TOKEN_CLAUDE="$(fairlead gateway token show claude)"' in outcome.err
     entry = json.loads(path.read_text())["mcpServers"]["fairlead"]
     assert entry["url"] == "http://127.0.0.1:8130/mcp"
     assert fairlead("gateway", "token", "show").out.strip() not in path.read_text()
-    assert "nothing was changed" in fairlead("gateway", "--install", "claude", "--yes").err
+    assert "nothing was changed" in fairlead("gateway", "--install", "claude", "--http", "--yes").err
     assert fairlead("gateway", "--uninstall", "claude", "--yes").status == 0
     assert not path.exists()
 
@@ -139,18 +141,18 @@ def test_what_is_installed_is_the_gateway_that_runs_or_a_command(
 ) -> None:
     assert (
         "the port of a gateway that takes any is not known"
-        in fairlead("gateway", "--port", "0", "--install", "cursor", "--yes").err
+        in fairlead("gateway", "--port", "0", "--install", "cursor", "--http", "--yes").err
     )
     with gateway(machine) as up:
-        assert fairlead("gateway", "--install", "cursor", "--yes").status == 0
+        assert fairlead("gateway", "--install", "cursor", "--http", "--yes").status == 0
         path = machine.home / ".cursor" / "mcp.json"
         assert json.loads(path.read_text())["mcpServers"]["fairlead"]["url"] == up.url
-    assert fairlead("gateway", "--install", "cursor", "--stdio", "--yes").status == 0
-    assert json.loads(path.read_text())["mcpServers"]["fairlead"] == {
-        "type": "stdio",
-        "command": "fairlead",
-        "args": ["gateway", "--stdio"],
-    }
+    assert fairlead("gateway", "--install", "cursor", "--yes").status == 0
+    entry = json.loads(path.read_text())["mcpServers"]["fairlead"]
+    assert Path(entry["command"]).is_absolute()
+    assert entry["args"][-3:] == ["gateway", "--stdio", "--start"]
+    assert entry["env"]["PATH"]
+    assert not any(key in entry for key in ("url", "headers"))
 
 
 @pytest.mark.requirement("HARD-81")

@@ -80,4 +80,4 @@ def test_hints_about_a_server_that_begins_with_a_dash_can_be_followed(
         for command in commands:
             followed = fairlead(*shlex.split(command))
             assert followed.status != 2, f"{command}: {followed.err}"
-            assert "No such option" not in followed.err
+            assert "there is no option" not in followed.err

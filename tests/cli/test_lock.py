@@ -73,10 +73,10 @@ def test_drift_is_told_by_server_tool_and_field(
     assert outcome.status == 6
     lines = outcome.out.splitlines()
     assert lines[0].startswith("a: instructions was nothing, is ")
-    assert lines[1:] == ["a/delete: added", "a/echo: changed (description)", "b/echo: removed"]
+    assert lines[1:] == ["a.delete: added", "a.echo: changed (description)", "b.echo: removed"]
     drift = json.loads(fairlead("lock", "--check", "--json").out)["drift"]
     assert {"server_id": "b", "what": "removed", "tool": "echo"}.items() <= drift[-1].items()
-    assert fairlead("lock", "--check", "--only", "b").out == "b/echo: removed\n"
+    assert fairlead("lock", "--check", "--only", "b").out == "b.echo: removed\n"
 
 
 @pytest.mark.requirement("HARD-40")

@@ -500,11 +500,11 @@ def test_a_review_says_which_of_its_answers_a_rule_leaves_without_effect(
     ]
     write(machine, {"s": server.entry(trust="untrusted")}, policy={"rules": rules})
     said = fairlead("review", "s", "--allow", "one,two,four", "--ask", "three").err
-    assert "`s/one` is still denied: not on this machine" in said
-    assert "`s/two` is still asked about: a policy rule says `ask`" in said
+    assert "`s.one` is still denied: not on this machine" in said
+    assert "`s.two` is still asked about: a policy rule says `ask`" in said
     assert re.search(r"change that in \S+fairlead\.json:\d+", said)
-    assert "s/three" not in said
-    assert "s/four" not in said, "the rule is not about this user"
+    assert "s.three" not in said
+    assert "s.four" not in said, "the rule is not about this user"
 
 
 def test_tools_and_review_show_the_answer_of_each_tool(
@@ -517,7 +517,7 @@ def test_tools_and_review_show_the_answer_of_each_tool(
     assert re.findall(r"preselected answer: (\w+)", shown).count("ask") == 2
     assert re.search(r"looks suspicious: it wants secrets\n  preselected answer: deny", shown)
     fairlead("review", "s", "--allow", "echo", "--ask", "ask_me", "--deny", "sly")
-    rows = {line.split()[1]: line.split()[2] for line in fairlead("tools", "s").out.splitlines()}
-    assert (rows["echo"], rows["ask_me"], rows["sly"]) == ("allow", "ask", "deny")
+    rows = {line.split()[0]: line.split()[1] for line in fairlead("tools", "s").out.splitlines()}
+    assert (rows["s.echo"], rows["s.ask_me"], rows["s.sly"]) == ("allow", "ask", "deny")
     answers = [tool["answer"] for tool in json.loads(fairlead("tools", "s", "--json").out)["tools"]]
     assert sorted(answers) == ["allow", "ask", "deny"]

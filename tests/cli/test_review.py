@@ -105,11 +105,11 @@ def test_a_changed_tool_is_held_back_everywhere_shown_as_a_diff_and_let_go_by_a_
     fairlead("approve", "s", "--yes")
     fairlead("review", "s", "--approve-all")
     says(script, {**ECHO, "description": "Say it \u0430gain.", "annotations": {"readOnlyHint": False}})
-    assert fairlead("tools", "s", "--refresh").out.splitlines()[1].split()[2:4] == ["held", "back"]
+    assert fairlead("tools", "s", "--refresh").out.splitlines()[1].split()[1:3] == ["held", "back"]
     assert json.loads(fairlead("tools", "s", "--json").out)["tools"][0]["quarantined"]
     assert "1 tool changed: run `fairlead review s`" in fairlead("status").err
     assert "quarantined" in fairlead("explain", "tool", "echo").out
-    assert "s/echo" not in fairlead("search", "say", "again").out
+    assert "s.echo" not in fairlead("search", "say", "again").out
     refused = fairlead("call", "s", "echo", "--yes")
     assert refused.status == 3
     assert "changed since it was reviewed" in refused.err

@@ -1,5 +1,6 @@
 """One supervised connection, with transports the test can hold up."""
 
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -260,3 +261,23 @@ async def test_a_failed_start_is_forgotten_once_a_later_one_works(tmp_path: Path
         assert "exited with code 1" in str(states[-1][1])
         await connection.ready()
         assert connection.vitals.version == "2025-11-25"
+
+
+async def test_a_connection_that_was_idle_before_its_first_caller_ran_is_not_used(tmp_path: Path) -> None:
+    """A machine so busy that the idle limit passes before the caller that waits gets its turn."""
+    server = ScriptedServer(tmp_path / "record")
+    stalls = [0.2]
+
+    def stall_once() -> None:
+        if stalls:
+            time.sleep(stalls.pop())
+
+    limits = ServerLimits(idle_stop_ms=100)
+    async with supervised() as tasks:
+        connection = Connection(
+            Supervisor("x", limits, [transport(server)], tasks=tasks, on_connected=stall_once)
+        )
+        answer = await call(connection, "echo", {"a": 1})
+        assert b"a" in answer
+        assert connection.vitals.connects == 2
+    assert server.calls("echo") == 1

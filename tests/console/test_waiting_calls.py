@@ -31,14 +31,14 @@ def test_calls_that_are_the_same_are_shown_once_and_can_be_answered_in_the_conso
             assert time.monotonic() < deadline
         first, second = (one["id"] for one in waiting)
         listed = fairlead("approvals", "list")
-        assert listed.out.count("s/echo") == 1
+        assert listed.out.count("s.echo") == 1
         assert f"the same call waits as {second}" in listed.out
         assert "2 calls waiting" in listed.err
 
         async def answer_in_the_console() -> None:
             async with session_on(machine) as console:
                 shown = await console.does("/approve")
-                assert shown.count("s/echo") == 1
+                assert shown.count("s.echo") == 1
                 assert f"/approve {first} once|session|always|no" in shown
                 assert await console.does(f"/approve {first} once") == f"{first}: allowed once"
                 assert await console.does(f"/approve {second} no") == f"{second}: not allowed"

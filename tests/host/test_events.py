@@ -9,6 +9,7 @@ import pytest
 from fairlead.errors import CallRejected, ConnectFailed, ConnectionLost
 from fairlead.events import (
     Event,
+    EventsDropped,
     McpToolCallBegin,
     McpToolCallEnd,
     McpToolCallProgress,
@@ -152,6 +153,8 @@ async def test_a_listener_that_does_not_listen_loses_the_oldest_and_holds_up_nob
     async with hosting(machine, x=server.entry()) as host, host.events() as events:
         for _ in range(calls):
             await host.call("x", "echo")
-        first = await anext(events)
+        dropped, first = await anext(events), await anext(events)
+        assert isinstance(dropped, EventsDropped)
+        assert dropped.count > 0
         assert isinstance(first, McpToolCallBegin | McpToolCallEnd)
         assert first.call_id > 1

@@ -481,3 +481,13 @@ async def test_a_secret_learnt_between_two_calls_is_in_no_record_from_then_on(st
     _, after = await store.read_log(LOG)
     assert secret.encode() not in after.value
     assert after.value.count(MASK.encode()) == 4
+
+
+async def test_limits_that_were_changed_apply_at_once(store: SqliteStore) -> None:
+    audit = await AuditLog.open(store, AuditSettings(keep_records=100))
+    for number in range(10):
+        audit.record_event("add", principal="local", server=f"s{number}")
+    await audit.prune()
+    shorter = await AuditLog.open(store, AuditSettings(keep_records=3))
+    await shorter.prune()
+    assert len(await store.read_log(LOG)) == 3

@@ -11,8 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.errors import ConnectFailed
+from fairlead.errors import CallDenied, ConnectFailed
 from fairlead.host.host import Host
+from fairlead.host.operator import ApprovalAnswer, ApprovalRequest, Callbacks
 from fairlead.servers.builtin import BuiltinAccess, open_builtin_server
 from fairlead.testing import open_host, write_tree
 from tests.conftest import Machine, Outcome
@@ -104,6 +105,42 @@ async def test_served_on_a_random_port_a_host_lists_and_calls_them(tmp_path: Pat
     ]
     assert read.structured is not None
     assert (read.structured["content"], read.structured["truncated"]) == ("print('needle')\n", False)
+
+
+async def test_one_of_the_users_own_without_roots_has_the_workspace(newcomer: Machine) -> None:
+    """Not the folder of the file, which is where Fairlead keeps its own."""
+    newcomer.write_user('{"servers": {"files": {"builtin": "repo", "trust": "trusted"}}}')
+    (newcomer.project / ".git").mkdir()
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=newcomer.env, cwd=newcomer.project / "src") as host:
+            read = await host.call("files", "repo.readFile", {"path": "README.md"})
+    assert read.text == "# Hello\n"
+
+
+async def test_edits_are_asked_for_and_then_made(machine: Machine) -> None:
+    """The `edit` server, added by the user, changes files only with the user's yes."""
+    write_tree(machine.project, TREE)
+    machine.write_user('{"servers": {"edit": {"builtin": "edit", "trust": "trusted"}}}')
+    asked: list[str] = []
+
+    async def answer(request: ApprovalRequest) -> ApprovalAnswer:
+        await anyio.lowlevel.checkpoint()
+        asked.append(request.tool)
+        return "once" if len(asked) > 1 else "no"
+
+    arguments = {"path": "src/main.py", "oldText": "needle", "newText": "thread"}
+    with anyio.fail_after(SECONDS):
+        async with Host.open(
+            env=machine.env, cwd=machine.project, operator=Callbacks(on_approve=answer)
+        ) as host:
+            with pytest.raises(CallDenied):
+                await host.call("edit", "edit.replace", arguments)
+            before = (machine.project / "src/main.py").read_text()
+            changed = await host.call("edit", "edit.replace", arguments)
+    assert before == "print('needle')\n"
+    assert (machine.project / "src/main.py").read_text() == "print('thread')\n"
+    assert "+print('thread')" in changed.text
+    assert asked == ["edit.replace", "edit.replace"]
 
 
 # The command line.

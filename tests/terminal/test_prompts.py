@@ -93,7 +93,7 @@ def test_a_form_is_gone_through_field_by_field_until_each_answer_fits(
     person.sees("Answer? [yes/no]: ")
     person.types("y")
     asked = person.sees("> ")
-    assert "Your name\x1b[0m (required)" in asked
+    assert "Your name (required)" in asked
     assert "  | as in your passport" in asked
     person.types("")
     person.sees("must be text")
@@ -193,7 +193,7 @@ def test_a_page_is_shown_whole_and_opened_only_after_a_yes(
     person = ask(fairlead, page(url), BROWSER=browser)
     shown = person.sees("Open it? [yes/NO]: ")
     assert url in shown.replace("\n", "")
-    assert "leads to: \x1b[1mxn--pple-43d.com\x1b[0m" in shown
+    assert "leads to: xn--pple-43d.com\n" in shown
     assert "warning: the host is written in punycode" in shown
     assert "  | Log in" in shown
     assert not opened.exists()

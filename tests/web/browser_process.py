@@ -14,7 +14,7 @@ MILLISECONDS = 30_000
 Step = Callable[..., Any]
 
 
-def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:
+def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:  # noqa: C901 - one function each
     """What can be asked for: of the tab that was opened last."""
 
     def here(method: str) -> Step:
@@ -45,6 +45,9 @@ def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:
     def scheme(name: Literal["light", "dark"]) -> None:
         tabs[-1].emulate_media(color_scheme=name)
 
+    def size(width: str, height: str) -> None:
+        tabs[-1].set_viewport_size({"width": int(width), "height": int(height)})
+
     def shoot(path: str) -> None:
         tabs[-1].screenshot(path=path, full_page=True)
 
@@ -59,6 +62,7 @@ def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:
         "gone": gone,
         "value": here("evaluate"),
         "scheme": scheme,
+        "size": size,
         "shoot": shoot,
         "complaints": lambda: complaints,
     }

@@ -1,7 +1,7 @@
 """A dashboard over a real host on a real port, and somebody who looks at it."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http.cookies import Morsel, SimpleCookie
@@ -26,7 +26,7 @@ from fairlead.host.operator import Callbacks
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import LoginSessions
+from fairlead.web.sessions import LoginSessions
 from tests.conftest import Machine
 
 SECONDS = 60
@@ -90,7 +90,9 @@ class Client:
             await anyio.sleep(0.01)
         return page
 
-    async def post(self, path: str, fields: Mapping[str, str], **headers: str) -> Page:
+    async def post(
+        self, path: str, fields: Mapping[str, str] | Sequence[tuple[str, str]], **headers: str
+    ) -> Page:
         sent = {"Origin": self.url, **headers}
         async with self._session.post(
             self.at(path), data=fields, headers=sent, allow_redirects=False
@@ -178,10 +180,11 @@ async def dashboard_of(
     with_tokens: bool = True,
     decide: str | Path = TOKEN,
     jwt: JwtAccess | None = None,
+    seconds: float = SECONDS,
 ) -> AsyncGenerator[Dashboard]:
-    """The same with the machine's files as they are."""
-    queue, configuration = PendingApprovals(), Configuration(machine, machine.load())
-    with anyio.fail_after(SECONDS), bind("127.0.0.1", 0) as listener:
+    """The same with the machine's files as they are, for so long at most."""
+    queue, configuration = PendingApprovals(max(seconds, 120.0)), Configuration(machine, machine.load())
+    with anyio.fail_after(seconds), bind("127.0.0.1", 0) as listener:
         async with Host.open(
             configuration.loaded,
             env=machine.env,

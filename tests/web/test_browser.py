@@ -32,7 +32,7 @@ EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 async def enter(browser: Browser, board: Dashboard) -> None:
     """Come by a link, as the command line prints it."""
     await browser("open", f"{board.url}/login?code={await board.code()}")
-    await browser("see", "h1", "Servers")
+    await browser("see", "h1", "Overview")
     await browser("see", "#live", "live")
 
 
@@ -54,6 +54,7 @@ async def test_states_change_while_somebody_looks_and_buttons_work(machine: Mach
     async with dashboard(machine, servers) as board, browsing() as browser:
         await enter(browser, board)
         assert await browser("value", "location.search") == ""
+        await browser("click", "#to-Servers")
         await browser("see", "tr:has(#server-notes) .state", "idle")
         await board.host.connect("notes", "broken")
         await browser("see", "tr:has(#server-notes) .state", "ready")
@@ -103,7 +104,7 @@ async def test_a_call_that_waits_is_shown_whole_and_goes_on_with_a_yes(
         await browser("see", "p", "No call waits for you.")
         assert EVIL in results[0].text.replace("\\", "")
         await browser("click", "#to-Calls")
-        await browser("see", "td", "notes/echo")
+        await browser("see", "td", "notes.echo")
         await browser("see", "td", "ok")
         await shoot(browser, tmp_path, "calls")
         assert await browser("complaints") == []
@@ -143,7 +144,10 @@ async def test_it_can_be_used_with_the_keyboard_alone(machine: Machine, tmp_path
         assert await browser("value", "document.activeElement.id") == "secret"
         await browser("fill", "#secret", TOKEN)
         await browser("press", "Enter")
+        await browser("see", "h1", "Overview")
+        await browser("click", "#to-Servers")
         await browser("see", "h1", "Servers")
+        await browser("value", "document.activeElement.blur()")
         await browser("press", "Tab")
         assert await browser("value", "document.activeElement.textContent") == "Skip to the content"
         await browser("press", "Enter")
@@ -156,6 +160,8 @@ async def test_it_can_be_used_with_the_keyboard_alone(machine: Machine, tmp_path
         unnamed = (
             "[...document.querySelectorAll('input:not([type=hidden]),select')].filter(e => !e.labels.length)"
         )
-        for path in ("/", "/tools", "/calls", "/approvals", "/servers/notes"):
-            await browser("open", board.url + path)
+        base = "/".join((await browser("value", "location.pathname")).split("/")[:2])
+        for path in ("/", "/servers", "/tools", "/calls", "/logs", "/audit", "/approvals", "/servers/notes"):
+            await browser("open", f"{board.url}{base}{path}")
+            await browser("see", "#live", "live")
             assert await browser("value", f"{unnamed}.length") == 0

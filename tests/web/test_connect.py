@@ -25,7 +25,7 @@ from fairlead.net.listen import bind, listening, url_of
 from fairlead.testing.fixtures import FakeClock
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import LoginSessions
+from fairlead.web.sessions import LoginSessions
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
 from tests.conftest import Machine
 from tests.gateway.support import Raw, text_of

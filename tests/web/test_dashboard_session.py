@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from fairlead.gateway.access.jwt import FRESH_SECONDS, TRUST_SECONDS
+from fairlead.gateway.registry import DASHBOARD_LINKS_PATH
 from fairlead.testing.fixtures import FakeClock
-from fairlead.web import middleware as entrances
-from fairlead.web.app import LINKS
+from fairlead.web import sessions
 from tests.conftest import Machine
 from tests.gateway.access.test_jwt import EC_KEY, access, signing
 from tests.web.support import AGENT, TOKEN, Client, Dashboard, dashboard
@@ -28,7 +28,7 @@ async def ask_for_links(board: Dashboard, token: str | None) -> tuple[int, list[
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
         aiohttp.ClientSession() as http,
-        http.post(f"{board.url}{LINKS}", json={}, headers=headers) as answer,
+        http.post(f"{board.url}{DASHBOARD_LINKS_PATH}", json={}, headers=headers) as answer,
     ):
         found: Mapping[str, list[str]] = await answer.json() if answer.status == 200 else {}
         return answer.status, found.get("links", [])
@@ -221,9 +221,9 @@ async def test_codes_and_sessions_end_by_themselves(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with dashboard(machine, SERVERS) as board, board.visited() as client:
-        code, later = await board.code(), time.time() + entrances.CODE_SECONDS + 1
-        monkeypatch.setattr(entrances.time, "time", lambda: later)
+        code, later = await board.code(), time.time() + sessions.CODE_SECONDS + 1
+        monkeypatch.setattr(sessions.time, "time", lambda: later)
         assert await board.entrance.redeem(code) is None
         assert await is_inside(client)
-        monkeypatch.setattr(entrances.time, "time", lambda: later + entrances.SESSION_SECONDS)
+        monkeypatch.setattr(sessions.time, "time", lambda: later + sessions.SESSION_SECONDS)
         assert not await is_inside(client)

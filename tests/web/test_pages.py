@@ -30,7 +30,19 @@ ECHO: dict[str, Any] = {
     "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}}},
 }
 DELETE = {**ECHO, "name": "delete", "description": "Delete it."}
-PAGES = ("/", "/servers/x", "/servers/x/review", "/tools", "/tools?q=again", "/calls", "/approvals")
+PAGES = (
+    "/",
+    "/servers",
+    "/servers/x",
+    "/servers/x/review",
+    "/tools",
+    "/tools?q=again",
+    "/calls",
+    "/logs",
+    "/logs?server=x",
+    "/audit",
+    "/approvals",
+)
 
 
 class Markup(HTMLParser):
@@ -72,7 +84,9 @@ async def test_whatever_servers_write_is_text(machine: Machine, tmp_path: Path) 
                 *PAGES,
                 "/servers/broken",
                 f"/tools?q={EVIL}&server={EVIL}",
-                f"/calls?outcome={EVIL}",
+                f"/calls?outcome={EVIL}&principal={EVIL}&server={EVIL}",
+                f"/audit?outcome={EVIL}&tool={EVIL}&server={EVIL}",
+                f"/logs?server=x&q={EVIL}",
             ):
                 page = await client.get(path)
                 assert page.status == 200
@@ -92,12 +106,13 @@ async def test_everything_can_be_read_without_scripts(machine: Machine, tmp_path
     server = ChangingServer(tmp_path, ECHO, DELETE, stderr="hello from the log")
     entry = server.entry(allow_tools=["echo"], description="It talks.")
     async with dashboard(machine, {"x": entry}) as board, board.visited() as client:
-        assert "idle" in (await client.get("/")).text
+        assert "idle" in (await client.get("/servers")).text
         await board.host.connect("x")
         await board.host.call("x", "echo", {"what": "a"})
-        overview = (await client.get("/")).text
-        assert "1 server, 1 ready." in overview
-        assert "2025-11-25" in overview
+        assert "1 of 1" in (await client.get("/")).text
+        servers = (await client.get("/servers")).text
+        assert "1 server, 1 ready." in servers
+        assert "2025-11-25" in servers
         details = (await client.get("/servers/x")).text
         for text in ("It talks.", "hello from the log", "2 tools", "scripted_program"):
             assert text in details
@@ -106,8 +121,8 @@ async def test_everything_can_be_read_without_scripts(machine: Machine, tmp_path
         assert "1 tool not offered" in tools
         assert "allow_tools" in tools
         calls = (await client.get("/calls?server=x&outcome=ok")).text
-        assert "<code>x/echo</code>" in calls
-        assert "x/echo" not in (await client.get("/calls?outcome=tool_error")).text
+        assert "<code>x.echo</code>" in calls
+        assert "x.echo" not in (await client.get("/calls?outcome=tool_error")).text
         assert "No call waits for you." in (await client.get("/approvals")).text
 
 
@@ -125,7 +140,7 @@ async def test_a_list_that_failed_is_named_on_the_pages_of_its_server(machine: M
     entry = {"command": sys.executable, "args": [canned_stdio.__file__, json.dumps(answers)]}
     async with dashboard(machine, {"x": entry}) as board, board.visited() as client:
         await board.host.connect("x")
-        for page in ("/", "/servers/x"):
+        for page in ("/servers", "/servers/x"):
             assert "the database is down" in (await client.get(page)).text, page
 
 
@@ -137,7 +152,7 @@ async def test_what_is_under_way_is_shown(machine: Machine, tmp_path: Path) -> N
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(board.host.call, "x", "wait")
-        await client.sees("/calls", '<td data-column="Progress">1</td>')
+        await client.sees("/calls", 'data-column="Progress">1</td>')
         assert "fairlead_calls_running 1\n" in (await client.get("/metrics", **WITH_TOKEN)).text
         tasks.cancel_scope.cancel()
 
@@ -224,7 +239,7 @@ async def test_a_large_catalog_is_shown_page_by_page(machine: Machine, tmp_path:
         assert "1 to 100 of 250" in first
         assert "start=100" in first
         assert "201 to 250 of 250" in last
-        assert (await client.get("/tools?start=-5")).text.count("<tr>") == 101
+        assert (await client.get("/tools?start=-5")).text.count("<tr") == 101
         assert "No tool fits." in (await client.get("/tools?start=99999")).text
 
 
@@ -235,7 +250,7 @@ async def test_servers_are_switched_off_and_on_in_their_file(machine: Machine, t
         await board.host.connect("x")
         done = await client.send("/", "/servers/x", do="disable", back="/")
         assert (done.status, done.headers["location"]) == (303, f"{client.base}/")
-        assert "disabled" in (await client.get("/")).text
+        assert "disabled" in (await client.get("/servers")).text
         assert not machine.load().server("x").enabled
         assert machine.user_file.read_text().startswith("// mine")
         refused = await client.send("/", "/servers/x", do="restart")
@@ -244,9 +259,9 @@ async def test_servers_are_switched_off_and_on_in_their_file(machine: Machine, t
         elsewhere = await client.send("/", "/servers/x", do="enable", back="//evil.example")
         assert elsewhere.headers["location"] == f"{client.base}/servers/x"
         assert (await client.send("/", "/servers/x", do="restart")).status == 303
-        await client.sees("/", "1 ready")
+        await client.sees("/servers", "1 ready")
         assert server.starts == 2
-        audit = (await client.get("/calls")).text
+        audit = (await client.get("/audit")).text
         assert "disable" in audit
 
 
@@ -389,7 +404,7 @@ async def test_the_last_error_is_shown_whole_with_its_hint_until_the_server_work
     servers = {"x": entry, "absent": {"command": "no-such-program-anywhere"}}
     async with dashboard(machine, servers) as board, board.visited() as client:
         await board.host.connect("x", "absent")
-        overview = (await client.get("/")).text
+        overview = (await client.get("/")).text + (await client.get("/servers")).text
         assert "exited with code 3: Error: no database" in overview
         assert "the last line of many" in overview
         assert "Hint: install it" in overview
@@ -399,4 +414,5 @@ async def test_the_last_error_is_shown_whole_with_its_hint_until_the_server_work
         key.touch()
         await board.host.connect("x")
         assert "no database" not in (await client.get("/")).text
+        assert "no database" not in (await client.get("/servers")).text
         assert "Last error" not in (await client.get("/servers/x")).text

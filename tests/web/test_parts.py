@@ -8,7 +8,7 @@ import pytest
 from fairlead.web.app import STATIC
 from fairlead.web.html import document, tag
 from fairlead.web.live import ChangeSignal
-from fairlead.web.middleware import own_path
+from fairlead.web.page_request import own_path
 
 
 @pytest.mark.requirement("HARD-54")

@@ -25,7 +25,7 @@ def table(machine: Machine, fairlead: Callable[..., Outcome]) -> Table:
 
 def answers_on(page: str) -> dict[str, tuple[str, str, str]]:
     """Of each tool on a server's page: the answer, the reason, and the line that says so."""
-    rows = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.DOTALL)
     found: dict[str, tuple[str, str, str]] = {}
     for row in rows:
         cells = [

@@ -18,7 +18,16 @@ async def test_no_page_shows_a_secret_of_a_definition(
     entry = leaking(*FORMS.values(), trust=trust)
     async with dashboard(machine, {"s": entry}) as board, board.visited() as client:
         await board.host.connect("s")
-        for path in ("/", "/servers/s", "/servers/s/review", "/tools", "/tools?q=says", "/calls"):
+        for path in (
+            "/",
+            "/servers",
+            "/servers/s",
+            "/servers/s/review",
+            "/tools",
+            "/tools?q=says",
+            "/calls",
+            "/logs?server=s",
+        ):
             page = await client.get(path)
             assert page.status == 200, path
             assert secrets_in(page.text) == [], path

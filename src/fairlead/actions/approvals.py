@@ -1,18 +1,99 @@
-"""Answer calls that wait in running gateways for the user's approval."""
+"""Approvals of calls: answer those that wait at gateways, and forget answers that are remembered."""
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from fairlead.actions.context import ActionContext, Notice
+from fairlead.actions.saved_state import read_answers
+from fairlead.catalog.tools import unescape_name
 from fairlead.config.load import LoadedConfig
 from fairlead.config.untyped import as_list
-from fairlead.errors import ConfigError, ConnectFailed
-from fairlead.gateway.registry import RunningGateway, answering, find, sources_of
+from fairlead.errors import ConfigError, ConnectFailed, UnknownTool
+from fairlead.gateway.registry import APPROVALS_PATH, RunningGateway, answering, find, sources_of
+from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool
+from fairlead.store.protocol import ANY
+from fairlead.store.sqlite import Database
 
-PATH: Final = "/api/approvals"
+if TYPE_CHECKING:
+    from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
+    from fairlead.policy.approvals import Approvals
+
 _SHOWN: Final = ("server", "tool", "principal", "arguments", "reason", "claims", "remember")
-ANSWERS: Final = ("once", "session", "always", "no")
+APPROVAL_ANSWERS: Final[Sequence["ApprovalAnswer"]] = ("once", "session", "always", "no")
+"""What can be said to a call that waits."""
+
+
+# Calls that wait at gateways, from the same process and from others.
+
+
+class PendingCall(Protocol):
+    """A call that waits for approval."""
+
+    @property
+    def id(self) -> str:
+        """The id that an answer names."""
+        ...
+
+    @property
+    def request(self) -> "ApprovalRequest":
+        """The call, and why it needs approval."""
+        ...
+
+    @property
+    def created(self) -> float:
+        """Since when it waits, in seconds since 1970."""
+        ...
+
+
+class ApprovalQueue(Protocol):
+    """The calls of this process that wait for approval."""
+
+    def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
+        """All of them or one principal's, the oldest first."""
+        ...
+
+    def answer(self, id: str, answer: "ApprovalAnswer", *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called there
+        """Answer one. False where it waits no more, or is not the principal's to answer."""
+        ...
+
+
+async def answer_call(
+    context: ActionContext,
+    queue: ApprovalQueue,
+    call_id: str,
+    answer: "ApprovalAnswer",
+    *,
+    decides_for: str | None,
+) -> list[Notice] | None:
+    """Answer a call that waits in this process; the audit record says who answered, and where.
+
+    Args:
+        context: Who answers.
+        queue: The calls that wait.
+        call_id: The call.
+        answer: The answer.
+        decides_for: The only principal whose calls the user may answer; None for all.
+
+    Returns:
+        What the user should know about it; None where the call waits no more, or is not theirs to answer.
+    """
+    from anyio import to_thread
+
+    call = next((each for each in queue.pending(decides_for) if each.id == call_id), None)
+    if call is None or not queue.answer(call_id, answer, principal=decides_for):
+        return None
+    request = call.request
+    details = {"tool": request.tool, "answer": answer, **_for(context, request.principal)}
+    return await to_thread.run_sync(partial(context.record, "answer approval", request.server_id, **details))
+
+
+def _for(context: ActionContext, principal: str) -> dict[str, str]:
+    """Whose call an audit record is about, where that is not who acted."""
+    return {} if principal == context.principal else {"for": principal}
 
 
 def gateway_if_any(loaded: LoadedConfig) -> RunningGateway | None:
@@ -53,14 +134,19 @@ def gateway_here(loaded: LoadedConfig) -> RunningGateway:
 
 def answers_to(same: Sequence[dict[str, Any]]) -> list[str]:
     """What can be said to calls that are the same."""
-    return [*ANSWERS] if all(call["remember"] for call in same) else ["once", "no"]
+    return [*APPROVAL_ANSWERS] if all(call["remember"] for call in same) else ["once", "no"]
 
 
 def give_answer(
-    gateways: Sequence[RunningGateway], call_id: str, answer: str
+    context: ActionContext, gateways: Sequence[RunningGateway], call_id: str, answer: str
 ) -> tuple[bool, list[ConnectFailed]]:
-    """Answer a call that waits; False where it waits no more. Also why some gateways could not be asked."""
-    answers, failures = _ask_each(gateways, {"id": call_id, "answer": answer})
+    """Answer a call that waits at a running gateway, which records it as `answer_call` does.
+
+    Returns:
+        False where it waits no more; and why some gateways could not be asked.
+    """
+    message = {"id": call_id, "answer": answer, "surface": context.surface}
+    answers, failures = _ask_each(gateways, message)
     return any(each.get("answered") is True for each in answers), failures
 
 
@@ -72,7 +158,97 @@ def _ask_each(
     failures: list[ConnectFailed] = []
     for running in gateways:
         try:
-            answers.append(running.ask(PATH, message))
+            answers.append(running.ask(APPROVALS_PATH, message))
         except ConnectFailed as exc:
             failures.append(exc)
     return answers, failures
+
+
+# Answers that are remembered.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RememberedAnswer:
+    """A yes that holds for later calls of a tool, until it is forgotten."""
+
+    keys: Sequence[str]
+    """Several where the tool or its server changed and was approved again."""
+    server_id: str
+    tool: str
+    principal: str
+    approved_at: float | None = None
+    """Since when, in seconds since 1970; None where it ends with the session."""
+
+
+def answers_for_good(loaded: LoadedConfig) -> list[RememberedAnswer]:
+    """The answers that are remembered for good, sorted by server and tool."""
+    return _grouped(read_answers(loaded))
+
+
+async def answers_in_effect(approvals: "Approvals") -> list[RememberedAnswer]:
+    """The answers that a host goes by: those of its session first, then those for good."""
+    of_session = [
+        RememberedAnswer(keys=(one.key,), server_id=one.server_id, tool=one.tool, principal=one.principal)
+        for one in approvals.of_session()
+    ]
+    return of_session + _grouped(await approvals.kept())
+
+
+def _grouped(kept: Iterable[tuple[str, KeptApproval]]) -> list[RememberedAnswer]:
+    return [
+        RememberedAnswer(
+            keys=keys,
+            server_id=newest.server_id,
+            tool=newest.tool,
+            principal=newest.principal,
+            approved_at=newest.approved_at,
+        )
+        for keys, newest in by_tool(kept)
+    ]
+
+
+def answers_about(
+    remembered: Iterable[RememberedAnswer], server_id: str, tool: str | None = None
+) -> list[RememberedAnswer]:
+    """The answers about one tool, or about all tools of a server.
+
+    Raises:
+        UnknownTool: There is none.
+    """
+    names = {tool, unescape_name(tool)} if tool else None
+    found = [one for one in remembered if one.server_id == server_id and (not names or one.tool in names)]
+    if not found:
+        what = f"`{tool}` of `{server_id}`" if tool else f"`{server_id}`"
+        raise UnknownTool(f"nothing of {what} is always allowed", hint="run `fairlead approvals`")
+    return found
+
+
+def forget_approvals(
+    context: ActionContext, answers: Sequence[RememberedAnswer], approvals: "Approvals | None" = None
+) -> list[Notice]:
+    """Forget answers: their tools are asked about again.
+
+    Args:
+        context: Who does so.
+        answers: What to forget.
+        approvals: Those of the host of this process, where it has one: they are cached there. Then this runs
+            in a worker thread of its event loop.
+
+    Returns:
+        What the user should know about it.
+    """
+    keys = [key for one in answers for key in one.keys]
+    if approvals is not None:
+        from anyio import from_thread
+
+        for key in keys:
+            from_thread.run(approvals.forget, key)
+    else:
+        with Database.open(context.store) as database:
+            for key in keys:
+                database.delete(NAMESPACE, key, expect=ANY)
+    notices: list[Notice] = []
+    for one in answers:
+        about = _for(context, one.principal)
+        notices += context.record("forget approval", one.server_id, tool=one.tool, **about)
+    return notices

@@ -11,7 +11,7 @@ from fairlead.config.consent import ConsentKey
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import edit_file, set_value
 from fairlead.config.document.files import read_text
-from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, entry_in, entry_to_edit
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, edit_target, entry_in, entry_to_edit
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.secrets.references import references, strings
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, discard, forget_secrets
@@ -230,6 +230,25 @@ def edit_choices(context: ActionContext, server: LoadedServer, fields: Sequence[
                 continue  # it cannot be edited there, and so it is not offered
             found += [target] if target not in found else []
     return found
+
+
+def add_choices(context: ActionContext) -> list[EditTarget]:
+    """The files that a new entry can go to: the project's, where there is one, and the user's.
+
+    A file given by path replaces both. A project's file in another agent's format is not among them.
+    """
+    layers = context.loaded.layers
+    given = next((layer.path for layer in layers if layer.name == "file"), None)
+    place = place_of(context.env, Path.cwd())
+    if given is not None:
+        return [edit_target("user", place, given)]
+    user = edit_target("user", place)
+    try:
+        project = edit_target("project", place)
+    except ConfigError:
+        return [user]
+    has_project = any(layer.name == "project" for layer in layers)
+    return [project, user] if has_project else [user, project]
 
 
 def precedence(origin: object) -> str:

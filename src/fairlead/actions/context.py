@@ -12,7 +12,8 @@ from fairlead.config.principal import LOCAL
 from fairlead.config.sources import place_of
 from fairlead.errors import ConfigError, StoreError
 
-Surface = Literal["command line", "console", "dashboard"]
+Surface = Literal["command line", "console", "dashboard", "control API"]
+"""Where the user acted; the control API is for programs of their own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,22 +1,26 @@
-"""Add servers to a configuration file, and remove them."""
+"""Add servers to a configuration file, edit them there, and remove them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairlead.actions.config_edits import (
     EditOutcome,
+    approved_servers,
+    existing_servers,
     forget_entry_secrets,
+    require_free,
+    require_sound,
     servers_in,
     settle,
     write_entries,
 )
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.config.command_lines import command_line
-from fairlead.config.document.edit import edit_file, remove_value
+from fairlead.config.document.edit import edit_file, remove_value, set_value
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret
+from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, discard, stash_secrets
 from fairlead.config.untyped import as_object
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownServer
@@ -29,6 +33,30 @@ class AddedServers:
     edit: EditOutcome
     forgotten: list[ForgottenSecrets]
     """The secrets of entries that were replaced."""
+    stashed: list[StoredSecret] = field(default_factory=list[StoredSecret])
+    """The secrets that were put away for them."""
+
+
+def add_server(
+    context: ActionContext, target: EditTarget, server_id: str, entry: dict[str, Any], *, replace: bool
+) -> AddedServers:
+    """Check the entry of a server, put its plain-text secrets away, and write it into a file.
+
+    Args:
+        context: Who adds it.
+        target: The file.
+        server_id: The id of the server.
+        entry: The entry as the user wrote it.
+        replace: May an entry of the same id be replaced?
+
+    Raises:
+        ConfigInvalid: Loading would refuse the entry. Nothing was written.
+        ConfigError: The file, or a built-in server, has the id already.
+    """
+    require_sound(server_id, entry)
+    require_free([server_id], target, replace=replace)  # before a secret is put away for it
+    entry, stashed = stash_secrets(server_id, entry, context.env, file=target.path)
+    return add_servers(context, target, {server_id: entry}, replace=replace, stashed=stashed)
 
 
 def add_servers(
@@ -53,12 +81,71 @@ def add_servers(
     Raises:
         ConfigError: The file has one of the ids already.
     """
-    replaced = write_entries(target, entries, replace=replace, bundles=bundles, stashed=stashed)
+    put_away = [*stashed]
+    replaced = write_entries(target, entries, replace=replace, bundles=bundles, stashed=put_away)
     edit = settle(context, target, entries)
     found = [forget_entry_secrets(target, earlier, edit.loaded) for earlier in replaced]
     for server_id in entries:
         edit.notices.extend(_record(context, edit, "add", server_id))
-    return AddedServers(edit=edit, forgotten=[each for each in found if each is not None])
+    return AddedServers(edit=edit, forgotten=[each for each in found if each is not None], stashed=put_away)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EditedServer:
+    """What became of an entry that was edited."""
+
+    edit: EditOutcome
+    is_written: bool
+    """False where the file said so already."""
+    forgotten: ForgottenSecrets | None
+    """The secrets that it refers to no longer."""
+    stashed: list[StoredSecret]
+    """The secrets that were put away for it."""
+
+
+def edit_server(
+    context: ActionContext, server_id: str, target: EditTarget, changes: Mapping[str, Any]
+) -> EditedServer:
+    """Change fields of a server's entry in one file. All other bytes of the file stay as they are.
+
+    A project's entry that was approved is approved as it is then; one that was not still has to be.
+
+    Args:
+        context: Who edits it.
+        server_id: The id of the server.
+        target: The file.
+        changes: The new values of fields; None removes a field.
+
+    Raises:
+        UnknownServer: The file has no such entry; the hint says which has.
+        ConfigInvalid: Loading would refuse the entry. Nothing was written.
+    """
+    loaded = context.loaded
+    before = as_object(_require_entry(server_id, existing_servers(target), target, loaded))
+    given = {name: value for name, value in changes.items() if value is not None}
+    require_sound(server_id, {name: before[name] for name in before if name not in changes} | given)
+    approved = approved_servers(context, [server_id])
+    wanted, stashed = stash_secrets(server_id, given, context.env, file=target.path)
+
+    def change(text: str) -> str:
+        now = _require_entry(server_id, servers_in(text, target), target, loaded)
+        before.clear()
+        before.update(as_object(now))
+        for name in changes:
+            path = ("servers", server_id, name)
+            text = set_value(text, path, wanted[name]) if name in wanted else remove_value(text, path)
+        return text
+
+    try:
+        is_written = edit_file(target.path, change)
+    except BaseException:
+        discard(stashed)
+        raise
+    edit = settle(context, target, [server_id], approved=approved)
+    if is_written:
+        edit.notices.extend(_record(context, edit, "edit", server_id, fields=sorted(changes)))
+    forgotten = forget_entry_secrets(target, before, edit.loaded)
+    return EditedServer(edit=edit, is_written=is_written, forgotten=forgotten, stashed=stashed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,10 +170,8 @@ def remove_server(context: ActionContext, server_id: str, target: EditTarget) ->
 
     def change(text: str) -> str:
         present = servers_in(text, target)
-        if server_id not in present:
-            raise _not_there(server_id, target, before)
         removed.clear()
-        removed.update(as_object(present[server_id]))
+        removed.update(as_object(_require_entry(server_id, present, target, before)))
         return remove_value(text, ("servers", server_id))
 
     edit_file(target.path, change, create=EMPTY_FILE)
@@ -99,11 +184,21 @@ def remove_server(context: ActionContext, server_id: str, target: EditTarget) ->
     )
 
 
-def _record(context: ActionContext, edit: EditOutcome, kind: str, server_id: str) -> list[Notice]:
+def _record(
+    context: ActionContext, edit: EditOutcome, kind: str, server_id: str, **details: object
+) -> list[Notice]:
     # The configuration after the edit says where the store is; one that does not load says nothing.
     if edit.loaded is None:
         return [Notice(message="this is not in the audit log, since the configuration does not load")]
-    return replace(context, before=edit.loaded).record(kind, server_id)
+    return replace(context, before=edit.loaded).record(kind, server_id, **details)
+
+
+def _require_entry(
+    server_id: str, present: Mapping[str, Any], target: EditTarget, loaded: LoadedConfig
+) -> object:
+    if server_id not in present:
+        raise _not_there(server_id, target, loaded)
+    return present[server_id]
 
 
 def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> UnknownServer:

@@ -46,7 +46,7 @@ def view_for(
     Raises:
         UnknownBundle: The gateway does not let the caller use it, or there are several to choose from.
     """
-    caller = GroupedPrincipal(_find_principal(loaded, principal), frozenset(groups))
+    caller = GroupedPrincipal(find_principal(loaded, principal), frozenset(groups))
     notes: list[str] = []
     if caller.principal != principal:
         notes.append(f"`{principal}` is the principal `{caller.principal}`")
@@ -58,7 +58,8 @@ def view_for(
     return CallerView(caller=caller, bundle=chosen, notes=notes)
 
 
-def _find_principal(loaded: LoadedConfig, name: str) -> str:
+def find_principal(loaded: LoadedConfig, name: str) -> str:
+    """The principal that a name means: a name without a prefix is a gateway token's, else an issuer's."""
     if name == LOCAL or name.startswith((TOKEN_OWNER, OAUTH_SUBJECT)):
         return name
     from fairlead.gateway.access.tokens import token_file

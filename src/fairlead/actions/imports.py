@@ -1,5 +1,7 @@
 """Import servers from other agents' files: find the files, plan what becomes of each server, write them."""
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
@@ -15,7 +17,8 @@ from fairlead.config.dialects import syntax as texts
 from fairlead.config.dialects.dialect import ConfigDialect, ConversionNote, ImportedDocument, Location
 from fairlead.config.dialects.mcp_remote import native_remote
 from fairlead.config.document.files import read_text
-from fairlead.config.edit_scope import EditTarget
+from fairlead.config.edit_scope import EditTarget, edit_target
+from fairlead.config.load import LoadedConfig, load_config
 from fairlead.config.paths import MachinePaths
 from fairlead.config.secrets import keyring
 from fairlead.config.secrets.redaction import literal_secrets
@@ -56,6 +59,18 @@ class Candidate:
         entry = native_remote(self.entry) if self.action != "skip" else None
         return replace(self, entry=entry) if entry is not None else None
 
+    @property
+    def shown_target(self) -> str:
+        """The command or URL of the server, less secrets."""
+        loaded = load_config(overrides={"servers": {self.server_id: self.entry}}, env={}, cwd="/")
+        return loaded.servers[self.server_id].target
+
+    @property
+    def digest(self) -> str:
+        """Tells what a user was shown from what another reading of the files finds."""
+        shown = [self.server_id, self.entry, str(self.source), str(self.target.path), self.action]
+        return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportPlan:
@@ -95,6 +110,15 @@ def _recognise(file: Path) -> ConfigDialect:
         names = ", ".join(dialect.name for dialect in registry.ALL)
         raise ConfigError(f"{file} does not look like any format known here", hint=f"say --from: {names}")
     return found
+
+
+def natural_target(loaded: LoadedConfig, place: MachinePaths, location: Location) -> EditTarget:
+    """The file that the servers of a location go to: the project's for a project's, else the user's.
+
+    A file given by path takes all of them.
+    """
+    given = next((layer.path for layer in loaded.layers if layer.name == "file"), None)
+    return edit_target(location.scope, place, given, take_over=True)
 
 
 def plan_import(

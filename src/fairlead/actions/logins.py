@@ -1,12 +1,14 @@
-"""Kept logins, where a server stands as to logging in, and the OAuth client in its entry."""
+"""Log in and out, kept logins, where a server stands as to logging in, and the OAuth client in its entry."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import parse_qs, urlsplit
 
 from fairlead.actions.config_edits import EditOutcome, approved_servers, forget_entry_secrets, settle
-from fairlead.actions.context import ActionContext
+from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.saved_state import SavedState, read_saved
 from fairlead.auth.tokens import Login, canonical
 from fairlead.auth.vault import FILE_NAME, Vault
@@ -20,14 +22,27 @@ from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, stash_secrets
 from fairlead.config.untyped import as_object
-from fairlead.errors import ConfigError, ConfigInvalid, ConsentRequired, FairleadError
+from fairlead.errors import (
+    ConfigError,
+    ConfigInvalid,
+    ConfigUnwritable,
+    ConsentRequired,
+    FairleadError,
+    LoginFailed,
+)
 
 if TYPE_CHECKING:
+    from fairlead.auth.flow import LoginTerms
+    from fairlead.auth.redirect import BrowserRedirect
     from fairlead.auth.token_endpoint import Revocation
+    from fairlead.auth.tokens import LoginTarget
+    from fairlead.host.elicitation.urls import ShownUrl
     from fairlead.host.host import Host
+    from fairlead.host.logins import LoginActor
 
-Place = Literal["file", "keyring"]
-State = Literal["logged_in", "login_needed", "not_logged_in", "not_needed"]
+SecretsPlace = Literal["file", "keyring"]
+"""Where the tokens of a login are."""
+LoginState = Literal["logged_in", "login_needed", "not_logged_in", "not_needed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +50,7 @@ class KeptLogin:
     """A login of the vault, and where its secrets are."""
 
     login: Login
-    place: Place
+    place: SecretsPlace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +58,7 @@ class LoginStatus:
     """Where one server stands as to logging in, as far as that is known without asking it."""
 
     server_id: str
-    state: State
+    state: LoginState
     kept: KeptLogin | None = None
     renews: bool = False
     own_way: str | None = None
@@ -150,13 +165,165 @@ def find_logins(
     return logins_to(resource, kept, None if every else own_account if account is None else account)
 
 
+# Logging in and out.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginOffer:
+    """What the user is shown before they log in: the page, the issuer, and the scopes that are asked for."""
+
+    server_id: str
+    account: str
+    page: "ShownUrl"
+    issuer: str
+    """Which issuer the tokens come from, in a sentence."""
+    scopes: Sequence[str]
+
+    @property
+    def asked_for(self) -> str:
+        """The scopes, for people."""
+        return " ".join(self.scopes) or "the default of its issuer"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginDialog:
+    """How a surface takes its user through a login."""
+
+    show: Callable[[LoginOffer], Awaitable[bool]]
+    """Shows the offer; False where the user declines."""
+    open_page: "Callable[[str, BrowserRedirect], Awaitable[bool]]"
+    """Opens the page, or has the user do so; False where no browser was started. May go on until the login
+    ends, to take the address of a browser on another machine."""
+    read_address: Callable[[str | None], Awaitable[str | None]] | None = None
+    """Asks for the address that the browser ended up at, given what is wrong with the last one. Where it is
+    set, this process listens on no port, and `open_page` is not used."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompletedLogin:
+    """A login that succeeded."""
+
+    login: Login
+    is_machine: bool
+    """Was it made without a user, by a grant for machines?"""
+    unkept: ConfigUnwritable | None = None
+    """Why it ends with this process."""
+    notices: Sequence[Notice] = ()
+
+    @property
+    def renews(self) -> bool:
+        """Can its token be refreshed without the user?"""
+        return self.is_machine or self.login.token.refresh_token is not None
+
+    @property
+    def scopes(self) -> list[str]:
+        """What it may do, as its issuer calls it."""
+        return scopes_of(self.login)
+
+
+async def log_in(
+    context: ActionContext,
+    host: "Host",
+    target: "LoginTarget",
+    dialog: LoginDialog,
+    *,
+    scopes: str | None = None,
+) -> CompletedLogin:
+    """Log in to a server: in a browser, or without a user where its entry has a grant for machines.
+
+    Nothing is opened before the user was shown the page, its issuer and the scopes. The audit record has the
+    surface and who logged in.
+
+    Args:
+        context: Who logs in.
+        host: The host that uses the login at once.
+        target: The server and whose login it is; see `Logins.target`.
+        dialog: How the user is taken through it.
+        scopes: Scopes to ask for in place of the server's.
+
+    Raises:
+        LoginFailed: The user declined, the issuer refused, or the login page is not safe to open.
+        ConnectFailed: The server cannot be reached.
+    """
+    is_machine = target.oauth.grant != "authorization_code"
+    if is_machine:
+        login = await host.logins.log_in(target, None, actor=_actor(context))
+    else:
+        login = await _log_in_by_page(context, host, target, dialog, scopes)
+    troubles: list[FairleadError] = []
+    unkept = await _storing_failure(context, target.server_id, login, troubles.append)
+    notices = [Notice(message=str(trouble), hint=trouble.hint) for trouble in troubles]
+    return CompletedLogin(login=login, is_machine=is_machine, unkept=unkept, notices=notices)
+
+
+async def _log_in_by_page(
+    context: ActionContext, host: "Host", target: "LoginTarget", dialog: LoginDialog, scopes: str | None
+) -> Login:
+    from fairlead.auth.redirect import PastedRedirect
+
+    terms: list[LoginTerms] = []
+    begin = partial(host.logins.log_in, target, scopes=scopes, announce=terms.append, actor=_actor(context))
+
+    async def agree(url: str) -> bool:
+        return await dialog.show(_offer_of(target, url, terms))
+
+    read_address = dialog.read_address
+    if read_address is not None:
+
+        async def ask(url: str, problem: str | None) -> str | None:
+            is_agreed = problem is not None or await agree(url)
+            return await read_address(problem) if is_agreed else None
+
+        return await begin(PastedRedirect(target.server_id, ask, port=target.oauth.callback_port))
+
+    async def open_url(url: str) -> bool:
+        return await dialog.open_page(url, redirect)
+
+    async with host.logins.browser(target, agree=agree, open_url=open_url) as redirect:
+        return await begin(redirect)
+
+
+def _offer_of(target: "LoginTarget", url: str, terms: "Sequence[LoginTerms]") -> LoginOffer:
+    from fairlead.host.elicitation.urls import UrlRefused, show_url
+
+    page = show_url(url)
+    if isinstance(page, UrlRefused):
+        raise LoginFailed(target.server_id, f"its login page cannot be opened: {page}")
+    return LoginOffer(
+        server_id=target.server_id,
+        account=target.account,
+        page=page,
+        issuer=terms[-1].words,
+        scopes=" ".join(parse_qs(urlsplit(url).query).get("scope", [])).split(),
+    )
+
+
+async def _storing_failure(
+    context: ActionContext, server_id: str, login: Login, warn: Callable[[FairleadError], None]
+) -> ConfigUnwritable | None:
+    """The host goes on with a login that it cannot store, of which the user should know."""
+    kept = await Vault.of(context.env, warn=warn).get(login.key)
+    if kept is not None and kept.token.access_token == login.token.access_token:
+        return None
+    return ConfigUnwritable(
+        f"the login to `{server_id}` worked, but could not be kept",
+        hint="see that the state folder can be written to, then log in again",
+    )
+
+
+def _actor(context: ActionContext) -> "LoginActor":
+    from fairlead.host.logins import LoginActor
+
+    return LoginActor(surface=context.surface, principal=context.principal)
+
+
 async def log_out(context: ActionContext, host: "Host", login: Login) -> "Revocation":
     """End a login at its issuer, where that is offered, and forget it in all processes in any case."""
-    servers = [server for server in context.loaded.servers.values() if _is_for(login, server)]
-    return await host.logins.log_out(login, servers, surface=context.surface)
+    servers = [server for server in context.loaded.servers.values() if is_for(login, server)]
+    return await host.logins.log_out(login, servers, actor=_actor(context))
 
 
-def _is_for(login: Login, server: LoadedServer) -> bool:
+def is_for(login: Login, server: LoadedServer) -> bool:
     """Is this a server that a login is for? Not one whose URL or secrets cannot be had now."""
     try:
         config = remote_config(server)
@@ -261,4 +428,7 @@ def remember_client(
         return None
     edit = settle(context, place.target, [place.server_id], approved=approved)
     forgotten = forget_entry_secrets(place.target, earlier, edit.loaded)
+    names = [f"oauth.{name}" for name in fields]
+    file = str(place.target.path.absolute())
+    edit.notices.extend(context.record("edit", place.server_id, file=file, fields=names))
     return RememberedClient(stashed=stashed, forgotten=forgotten, edit=edit)

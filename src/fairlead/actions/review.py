@@ -30,7 +30,7 @@ from fairlead.policy.tool_names import (
     command_line_name,
     escape_name,
     matches,
-    owner_of,
+    owners_of,
     split_names,
 )
 
@@ -206,7 +206,7 @@ def resolve_tool_names(
         words: What was typed.
         tools: The tools of one server.
         answer: What is to be said about them.
-        servers: The ids of all servers: `ID/TOOL` allows a tool of that server, and of no other.
+        servers: The ids of all servers: `ID.TOOL` allows a tool of that server, and of no other.
         strict: Is a name that means no tool an error? Not where it may mean another server's.
 
     Raises:
@@ -254,17 +254,26 @@ def _readings(
         meant = [tool for tool in tools if not tool.denied] if name == ALL else []
         return [meant, [exact]] if narrows and exact is not None else [meant]
     own = {tool.entry.key.server_id for tool in tools}
-    owner = owner_of(name, {*servers, *own})
-    if owner is not None and owner not in own:
+    owners = owners_of(name, {*servers, *own})
+    ours = [rest for owner, rest in owners if owner in own]
+    if owners and not ours:
         return []
     found = [[exact]] if exact is not None else []
     if escape_name(name) != name:
         patterns = {name, unescape_name(name)}
         found.append([tool for tool in tools if any(matches(tool.name, pattern) for pattern in patterns)])
-    if owner is not None:
-        found += _readings(name.removeprefix(f"{owner}/"), tools, (), narrows=narrows)
+    for rest in ours:
+        found += _readings_of_rest(rest, tools, narrows=narrows)
     different = {tuple(tool.name for tool in reading): reading for reading in found if reading}
     return list(different.values())
+
+
+def _readings_of_rest(rest: str, tools: Sequence[ReviewedTool], *, narrows: bool) -> list[list[ReviewedTool]]:
+    """The readings of what follows a server's id: no further server is in it, but a glob or `all` may be."""
+    if rest in (ALL, NONE) or escape_name(rest) != rest:
+        return _readings(rest, tools, (), narrows=narrows)
+    exact = _exact(rest, tools)
+    return [[exact]] if exact is not None else []
 
 
 def _hint_for(name: str, tools: Sequence[ReviewedTool]) -> str | None:

@@ -10,7 +10,7 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.untyped import as_list
 from fairlead.errors import ConnectFailed
 from fairlead.events import ServerState
-from fairlead.gateway.registry import find, sources_of
+from fairlead.gateway.registry import STATUS_PATH, find, sources_of
 from fairlead.host.managed_server import ServerStatus, login_notes
 
 
@@ -32,7 +32,7 @@ def read_status(loaded: LoadedConfig) -> StatusReport:
     failure = None
     if running is not None:
         try:
-            servers = as_list(running.ask("/api/status").get("servers"))
+            servers = as_list(running.ask(STATUS_PATH).get("servers"))
             return StatusReport(servers=servers, gateway=running.url)
         except ConnectFailed as exc:
             failure = exc

@@ -4,20 +4,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
 
+from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.slices import decode, may_have_string
 from fairlead.catalog.sanitize.text import HiddenText
 from fairlead.config.untyped import is_object
-from fairlead.errors import CallFailed, FairleadError, ServerError
+from fairlead.errors import CallFailed, FairleadError, ResultInvalid, ServerError
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from fairlead.catalog.schema.validate import Check
 
+
+ValueT = TypeVar("ValueT")
 
 DELIVERY = "fairlead/delivery"
 """Key of `_meta` in a failed call's result, or of its error's data, with the delivery of the call."""
@@ -48,6 +51,10 @@ class ResultNotes:
 
 
 _NONE = ResultNotes()
+_SHOWN_BYTES = 200
+"""Bytes of a result's text that a `repr` shows."""
+_SHOWN_UP_TO = 64 * 1024
+"""Size up to which a result is parsed for a `repr`."""
 
 
 class ToolResult:
@@ -60,9 +67,17 @@ class ToolResult:
         untrusted: Whether an untrusted server sent it.
         remarks: Notes for the model about what was cut.
         definition: The definition of the tool as listed.
+
+    ```python
+    result = await host.call("time", "get_current_time", {"timezone": "Europe/Berlin"})
+    if result.is_error:
+        print("the tool failed:", result.text)
+    else:
+        print(result.text, result.structured, result.as_type(CurrentTime))
+    ```
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everything that is known of a result
         self,
         server_id: str,
         raw: msgspec.Raw | bytes,
@@ -71,8 +86,11 @@ class ToolResult:
         untrusted: bool = False,
         remarks: ResultNotes = _NONE,
         definition: bytes | None = None,
+        tool: str | None = None,
     ) -> None:
         self.server_id = server_id
+        self.tool = tool
+        """Tool that returned it, by its own name at the server; None where no server's tool did."""
         self.raw = raw if type(raw) is bytes else bytes(raw)
         """Result as prepared for delivery."""
         self._original = original
@@ -124,7 +142,23 @@ class ToolResult:
             untrusted=self.untrusted,
             remarks=remarks,
             definition=self.definition,
+            tool=self.tool,
         )
+
+    def __repr__(self) -> str:
+        subject = f"{self.server_id}.{self.tool}" if self.tool else self.server_id or "fairlead"
+        subject = gate.content(subject, _SHOWN_BYTES)
+        if len(self.raw) > _SHOWN_UP_TO:
+            return f"ToolResult({subject}{' failed' if self.is_error else ''}: {len(self.raw):,} bytes)"
+        try:
+            said = repr(gate.content(self.text, _SHOWN_BYTES)) if self.text else self._describe_blocks()
+        except CallFailed:
+            said = "not a valid result"
+        return f"ToolResult({subject}{' failed' if self.is_error else ''}: {said})"
+
+    def _describe_blocks(self) -> str:
+        kinds = sorted({gate.content(str(block.get("type")), _SHOWN_BYTES) for block in self.content[:100]})
+        return f"{len(self.content)} blocks of {', '.join(kinds[:5])}" if kinds else "empty"
 
     @property
     def original(self) -> bytes:
@@ -170,6 +204,62 @@ class ToolResult:
         """All text blocks, joined."""
         blocks = (block.get("text") for block in self.content if block.get("type") == "text")
         return "\n".join(text for text in blocks if isinstance(text, str))
+
+    @overload
+    def as_type(self, kind: type[ValueT]) -> ValueT: ...
+    @overload
+    def as_type(self, kind: Any) -> Any: ...  # noqa: ANN401 - a union, `Annotated` and the like
+    def as_type(self, kind: Any) -> Any:
+        """The result as a value of a type: its structured content, or its text as JSON where it has none.
+
+        ```python
+        class CurrentTime(pydantic.BaseModel):
+            timezone: str
+            datetime: datetime.datetime
+
+        now = result.as_type(CurrentTime)
+        names = result.as_type(list[str])
+        ```
+
+        Structured content `{"result": value}` counts as the value itself where only that fits: protocol
+        versions up to 2025-11-25 take no other lists and plain values.
+
+        Args:
+            kind: A pydantic model, a dataclass, a TypedDict, or a type such as `str` or `list[int]`. For
+                `str` the text need not be JSON.
+
+        Raises:
+            ResultInvalid: The result does not fit, or the tool failed (`is_error`).
+            WrongType: Values cannot be checked against `kind`.
+        """
+        # Not at the top: pydantic takes time to load.
+        from fairlead.catalog.typed_results import convert, describe_type
+
+        if self.is_error:
+            failure = f"tool `{self.tool}` failed" if self.tool else "the tool failed"
+            message = (
+                f"{failure}: {gate.content(self.text, _SHOWN_BYTES)}; {describe_type(kind)} was expected"
+            )
+            raise ResultInvalid(self.server_id, message, tool=self.tool)
+        structured = self._structured_json()
+        if structured is None and kind is str:
+            return self._servers_text()
+        came = self._servers_text().encode(errors="replace") if structured is None else structured
+        is_cut = self._original is not None and self.remarks.notes
+        hint = "pass `full_result=True` to `call`: the result was cut to its budget" if is_cut else None
+        return convert(self.server_id, self.tool, came, kind, hint=hint)
+
+    def _structured_json(self) -> bytes | None:
+        """Structured content as it came: numbers beyond the range of floats included."""
+        if self.structured is None:
+            return None
+        return bytes(msgspec.json.decode(self.raw, type=dict[str, msgspec.Raw])["structuredContent"])
+
+    def _servers_text(self) -> str:
+        """All text blocks that the server sent, joined: without our notes."""
+        blocks = [block for index, block in enumerate(self.content) if index not in self.remarks.ours]
+        texts = (block.get("text") for block in blocks if block.get("type") == "text")
+        return "\n".join(text for text in texts if isinstance(text, str))
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

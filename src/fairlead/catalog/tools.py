@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, TypeVarTuple
 
 import msgspec
 
+from fairlead.bounded_repr import count
 from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_list, is_object
 
@@ -43,6 +44,15 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
         if shown == self.tool or self.holds_secret:
             return shown
         return "".join(letter if "!" <= letter <= "~" else _escape_letter(letter) for letter in self.tool)
+
+    @property
+    def qualified(self) -> str:
+        """`server.tool`: the one spelling that is printed for users to type.
+
+        A tool whose own name begins so is not named twice: `repo.readFile`, not `repo.repo.readFile`.
+        """
+        prefix, tool = f"{self.server_id}.", self.typed_tool
+        return tool if tool.startswith(prefix) and tool != prefix else f"{prefix}{tool}"
 
     @property
     def holds_secret(self) -> bool:
@@ -78,9 +88,19 @@ def slug(name: str) -> str:
     return _ILLEGAL.sub("_", name).strip("_")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+_SHOWN_BYTES = 120
+"""Bytes of a description that a `repr` shows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class ToolEntry:
     """One listed tool. `definition` is the server's own, byte for byte, with fields Fairlead does not read.
+
+    ```python
+    for entry in await host.tools_of("time"):
+        print(entry.name, entry.input_schema["properties"])
+        result = await host.call(entry.server_id, entry.name, {"timezone": "Europe/Berlin"})
+    ```
 
     In a tool that was read from the store known secrets are masked (see `sanitize.definitions.mask_listing`).
     """
@@ -98,6 +118,33 @@ class ToolEntry:
     _derived: dict[object, Any] = field(
         default_factory=dict[object, Any], init=False, repr=False, compare=False
     )
+
+    @property
+    def name(self) -> str:
+        """Its own name at the server, as `Host.call` takes it. A model sees it under a public name."""
+        return self.key.tool
+
+    @property
+    def server_id(self) -> str:
+        """Server that lists it."""
+        return self.key.server_id
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """JSON Schema of its arguments, as listed."""
+        schema = self.read().get("inputSchema")
+        return schema if is_object(schema) else {}
+
+    @property
+    def output_schema(self) -> dict[str, Any] | None:
+        """JSON Schema of its structured content, as listed; None where it has none."""
+        schema = self.read().get("outputSchema")
+        return schema if is_object(schema) else None
+
+    def __repr__(self) -> str:
+        said = self.title or self.description
+        shown = f": {gate.content(said, _SHOWN_BYTES)!r}" if said else ""
+        return f"ToolEntry({self.server_id}.{gate.content(self.key.shown_tool, _SHOWN_BYTES)}{shown})"
 
     def derive(self, work: Callable[["ToolEntry", *Given], ResultT], *given: *Given) -> ResultT:
         """Result of a pure function of this tool, computed once, in whatever thread asks first."""
@@ -154,7 +201,7 @@ class Repair:
     """Why it is left out; None where it was repaired."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Listing:
     """Everything one server lists at one moment."""
 
@@ -175,6 +222,12 @@ class Listing:
     _derived: dict[object, Any] = field(
         default_factory=dict[object, Any], init=False, repr=False, compare=False
     )
+
+    def __repr__(self) -> str:
+        kinds = (("tool", self.tools), ("resource", self.resources), ("template", self.templates))
+        rest = (("prompt", self.prompts), ("rejected tool", self.rejected))
+        said = [count(len(listed), noun) for noun, listed in (*kinds, *rest) if listed or noun == "tool"]
+        return f"Listing({', '.join(said)}{', partial' if self.is_partial else ''})"
 
     def derive(self, work: Callable[["Listing"], ResultT]) -> ResultT:
         """Result of a pure function of this listing, computed once, in whatever thread asks first."""

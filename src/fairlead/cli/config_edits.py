@@ -10,7 +10,7 @@ from fairlead.actions.switch import switch_server
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig
 from fairlead.config.secrets.storage import ForgottenSecrets
-from fairlead.terminal.output import display_path, print_edit, say, warn
+from fairlead.terminal.output import display_path, print_edit, report, say, warn
 
 
 def action_context(ctx: click.Context, loaded: LoadedConfig | None = None) -> ActionContext:
@@ -46,6 +46,7 @@ def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -
     """Enable or disable a server, and say where that was written."""
     loaded = load(ctx)
     word = "enabled" if on else "disabled"
+    report(server=server_id, enabled=on)
     if scope is None and loaded.server(server_id).enabled == on:
         say(f"`{server_id}` is {word} already")
         return

@@ -1,14 +1,15 @@
 """What a command line says about the gateway, and how agents get there by it."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.config.load import LoadedConfig
-from fairlead.config.sources import place_of, workspace
+from fairlead.config.sources import is_fit_root, place_of, workspace
 from fairlead.errors import ConfigError
 from fairlead.gateway.install import GatewayRoute
-from fairlead.gateway.registry import RunningGateway, agent_token_file, find, sources_of
+from fairlead.gateway.registry import RunningGateway, StartedBy, agent_token_file, find, sources_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +21,11 @@ class GatewayArguments:
     bundle: str | None = None
     mode: str | None = None
     open_to_all: bool = False
+    started_by: StartedBy = "terminal"
+    idle_seconds: float | None = None
+    """End after so long without an agent; None to stay."""
+    config: Path | None = None
+    """The one file that `--config` names."""
 
     @property
     def path(self) -> str:
@@ -33,16 +39,42 @@ class GatewayArguments:
         return self.host or settings.host, settings.port if self.port is None else self.port
 
     def find_shared(self, loaded: LoadedConfig) -> RunningGateway | None:
-        """A gateway that runs and can serve in the place of one of our own: same files, same folder."""
+        """A gateway that runs and can serve in the place of one of our own: same files, same folder.
+
+        A program of the desktop starts in no folder in particular, mostly `/` or the home. There the built-in
+        servers have nothing to work in, and any folder will do.
+        """
         if self.mode is not None:
             return None
-        return find(os.environ, sources_of(loaded), workspace(place_of(os.environ, Path.cwd())))
+        place = place_of(os.environ, Path.cwd())
+        same = find(os.environ, sources_of(loaded), workspace(place))
+        if same is None and not is_fit_root(place.cwd, place.home):
+            same = find(os.environ, sources_of(loaded))
+        return same
+
+    def words(self) -> list[str]:
+        """The same options, for a gateway that is started in the background."""
+        given = {"--host": self.host, "--port": self.port, "--bundle": self.bundle, "--mode": self.mode}
+        words = ["--config", str(self.config.absolute())] if self.config else []
+        for name, value in given.items():
+            words += [name, str(value)] if value is not None else []
+        return words + (["--auth", "none", "--i-know"] if self.open_to_all else [])
+
+    def stdio_words(self) -> tuple[str, ...]:
+        """The command line for an agent that starts the gateway: it needs no PATH and no variable."""
+        from fairlead.gateway.service import own_command
+
+        before = ["--config", str(self.config.absolute())] if self.config else []
+        after = ["--bundle", self.bundle] if self.bundle else []
+        return (*own_command(), *before, "gateway", "--stdio", "--start", *after)
 
     def reach(self, loaded: LoadedConfig, agent: str, *, stdio: bool) -> GatewayRoute:
-        """How an agent gets to the gateway with its own token: to one that runs, else to where it will."""
+        """How an agent gets to the gateway: by a command, or to one that runs, else to where it will.
+
+        By URL an agent has a token of its own.
+        """
         if stdio:
-            bundle = ("--bundle", self.bundle) if self.bundle else ()
-            return GatewayRoute(command=("fairlead", "gateway", "--stdio", *bundle))
+            return GatewayRoute(command=self.stdio_words(), environment=desktop_variables(os.environ))
         from fairlead.gateway.access.tokens import agent_token
 
         running = find(os.environ, sources_of(loaded)) if self.port is None else None
@@ -60,6 +92,22 @@ class GatewayArguments:
             token_file=agent_token_file(os.environ, agent),
             agent=agent,
         )
+
+    def reach_of(self, running: RunningGateway) -> GatewayRoute:
+        """How a program gets to a gateway that runs, with the token for all agents."""
+        token_file = Path(running.token_file) if running.token_file else None
+        return GatewayRoute(url=f"{running.url}{self.path}", token=running.token(), token_file=token_file)
+
+
+_FOR_THE_DESKTOP = ("PATH", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "FAIRLEAD_CONFIG_PATH", "FAIRLEAD_BUILTINS")
+
+
+def desktop_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a program of the desktop lacks: where programs are found, and our own files."""
+    found = {name: env[name] for name in _FOR_THE_DESKTOP if env.get(name)}
+    if "PATH" in found:
+        found["PATH"] = os.pathsep.join(dict.fromkeys(found["PATH"].split(os.pathsep)))
+    return found
 
 
 def local_name(host: str) -> str:

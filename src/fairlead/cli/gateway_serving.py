@@ -4,44 +4,51 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Final, cast
 
+import anyio
+import anyio.to_thread
 import click
 import msgspec
 
 from fairlead.actions.context import running_context
 from fairlead.actions.live_configuration import LiveConfiguration
+from fairlead.actions.readiness import Readiness, read_readiness
 from fairlead.actions.switch import restart_server
 from fairlead.cli.gateway_options import GatewayArguments, local_name
+from fairlead.cli.gateway_summary import ServedGateway, introduce, show_snippets
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode
 from fairlead.config.sources import place_of, workspace
-from fairlead.errors import ConfigError, ListenFailed
+from fairlead.errors import ConfigError, ListenFailed, StoreError
 from fairlead.gateway import gateway as core
+from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.access.middleware import GuardedApp, authenticator_for
 from fairlead.gateway.access.tokens import decide_token, local_token
-from fairlead.gateway.control.server import approval_routes, control_routes
-from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, plainly
+from fairlead.gateway.control.server import ApprovalReply, approval_routes, control_routes
+from fairlead.gateway.install import GatewayRoute
 from fairlead.gateway.registry import (
+    RunningGateway,
     announce,
     dashboard_name,
     decide_token_file,
     here,
+    is_attached,
     living,
     local_token_file,
+    service_log,
     sources_of,
 )
 from fairlead.net.listen import bind, listening
 from fairlead.net.ssrf import is_loopback_host
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.host_run import run_async, stoppable
-from fairlead.terminal.log_output import log_to_stderr
-from fairlead.terminal.output import display_path, print_data, print_json, say, warn
+from fairlead.terminal.log_output import log_to_file, log_to_stderr
+from fairlead.terminal.output import print_json, warn
 from fairlead.terminal.trace_export import tracing
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
@@ -50,36 +57,70 @@ from fairlead.web.middleware import LoginSessions
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServedGateway:
-    """What a person or a program has to know about a gateway that is up."""
-
-    reach: GatewayRoute
-    dashboard: str
-    dashboard_elsewhere: str | None
-    """For browsers that do not resolve names below `localhost`."""
-    servers: list[str]
+_LOOK_SECONDS: Final = 5.0
+"""How often a gateway that ends without agents looks for them."""
 
 
-def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool) -> int:
-    """Serve on a port until Ctrl-C or a polite kill."""
+def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snippets: Sequence[str]) -> int:
+    """Serve on a port until Ctrl-C or a polite kill.
+
+    Args:
+        ctx: The command line.
+        options: What it says.
+        as_json: Print what programs need instead of the summary.
+        snippets: The agents whose entries to print as well.
+    """
+    is_service = options.started_by != "terminal"
+    if is_service:
+        log_to_file(service_log(os.environ, options.started_by))
     loaded = load(ctx)
     host, port = options.address(loaded)
-    _require_safe(host, options)
-    log_to_stderr()
+    warned = _require_safe(host, options)
+    if not is_service:
+        log_to_stderr()
 
     async def main() -> int:
         with _bind_socket(host, port) as listener, stoppable() as wait_for_stop:
             async with (
                 _gateway(ctx, loaded, options) as (gateway, configuration),
-                _up(gateway, configuration, options, listener, host) as served,
+                _up(gateway, configuration, options, listener, host) as (served, running),
             ):
-                print_json(_as_json(served)) if as_json else _introduce(served)
-                await wait_for_stop()
+                if as_json:
+                    print_json(served.as_json())
+                elif not is_service:
+                    introduce(served, warned)
+                show_snippets(served.reach, snippets)
+                await _wait_for_end(wait_for_stop, gateway, running, options.idle_seconds)
                 logger.info("stopping")
         return Exit.OK
 
     return run_async(main)
+
+
+async def _wait_for_end(
+    wait_for_stop: Callable[[], Awaitable[None]],
+    gateway: core.Gateway,
+    running: RunningGateway,
+    idle_seconds: float | None,
+) -> None:
+    """Wait for the signal to stop, or until no agent has used the gateway for a while, if that is said."""
+    if idle_seconds is None:
+        await wait_for_stop()
+        return
+    async with anyio.create_task_group() as tasks:
+
+        async def end_when_unused() -> None:
+            used_at = anyio.current_time()
+            while anyio.current_time() - used_at < idle_seconds:
+                await anyio.sleep(min(_LOOK_SECONDS, idle_seconds / 4))
+                if gateway.clients() or await anyio.to_thread.run_sync(is_attached, os.environ, running):
+                    used_at = anyio.current_time()
+            logger.info("no agent has used this gateway for a while")
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(end_when_unused)
+        await wait_for_stop()
+        tasks.cancel_scope.cancel()
 
 
 def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
@@ -88,6 +129,9 @@ def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
 
     async def main() -> int:
         async with _gateway(ctx, loaded, options) as (gateway, _):
+            for managed in gateway.host.servers:
+                for note in managed.review_notes():
+                    warn(f"`{managed.server.server_id}`: {note}")
             gateway.approvals.is_watched = False  # no dashboard, and no commands that could ask it
             await gateway.serve_stdio(options.bundle)
         return Exit.OK
@@ -107,9 +151,6 @@ async def _gateway(
     ):
         configuration = LiveConfiguration(loaded, lambda: load(ctx), gateway.reload)
         gateway.tasks.start_soon(configuration.watch)
-        for member in gateway.host.servers:
-            for note in member.review_notes():
-                warn(f"`{member.server.server_id}`: {note}")
         yield gateway, configuration
 
 
@@ -120,7 +161,7 @@ async def _up(
     options: GatewayArguments,
     listener: socket.socket,
     host: str,
-) -> AsyncGenerator[ServedGateway]:
+) -> AsyncGenerator[tuple[ServedGateway, RunningGateway]]:
     """Serve a gateway and its dashboard, and let other commands know of it."""
     loaded, env = gateway.loaded, os.environ
     port: int = listener.getsockname()[1]
@@ -150,9 +191,18 @@ async def _up(
         context = running_context("command line", configuration, env, principal)
         await restart_server(context, gateway.host, server_id, close=gateway.close_server)
 
+    async def answer(reply: ApprovalReply, admitted: AuthenticatedRequest) -> bool:
+        return await panel.answer(
+            reply.id,
+            reply.answer,
+            surface=reply.surface,
+            principal=admitted.principal,
+            decides_for=admitted.decides_for,
+        )
+
     routes = [
         *dashboard_routes(panel, entrance, gateway.login_links),
-        *approval_routes(gateway.approvals, keeper),
+        *approval_routes(gateway.approvals, keeper, answer),
         *control_routes(gateway, keeper, configuration.reload, restart),
     ]
     app = GuardedApp(gateway.app(keeper, routes), keeper)
@@ -164,6 +214,7 @@ async def _up(
             token_file=token_file,
             workspace=_workspace(),
             decide_token_file=decide_token_file(env),
+            started_by=options.started_by,
         )
         with announce(env, running) as describe:
             # A project's file that came, or went, is part of what commands find it by.
@@ -175,17 +226,33 @@ async def _up(
             links = await entrance.links(decide_token(env)) if sys.stderr.isatty() else []
             servers = [name for name, server in loaded.servers.items() if server.usable]
             logger.info("listening", extra={"url": url, "servers": len(servers)})
-            yield ServedGateway(
+            mode = cast("BundleMode | None", options.mode)
+            ready = await anyio.to_thread.run_sync(_readiness, loaded, options.bundle, mode)
+            served = ServedGateway(
                 reach=GatewayRoute(url=f"{url}{options.path}", token=token, token_file=token_file),
                 dashboard=links[0] if links else f"{url}/",
-                dashboard_elsewhere=links[1] if len(links) > 1 else None,
                 servers=servers,
+                ready=ready,
             )
+            yield served, running
 
 
-def _require_safe(host: str, options: GatewayArguments) -> None:
+def _readiness(loaded: LoadedConfig, bundle: str | None, mode: BundleMode | None) -> Readiness:
+    """What agents can use, as far as it can be read: a gateway serves without its store, too."""
+    try:
+        return read_readiness(loaded, bundle, mode)
+    except StoreError as exc:
+        logger.warning("what earlier runs left behind cannot be read", extra={"reason": str(exc)})
+        enabled = tuple(name for name, server in loaded.servers.items() if server.enabled and server.usable)
+        return Readiness(
+            servers=len(enabled), ready=(), tools=0, unlisted=enabled, obstacles=(), mode="direct"
+        )
+
+
+def _require_safe(host: str, options: GatewayArguments) -> int:
+    """Refuse what lets every machine in, and warn of what all can read. Returns how many lines that took."""
     if is_loopback_host(host):
-        return
+        return 0
     if options.open_to_all:
         raise ConfigError(
             f"`--auth none` on {host} would let every machine on the network call",
@@ -195,6 +262,7 @@ def _require_safe(host: str, options: GatewayArguments) -> None:
         f"on {host} the token travels in plain text",
         "put a proxy with TLS in front, and name it in `gateway.names`",
     )
+    return 2
 
 
 def _bind_socket(host: str, port: int) -> socket.socket:
@@ -204,7 +272,10 @@ def _bind_socket(host: str, port: int) -> socket.socket:
         url = f"http://{local_name(host)}:{port}"
         for running in living(os.environ):
             if running.url == url:
-                hint = "use that one, or `--port 0` for any port that is free"
+                hint = (
+                    "use that one: `fairlead gateway open` opens its dashboard; "
+                    "`fairlead gateway stop` ends it, and `--port 0` starts another"
+                )
                 raise ListenFailed(
                     f"a gateway runs at {url} already (process {running.pid})", hint=hint
                 ) from exc
@@ -213,38 +284,3 @@ def _bind_socket(host: str, port: int) -> socket.socket:
 
 def _workspace() -> Path:
     return workspace(place_of(os.environ, Path.cwd()))
-
-
-def _as_json(served: ServedGateway) -> dict[str, Any]:
-    return {
-        "url": served.reach.url,
-        "token": served.reach.token,
-        "dashboard": served.dashboard,
-        "servers": served.servers,
-        "pid": os.getpid(),
-    }
-
-
-def _introduce(served: ServedGateway) -> None:
-    """Tell a person where it is and how agents get there. A token is for a terminal, and not for a log."""
-    reach = served.reach
-    print_data(f"url        {reach.url}")
-    if reach.token_file is None:
-        print_data("token      (none: every program on this machine may call)")
-    elif sys.stdout.isatty():
-        print_data(f"token      {reach.token}")
-    else:
-        print_data(f"token      in {reach.token_file}")
-    print_data(f"dashboard  {served.dashboard}")
-    if served.dashboard_elsewhere:
-        say(f"  or, if your browser does not know that name: {served.dashboard_elsewhere}")
-    if not sys.stderr.isatty():
-        return
-    say(f"servers    {', '.join(served.servers) or '(none yet: `fairlead add`)'}")
-    place = place_of(os.environ, Path.cwd())
-    for agent in AGENTS:
-        dialect = dialect_of(agent)
-        where = "" if agent == "claude" else f", in {display_path(file_of(dialect, place))}"
-        say(f"\n{dialect.title}{where}:")
-        say("\n".join(f"  {line}" for line in plainly(agent, reach).splitlines()))
-    say(f"\n`fairlead gateway --install {'|'.join(AGENTS)}` writes it for you. Ctrl-C stops the gateway.")

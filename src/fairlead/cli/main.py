@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -16,14 +16,22 @@ from fairlead.errors import ConfigUnreadable, FairleadError
 from fairlead.terminal.exit_codes import Exit, exit_of
 from fairlead.terminal.output import (
     discard_stream,
+    finish_report,
     open_standard_streams,
     print_error,
+    print_error_json,
     print_usage_error,
+    print_usage_error_json,
+    reset_report,
     say,
 )
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS: dict[str, dict[str, str]] = {
     "Servers": {
+        "init": "Write a first fairlead.json.",
         "add": "Add a server.",
         "remove": "Remove a server.",
         "enable": "Enable a server.",
@@ -67,6 +75,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         "import": "Take over servers from Claude, Cursor, VS Code, Codex and others.",
         "export": "Write servers in another agent's format.",
     },
+    "This machine": {
+        "backup": "Write configuration and state into one file.",
+        "restore": "Replace configuration and state by those in a backup.",
+        "forget": "Delete what is kept about a server, a principal or a login.",
+    },
     "Help": {
         "doctor": "Look for what is wrong with this machine, and say what mends it.",
         "explain": "Say where a value came from, or why a tool is there or not.",
@@ -75,11 +88,20 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
 }
 
+_UNLISTED = {"help": "Show the help of a command.", "version": "Print the version."}
+"""Commands that the sections above leave out, since `--help` and `--version` say the same."""
+
+_ALIASES = {"ls": "list", "rm": "remove"}
+"""Other names that people type."""
+
 _ELSEWHERE = {"console": "fairlead.console.command"}
 """Commands of other surfaces, loaded by name: no surface imports another."""
 
 # Looking for pydantic plugins means reading every installed package's metadata, at every start.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+COMPLETE_VARIABLE = "_FAIRLEAD_COMPLETE"
+"""Set by a shell that asks for completions."""
 
 UNWRITABLE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENXIO})
 """Why a stream takes no more data. An error of a file that we opened names the file; one of a stream none."""
@@ -88,7 +110,11 @@ EPILOG = """\b
 A first server:
   fairlead add time -- uvx mcp-server-time
   fairlead tools time
-  fairlead call time get_current_time --arg timezone=Europe/Berlin
+  fairlead call time.get_current_time --arg timezone=Europe/Berlin
+
+\b
+Also: `fairlead help COMMAND`, `fairlead version`, `ls` for `list`, `rm` for `remove`. Every command takes
+--json, also for its errors, and --verbose.
 """
 
 
@@ -101,24 +127,40 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load one command."""
-        if cmd_name not in self.list_commands(ctx):
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
+        if cmd_name not in (*self.list_commands(ctx), *_UNLISTED):
             return None
+        # Options need the configuration's models, which the help of all commands does without.
+        from fairlead.cli.options import add_common_options
+
         module = import_module(_ELSEWHERE.get(cmd_name, f"fairlead.cli.commands.{cmd_name}_"))
         command: click.Command = module.command
+        add_common_options(command)
+        if COMPLETE_VARIABLE in os.environ:
+            from fairlead.cli.completion import attach_completers
+
+            attach_completers(command)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest the one meant."""
+        known = (*self.list_commands(ctx), *_UNLISTED)
         name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in self.list_commands(ctx):
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, self.list_commands(ctx), n=1)
-            meant = f" Did you mean `{close[0]}`?" if close else ""
-            raise click.UsageError(f"there is no command `{name}`.{meant}", ctx)
+        if name and not name.startswith("-") and name not in (*known, *_ALIASES):
+            raise click.exceptions.NoSuchCommand(name, possibilities=known, ctx=ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """The commands that begin so, without loading them, and the options."""
+        from click.shell_completion import CompletionItem
+
+        known = {name: said for section in COMMANDS.values() for name, said in section.items()} | _UNLISTED
+        found = [
+            CompletionItem(name, help=said) for name, said in known.items() if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by what they are for, without loading them."""
@@ -138,11 +180,30 @@ class LazyGroup(click.Group):
     metavar="FILE",
     help="Use this file instead of your own and the project's.",
 )
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Log to stderr what happens, and when. Secrets are masked."
+)
 @click.version_option(package_name="fairlead", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(ctx: click.Context, config: Path | None) -> None:
+def cli(ctx: click.Context, config: Path | None, *, verbose: bool) -> None:
     """Put your MCP servers in one config; use them from every agent."""
     ctx.obj = config
+    if verbose:
+        from fairlead.terminal.log_output import log_verbosely
+
+        log_verbosely()
+
+
+class _Interrupted(FairleadError):
+    """The user pressed Ctrl-C."""
+
+    code = "interrupted"
+
+
+class _InternalError(FairleadError):
+    """An exception that no code expects."""
+
+    code = "internal_error"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -154,17 +215,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    as_json = wants_json(words)
+    reset_report()
     try:
-        status: object = cli.main(args=arguments, prog_name="fairlead", standalone_mode=False)
+        status: object = cli.main(args=words, prog_name="fairlead", standalone_mode=False)
     except click.ClickException as exc:
         print_usage_error(exc)
+        if as_json:
+            print_usage_error_json(exc, Exit.USAGE)
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
-        say("interrupted")
-        return Exit.INTERRUPTED
+        return _end_with(_Interrupted("interrupted"), Exit.INTERRUPTED, as_json=as_json)
     except FairleadError as exc:
-        print_error(exc)
-        return exit_of(exc)
+        return _end_with(exc, exit_of(exc), as_json=as_json)
     except Exception as exc:
         cause = _root_cause(exc)
         if isinstance(cause, OSError) and cause.filename is None and cause.errno in UNWRITABLE:
@@ -172,12 +236,32 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("FAIRLEAD_DEBUG"):
             raise
         if isinstance(exc, OSError) and (gone := _trouble_with_folder()) is not None:
-            print_error(gone)
-            return exit_of(gone)
-        say(f"error: this is a bug in Fairlead: {type(exc).__name__}")
-        say("\nhint: run it again with FAIRLEAD_DEBUG=1 and report what it prints")
-        return Exit.OUR_FAULT
-    return status if isinstance(status, int) else Exit.OK
+            return _end_with(gone, exit_of(gone), as_json=as_json)
+        bug = _InternalError(
+            f"this is a bug in Fairlead: {type(exc).__name__}",
+            hint="run it again with FAIRLEAD_DEBUG=1 and report what it prints",
+        )
+        return _end_with(bug, Exit.OUR_FAULT, as_json=as_json)
+    status = status if isinstance(status, int) else Exit.OK
+    finish_report(status, as_json=as_json)
+    return status
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether a command line has `--json`; what is after `--` belongs to another program."""
+    own = words[: words.index("--")] if "--" in words else words
+    return "--json" in own
+
+
+def _end_with(error: FairleadError, status: Exit, *, as_json: bool) -> Exit:
+    """End a command with an error: in words on stderr, and with `--json` as data on stdout."""
+    if isinstance(error, _Interrupted):
+        say(str(error))
+    else:
+        print_error(error)
+    if as_json:
+        print_error_json(error, status)
+    return status
 
 
 def _root_cause(exc: BaseException) -> BaseException:

@@ -1,6 +1,8 @@
 """Options and arguments that several commands share."""
 
+import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -11,6 +13,9 @@ from fairlead.config.edit_scope import EditTarget, edit_target, no_scopes
 from fairlead.config.load import LoadedConfig, Scope, load_config
 from fairlead.config.sources import place_of
 from fairlead.errors import FairleadError
+from fairlead.terminal.output import start_report
+
+logger = logging.getLogger(__name__)
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -18,6 +23,56 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 def json_option(function: FunctionT) -> FunctionT:
     """Add `--json`: data out as JSON."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def _begin_report(_ctx: click.Context, _option: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's
+    if given:
+        start_report()
+
+
+def _log_verbosely(_ctx: click.Context, _option: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's
+    if given:
+        from fairlead.terminal.log_output import log_verbosely
+
+        log_verbosely()
+
+
+def verbose_option(function: FunctionT) -> FunctionT:
+    """Add `--verbose`: log to stderr what happens."""
+    return click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_log_verbosely,
+        help="Log to stderr what happens, and when. Secrets are masked.",
+    )(function)
+
+
+def add_common_options(command: click.Command) -> None:
+    """Add `--verbose`, and `--json` where there is none, to a command and those below it.
+
+    A command without a `--json` of its own prints words. With it, they become one JSON document.
+    """
+    options = {option for parameter in command.params for option in parameter.opts}
+    is_group = isinstance(command, click.Group)
+    if "--json" not in options and not is_group:
+        command.params.append(
+            click.Option(
+                ["--json"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_begin_report,
+                help="Print JSON.",
+            )
+        )
+    if "--verbose" not in options:
+        verbose_option(command)
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            add_common_options(below)
 
 
 def edit_scope_option(function: FunctionT) -> FunctionT:
@@ -58,7 +113,15 @@ def server_argument(function: FunctionT) -> FunctionT:
 def load(ctx: click.Context, scope: str = "effective") -> LoadedConfig:
     """Load the configuration this command line means."""
     scopes: dict[str, Scope] = {"project": "project", "user": "user", "global": "user"}
-    return load_config(_explicit(ctx), scope=scopes.get(scope, "effective"))
+    began = time.perf_counter()
+    loaded = load_config(_explicit(ctx), scope=scopes.get(scope, "effective"))
+    if logger.isEnabledFor(logging.DEBUG):
+        files = ", ".join(layer.label for layer in loaded.layers) or "none"
+        seconds = f"{time.perf_counter() - began:.3f}"
+        logger.debug(
+            "configuration read", extra={"files": files, "servers": len(loaded.servers), "seconds": seconds}
+        )
+    return loaded
 
 
 def target_file(ctx: click.Context, scope: str | None, *, take_over: bool = False) -> EditTarget:
@@ -71,7 +134,8 @@ def target_file(ctx: click.Context, scope: str | None, *, take_over: bool = Fals
 
 
 def _explicit(ctx: click.Context) -> Path | None:
-    return ctx.find_root().obj
+    root = ctx.find_root()
+    return root.obj or root.params.get("config")  # a shell that completes runs no command
 
 
 def _path(named: str | None) -> Path | None:

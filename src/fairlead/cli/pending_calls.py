@@ -6,13 +6,14 @@ from typing import Any
 import click
 
 from fairlead.actions.approvals import (
-    ANSWERS,
+    APPROVAL_ANSWERS,
     answers_to,
     equal_calls,
     gateways_running,
     give_answer,
     pending_calls,
 )
+from fairlead.actions.context import ActionContext
 from fairlead.errors import ConfigError, ConnectFailed
 from fairlead.gateway.registry import RunningGateway
 from fairlead.terminal.decisions import lines_of_calls
@@ -27,13 +28,13 @@ def read_pending(gateways: Sequence[RunningGateway]) -> list[dict[str, Any]]:
     return calls
 
 
-def answer_pending(given: dict[str, str], *, as_json: bool = False) -> int:
+def answer_pending(context: ActionContext, given: dict[str, str], *, as_json: bool = False) -> int:
     """Give the answers that were named; without any, show what waits, and ask a person who is there."""
     gateways = gateways_running()
     if not gateways:
         raise ConfigError("no gateway is running, so no call waits", hint="start one with `fairlead gateway`")
     if given:
-        taken = [_give(gateways, name, word) for name, word in given.items()]
+        taken = [_give(context, gateways, name, word) for name, word in given.items()]
         return Exit.OK if all(taken) else Exit.FIXABLE
     pending = read_pending(gateways)
     if as_json:
@@ -49,10 +50,11 @@ def answer_pending(given: dict[str, str], *, as_json: bool = False) -> int:
             word = str(click.prompt("Allow it?", type=click.Choice(words), default="later", err=True))
             if word != "later":
                 for call in same:
-                    _give(gateways, str(call["id"]), word)
+                    _give(context, gateways, str(call["id"]), word)
     if is_interactive():
         return Exit.OK
-    say(f"hint: `fairlead approvals answer {pending[0]['id']} once` answers; or {', '.join(ANSWERS[1:])}")
+    others = ", ".join(APPROVAL_ANSWERS[1:])
+    say(f"hint: `fairlead approvals answer {pending[0]['id']} once` answers; or {others}")
     return Exit.NEEDS_A_PERSON
 
 
@@ -62,8 +64,8 @@ def show_calls(same: Sequence[dict[str, Any]]) -> None:
         print_data(line)
 
 
-def _give(gateways: Sequence[RunningGateway], name: str, word: str) -> bool:
-    is_taken, failures = give_answer(gateways, name, word)
+def _give(context: ActionContext, gateways: Sequence[RunningGateway], name: str, word: str) -> bool:
+    is_taken, failures = give_answer(context, gateways, name, word)
     _warn_of(failures)
     if is_taken:
         say(f"{name}: {word}")

@@ -39,6 +39,7 @@ from fairlead.config.launch import find_program
 from fairlead.config.merge import STRICTNESS, ValueOrigin
 from fairlead.config.models import (
     ApprovalMode,
+    BuiltinName,
     BuiltinServer,
     Command,
     PolicyRule,
@@ -203,7 +204,7 @@ class ServerMatcher(StrictModel):
     url: Annotated[str, AfterValidator(_url_pattern)] | None = Field(
         default=None, description="`https://host/path`, with globs in each part."
     )
-    builtin: Literal["repo", "docs"] | None = None
+    builtin: BuiltinName | None = None
     reason: Text | None = Field(default=None, description="Shown with the refusal.")
 
     @model_validator(mode="after")

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fairlead.config.load import LoadedServer
+from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.merge import FieldPath, LayerSetting, ValueOrigin
-from fairlead.config.models import SERVER_MODELS
-from fairlead.config.secrets.redaction import redact_entry
-from fairlead.config.untyped import is_object, value_at
+from fairlead.config.models import SERVER_MODELS, StrictModel
+from fairlead.config.secrets.masking import MASK
+from fairlead.config.secrets.redaction import looks_secret, redact_entry
+from fairlead.config.untyped import is_list, is_object, value_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,3 +102,46 @@ def _admin_policy_rows(server: LoadedServer) -> Iterator[FieldOrigin]:
     for field, value, origin in said:
         in_effect = LayerValue(value=value, layer=origin.layer.name, place=str(origin))
         yield FieldOrigin(field=field, in_effect=in_effect, overrode=())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettingOrigin:
+    """A setting outside of servers, such as `audit.keep_days`: its value, and the place that set it."""
+
+    name: str
+    value: Any
+    default: Any
+    place: str | None
+    """None where no file sets it."""
+    description: str | None
+
+
+def explain_settings(loaded: LoadedConfig) -> list[SettingOrigin]:
+    """Every setting outside of servers and bundles, by its name. Secrets are masked."""
+    found: list[SettingOrigin] = []
+    for section in type(loaded.config).model_fields:
+        settings = getattr(loaded.config, section)
+        if not isinstance(settings, StrictModel):
+            continue
+        values = settings.model_dump(mode="json", by_alias=True)
+        for name, field in type(settings).model_fields.items():
+            origin = loaded.origin(section, name)
+            default = field.get_default(call_default_factory=True)
+            found.append(
+                SettingOrigin(
+                    name=f"{section}.{name}",
+                    value=_without_secrets(name, values.get(field.alias or name)),
+                    default=None if field.is_required() or isinstance(default, StrictModel) else default,
+                    place=str(origin) if origin is not None else None,
+                    description=field.description,
+                )
+            )
+    return found
+
+
+def _without_secrets(name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, str):
+        return MASK if looks_secret(name, value) else value
+    if is_object(value):
+        return {key: _without_secrets(key, each) for key, each in value.items()}
+    return [_without_secrets(name, each) for each in value] if is_list(value) else value

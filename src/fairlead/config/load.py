@@ -8,6 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from fairlead.bounded_repr import count as count_of
+from fairlead.bounded_repr import names
 from fairlead.config.admin_policy import UNRULED, AdminPolicies, AdminRuling, ServerTarget, target_of
 from fairlead.config.argument_types import check_types
 from fairlead.config.command_lines import command_line
@@ -26,7 +28,7 @@ from fairlead.config.paths import current_folder
 from fairlead.config.principal import GROUP, GroupedPrincipal
 from fairlead.config.secrets.redaction import literal_secrets, redact_entry, redact_url
 from fairlead.config.secrets.references import has_references, missing_variables, resolve_all
-from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope
+from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope, workspace
 from fairlead.config.untyped import ISOLATED, as_list, as_object, is_list
 from fairlead.config.validate import ValidationFault, check, suggestion
 from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownServer
@@ -61,7 +63,7 @@ class LoadedRule:
         return caller.is_subject(name, self.issuer)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class LoadedServer:
     """One configured server: valid, or with the problems of its entry."""
 
@@ -77,12 +79,21 @@ class LoadedServer:
     """The administrator's ruling about it."""
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     """Environment it was loaded in."""
+    workspace: Path = field(default_factory=Path.cwd)
+    """Workspace it was loaded in: the root of a built-in server that names none."""
     has_references: bool = field(init=False, repr=False)
     """Whether there is anything to resolve. Computed once: every start asks several times."""
 
     def __post_init__(self) -> None:
         """Look for references."""
         object.__setattr__(self, "has_references", has_references(self.entry))
+
+    def __repr__(self) -> str:
+        state = "enabled" if self.enabled else "disabled"
+        faults = f", {count_of(len(self.problems), 'problem')}" if self.problems else ""
+        return (
+            f"LoadedServer({self.server_id}: {self.transport or 'invalid'}, {self.source}, {state}{faults})"
+        )
 
     @property
     def admin_rules(self) -> tuple[LoadedRule, ...]:
@@ -239,6 +250,12 @@ class LoadedServer:
         roots = self.config.roots if self.config else ()
         return tuple((base / Path(root).expanduser()).absolute() for root in roots)
 
+    def builtin_roots(self) -> tuple[Path, ...]:
+        """Folders of a built-in server: its `roots`, else its project's folder, else the workspace."""
+        source = self.definition.source
+        default = source.base if source.name in ("builtin", "project") else self.workspace
+        return self.root_folders() or (default,)
+
     def working_folder(self, resolved: Server) -> Path | None:
         """Tell the working directory of its process.
 
@@ -251,7 +268,7 @@ class LoadedServer:
         return working_folder(self.definition, getattr(resolved, "cwd", None))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class LoadedConfig:
     """Effective configuration, the origin of each value, and the problems of the rest."""
 
@@ -261,6 +278,11 @@ class LoadedConfig:
     merged: MergedConfig
     rules: tuple[LoadedRule, ...] = ()
     """Rules of `policy`."""
+
+    def __repr__(self) -> str:
+        servers = f"servers: {names(self.servers)}" if self.servers else "no servers"
+        faults = f"; {count_of(len(self.problems), 'problem')}" if self.problems else ""
+        return f"LoadedConfig({servers}{faults})"
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -363,10 +385,10 @@ def load_config(
         layers = read_layers(place, file, overrides)
     else:
         layers = read_scope(scope, place)
-    return _assemble(merge(layers), env)
+    return _assemble(merge(layers), env, workspace(place))
 
 
-def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
+def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> LoadedConfig:
     duplicates = [problem for layer in merged.layers for problem in layer.duplicates]
     checked = check(merged.data, (problem.path for problem in duplicates))
     origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
@@ -396,6 +418,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str]) -> LoadedConfig:
             rules=_rules_about(server_id, rules),
             approval=checked.config.policy.approval,
             env=env,
+            workspace=workspace,
         )
         for server_id, definition in merged.definitions.items()
     )

@@ -1,6 +1,7 @@
 """Models of the configuration file: frozen and strict, so that an unknown field is an error."""
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ from pydantic import (
     field_validator,
 )
 
+BuiltinName = Literal["repo", "docs", "edit"]
+"""The servers that come with Fairlead."""
 Trust = Literal["trusted", "untrusted"]
 ApprovalMode = Literal["allow", "ask", "auto", "deny"]
 Sharing = Literal["auto", "shared", "session", "call"]
@@ -101,6 +104,16 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True
     )
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What a `repr` shows: the fields that were set, bounded, with literal secrets masked."""
+        # Not at the top: only a `repr` needs it.
+        from fairlead.config.secrets.redaction import glimpse, redact_entry
+
+        given = {
+            name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set
+        }
+        return ((name, glimpse(value, name)) for name, value in redact_entry(given).items())
 
 
 class ApprovalSettings(StrictModel):
@@ -276,7 +289,7 @@ class BuiltinServer(Server):
     """A server that comes with Fairlead and runs in its process."""
 
     transport: Literal["builtin"] = "builtin"
-    builtin: Literal["repo", "docs"]
+    builtin: BuiltinName
 
 
 SERVER_MODELS: dict[str, type[Server]] = {
@@ -485,9 +498,11 @@ class AuditSettings(StrictModel):
     values: bool = Field(
         default=False, description="Record arguments with secrets masked; else only their shape."
     )
-    keep_days: Annotated[int, Field(ge=1)] = Field(default=90, description="Older records are dropped.")
-    keep_records: Annotated[int, Field(ge=1)] = Field(
-        default=100_000, description="Of more records than this, the oldest are dropped."
+    keep_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+        default=90, description="Days that a record is kept. Older ones are deleted within the hour."
+    )
+    keep_records: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
+        default=100_000, description="Most records that are kept. Of more, the oldest are deleted."
     )
 
 

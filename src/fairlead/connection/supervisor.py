@@ -268,6 +268,10 @@ class Supervisor:
         if attempt.link is None:
             assert attempt.error is not None
             raise attempt.error
+        if not attempt.link.wanted:
+            # It was left before this caller's turn came: on a busy machine that is later than its idle limit.
+            # It closes without a call under way, and a request sent over it now would be lost.
+            return await self._ensure_connected()
         return attempt.link
 
     def _too_many_failures(self) -> ConnectFailed:

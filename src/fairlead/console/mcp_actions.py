@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from anyio import to_thread
 
+from fairlead.actions import logins
 from fairlead.actions.config_edits import approve_server
-from fairlead.actions.logins import require_ready
+from fairlead.actions.logins import CompletedLogin, LoginDialog, LoginOffer, require_ready
 from fairlead.actions.review import (
     ServerReview,
     decision_of,
@@ -23,7 +24,6 @@ from fairlead.config.load import LoadedServer
 from fairlead.console.session import ConsoleSession
 from fairlead.console.verb import option_of, words_of
 from fairlead.errors import ArgumentsInvalid, LoginFailed
-from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.managed_server import ManagedServer
 from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, globs_of
 from fairlead.terminal.decisions import (
@@ -36,7 +36,7 @@ from fairlead.terminal.decisions import (
 from fairlead.terminal.output import plural, print_edit, print_notices
 
 if TYPE_CHECKING:
-    from fairlead.auth.tokens import LoginTarget
+    from fairlead.auth.redirect import BrowserRedirect
 
 
 async def log_in(session: ConsoleSession, rest: str) -> None:
@@ -48,11 +48,11 @@ async def log_in(session: ConsoleSession, rest: str) -> None:
         return
     await to_thread.run_sync(require_ready, session.loaded, server)
     target = await session.host.logins.target(server)
-    if target.oauth.grant == "authorization_code":
-        await _by_browser(session, target)
-    else:
-        await session.host.logins.log_in(target, None, surface="console")
-    session.screen.say(f"logged in to `{server_id}`")
+    try:
+        completed = await logins.log_in(session.actions, session.host, target, _dialog(session, server_id))
+    finally:
+        session.logins.pop(server_id, None)
+    _show_login(session, server_id, completed)
     await session.host.close(server_id)  # what it was connected with is outdated
     for failure in (await session.host.connect(server_id)).values():
         raise failure
@@ -60,22 +60,22 @@ async def log_in(session: ConsoleSession, rest: str) -> None:
     session.screen.say(f"`{server_id}` is ready: {plural(len(listing.tools) if listing else 0, 'tool')}")
 
 
-async def _by_browser(session: ConsoleSession, target: "LoginTarget") -> None:
-    screen, server_id = session.screen, target.server_id
+def _dialog(session: ConsoleSession, server_id: str) -> LoginDialog:
+    screen = session.screen
 
-    async def agree(url: str) -> bool:
-        page = show_url(url)
-        if isinstance(page, UrlRefused):
-            raise LoginFailed(server_id, f"its login page cannot be opened: {page}")
-        screen.say(f"To log in to `{server_id}` you go to {page.host}:")
-        screen.say(f"  {page.url}")
-        for warning in page.warnings:
+    async def show(offer: LoginOffer) -> bool:
+        screen.say(f"To log in to `{server_id}` you go to {offer.page.host}:")
+        screen.say(f"  {offer.page.url}")
+        screen.say(f"  asks for: {offer.asked_for}")
+        screen.say(f"  {offer.issuer}")
+        for warning in offer.page.warnings:
             screen.warn(warning)
         # The user asked for this login; only an odd page needs another yes.
-        default = "no" if page.warnings else "yes"
+        default = "no" if offer.page.warnings else "yes"
         return await session.person.pick("Open it?", ["yes", "no"], default) == "yes"
 
-    async def open_url(url: str) -> bool:
+    async def open_page(url: str, redirect: "BrowserRedirect") -> bool:
+        session.logins[server_id] = redirect
         opened = await open_in_browser(url)
         if not opened:
             screen.say("no browser was started from here: please open that address yourself")
@@ -83,13 +83,18 @@ async def _by_browser(session: ConsoleSession, target: "LoginTarget") -> None:
         screen.say(f"a page that cannot be reached: give its address to `/mcp login {server_id} ADDRESS`")
         return opened
 
-    logins = session.host.logins
-    async with logins.browser(target, agree=agree, open_url=open_url) as redirect:
-        session.logins[server_id] = redirect
-        try:
-            await logins.log_in(target, redirect, surface="console")
-        finally:
-            session.logins.pop(server_id, None)
+    return LoginDialog(show=show, open_page=open_page)
+
+
+def _show_login(session: ConsoleSession, server_id: str, completed: CompletedLogin) -> None:
+    session.screen.say(f"logged in to `{server_id}`")
+    session.screen.say(f"  issuer: {completed.login.issuer}")
+    if completed.scopes:
+        session.screen.say(f"  may: {' '.join(completed.scopes)}")
+    for notice in completed.notices:
+        session.screen.warn(notice.message, notice.hint)
+    if completed.unkept is not None:
+        session.screen.warn(f"{completed.unkept}: it ends with this console", completed.unkept.hint)
 
 
 def _finish(session: ConsoleSession, server_id: str, address: str) -> None:

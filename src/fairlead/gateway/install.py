@@ -1,16 +1,17 @@
-"""`fairlead gateway install`: the gateway's entry in the configuration files of other agents.
+"""`fairlead gateway --install`: the gateway's entry in the configuration files of other agents.
 
 A change is planned, shown as a diff, applied with a backup, and can be taken back.
 """
 
 import difflib
 import hashlib
+import os
 import secrets
 import shlex
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,12 +45,16 @@ class GatewayRoute:
     agent: str | None = None
     """The agent that the token belongs to alone, if any."""
     command: tuple[str, ...] = ("fairlead", "gateway", "--stdio")
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables of the command that the agent itself may lack."""
 
     def entry(self, authorization: str | None) -> dict[str, Any]:
         """The gateway as a server of ours would be written."""
         if self.url is None:
             program, *arguments = self.command
-            return {"command": program, "args": arguments}
+            # What is written is in our own format first, where `${` begins a reference.
+            literal = {name: value.replace("${", "$${") for name, value in self.environment.items()}
+            return {"command": program, "args": arguments, **({"env": literal} if literal else {})}
         headers = {"headers": {"Authorization": authorization}} if authorization else {}
         return {"url": self.url, **headers}
 
@@ -135,6 +140,8 @@ class FileChange:
     has_token: bool = False
     """The token would stand there in plain text."""
     advice: str | None = None
+    had_entry: bool = False
+    """The file has an entry of the gateway already, so that it is not what an uninstallation restores."""
 
     @property
     def is_none(self) -> bool:
@@ -168,6 +175,8 @@ def plan_install(agent: str, place: MachinePaths, reach: GatewayRoute) -> FileCh
         after=after,
         has_token=written.has_token,
         advice=written.advice,
+        had_entry=NAME
+        in as_object(syntax.load(before or "", dialect.syntax, str(path)).get(_section(agent))),
     )
 
 
@@ -183,11 +192,11 @@ def plan_uninstall(agent: str, place: MachinePaths) -> FileChange:
     installed = _Installations(place.env).get(path)
     if installed is not None and before is not None and _digest(before) == installed["digest"]:
         backup = installed["backup"]
-        return FileChange(
-            title=dialect.title, path=path, before=before, after=_text(Path(backup)) if backup else None
-        )
+        former = _text(Path(backup)) if backup else None
+        if former is not None or not backup:  # else the backup is gone, and the entry is taken out
+            return FileChange(title=dialect.title, path=path, before=before, after=former)
     present = syntax.load(before or "", dialect.syntax, str(path))
-    section = _SECTIONS.get(agent, _USUAL_SECTION)
+    section = _section(agent)
     mark, after = syntax.split_mark(before or "")
     if NAME in as_object(present.get(section)):
         _require_ours(dialect, present, place, path)
@@ -195,6 +204,11 @@ def plan_uninstall(agent: str, place: MachinePaths) -> FileChange:
     if agent == "vscode":
         after = _without_input(after, present)
     return FileChange(title=dialect.title, path=path, before=before, after=mark + after)
+
+
+def _section(agent: str) -> str:
+    """The key of an agent's file that its servers are under."""
+    return _SECTIONS.get(agent, _USUAL_SECTION)
 
 
 def apply(change: FileChange, env: Mapping[str, str]) -> Path | None:
@@ -205,7 +219,8 @@ def apply(change: FileChange, env: Mapping[str, str]) -> Path | None:
             raise ConfigUnwritable(f"`{change.path}` was changed in the meantime; it is as it was", hint=hint)
         backup = None if change.before is None else _back_up(change.path, change.before, env)
         if change.after is None:
-            change.path.unlink()
+            # Where a link was there before the file, the link stays.
+            Path(os.path.realpath(change.path)).unlink()
         else:
             write_atomic(change.path, change.after, mode=0o600 if change.before is None else None)
         _Installations(env).record(change, backup)
@@ -231,12 +246,16 @@ class _Installations:
         return found if {"digest", "backup"} <= found.keys() else None
 
     def record(self, change: FileChange, backup: Path | None) -> None:
-        """Store a file's content, unless it was stored by an earlier installation."""
+        """Store a file's content, unless it was stored by an earlier installation.
+
+        A file with an entry of the gateway that was edited since it was installed is not stored: the content
+        without the entry is in no backup. An uninstallation takes the entry out then.
+        """
         known = self._read()
         earlier = as_object(known.pop(str(change.path), None))
-        if change.after is not None and NAME in change.after:
-            first = change.before is None or earlier.get("digest") != _digest(change.before)
-            kept = (str(backup) if backup else None) if first else earlier.get("backup")
+        is_earlier = change.before is not None and earlier.get("digest") == _digest(change.before)
+        if change.after is not None and NAME in change.after and (is_earlier or not change.had_entry):
+            kept = earlier.get("backup") if is_earlier else str(backup) if backup else None
             known[str(change.path)] = {"digest": _digest(change.after), "backup": kept}
         write_atomic(self._file, msgspec.json.encode(known).decode(), mode=0o600)
 
@@ -266,7 +285,7 @@ def _back_up(path: Path, text: str, env: Mapping[str, str]) -> Path:
 
 def _require_ours(dialect: ConfigDialect, present: dict[str, Any], place: MachinePaths, path: Path) -> None:
     entry = dialect.read(present, place).servers.get(NAME, {})
-    is_command = as_list(entry.get("args"))[:1] == ["gateway"]
+    is_command = "gateway" in as_list(entry.get("args"))
     is_url = "/mcp" in str(entry.get("url"))
     if not is_command and not is_url:
         raise ConfigError(

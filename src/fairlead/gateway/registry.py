@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -88,13 +88,26 @@ def require_plain(path: Path) -> None:
 
 ASK_SECONDS: Final = 3.0
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
-RELOAD: Final = "/api/reload"
-"""The path that makes a gateway read its configuration again."""
+RELOAD_PATH: Final = "/api/reload"
+"""Makes a gateway read its configuration again."""
+STATUS_PATH: Final = "/api/status"
+"""The state of every server."""
+APPROVALS_PATH: Final = "/api/approvals"
+"""The calls that wait for approval, and answers to them."""
+DASHBOARD_LINKS_PATH: Final = "/api/dashboard-links"
+"""Links that log the user in to the dashboard."""
 
 logger = logging.getLogger(__name__)
 
 _FOLDER = "running"
 _ABOUT = "about.json"
+_ATTACHED = "attached"
+
+StartedBy = Literal["terminal", "systemd", "launchd", "background", "agent"]
+"""How a gateway was started: in the foreground, as a service, as a detached process, or for an agent, in
+which case it ends some time after the last one is gone."""
+SERVICES: Final[tuple[StartedBy, ...]] = ("systemd", "launchd", "background")
+"""Those that `fairlead gateway start` started."""
 
 
 class RunningGateway(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +125,11 @@ class RunningGateway(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     decide_token_file: str | None = None
     """The file with the token of the user's own commands."""
+    version: str | None = None
+    """Of Fairlead; None where it is older than this field."""
+    started_by: StartedBy = "terminal"
+    log: str | None = None
+    """The file that it logs to; None where that is its terminal."""
 
     def token(self) -> str | None:
         """The token that agents open it with."""
@@ -217,7 +235,7 @@ def reload_gateways(env: Mapping[str, str]) -> list[str]:
     refusals: list[str] = []
     for running in living(env):
         try:
-            answer = running.ask(RELOAD, {})
+            answer = running.ask(RELOAD_PATH, {})
         except ConnectFailed:
             # One that is busy, ends, or is of an earlier release: it notices the edit by itself.
             logger.info("a gateway was not notified of an edit", extra={"pid": running.pid})
@@ -229,6 +247,47 @@ def reload_gateways(env: Mapping[str, str]) -> list[str]:
     return refusals
 
 
+def services(env: Mapping[str, str]) -> list[RunningGateway]:
+    """Return the living gateways that run in the background for this user, the oldest first."""
+    found = [running for running in living(env) if running.started_by in SERVICES]
+    return sorted(found, key=lambda running: running.started_at)
+
+
+def service_log(env: Mapping[str, str], started_by: StartedBy) -> Path:
+    """Return the log file of gateways that were started so. It has no lines of a terminal's gateway."""
+    return gateway_folder(env) / ("agent-gateway.log" if started_by == "agent" else "gateway.log")
+
+
+@contextmanager
+def attachment(env: Mapping[str, str], running: RunningGateway) -> Generator[None]:
+    """Have a gateway that was started for agents stay for the length of the block.
+
+    Like a gateway itself, this is a lock, which ends with its process however that ends.
+    """
+    folder = _attachments(env, running) / secrets.token_hex(8)
+    try:
+        with hold_lock(folder / _ABOUT):
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_attached(env: Mapping[str, str], running: RunningGateway) -> bool:
+    """Whether an agent's process is attached to this gateway. What killed ones left behind is removed."""
+    is_used = False
+    for folder in _attachments(env, running).glob("*/"):
+        try:
+            with hold_lock(folder / _ABOUT, timeout=0):
+                shutil.rmtree(folder, ignore_errors=True)
+        except ConfigUnwritable:
+            is_used = True
+    return is_used
+
+
+def _attachments(env: Mapping[str, str], running: RunningGateway) -> Path:
+    return gateway_folder(env) / _ATTACHED / f"{running.pid}-{running.started_at:.3f}"
+
+
 def here(
     loaded: LoadedConfig,
     *,
@@ -236,8 +295,12 @@ def here(
     token_file: Path | None,
     workspace: Path,
     decide_token_file: Path | None = None,
+    started_by: StartedBy = "terminal",
 ) -> RunningGateway:
     """Describe the gateway that this process is."""
+    from importlib.metadata import version  # only a gateway that starts needs it
+
+    log = None if started_by == "terminal" else service_log(os.environ, started_by)
     return RunningGateway(
         url=url,
         pid=os.getpid(),
@@ -246,6 +309,9 @@ def here(
         workspace=str(workspace),
         started_at=time.time(),
         decide_token_file=str(decide_token_file) if decide_token_file else None,
+        version=version("fairlead"),
+        started_by=started_by,
+        log=str(log) if log else None,
     )
 
 

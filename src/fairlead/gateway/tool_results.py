@@ -125,6 +125,7 @@ def take_structured(result: ToolResult) -> tuple[bytes | None, ToolResult]:
         untrusted=result.untrusted,
         remarks=result.remarks,
         definition=result.definition,
+        tool=result.tool,
     )
     return bytes(structured), rest
 

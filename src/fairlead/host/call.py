@@ -5,7 +5,7 @@ A tool that policy allows with any arguments follows a `CallPlan` and skips the 
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -48,6 +48,7 @@ from fairlead.host.permission import (
     require_callable,
 )
 from fairlead.host.records import HostRecords
+from fairlead.host.running_calls import RunningCalls
 from fairlead.policy.arguments import ArgumentReadings
 from fairlead.policy.audit import AuditedCall, CallSubject
 from fairlead.policy.consent import NAMESPACE, consent_store_key
@@ -127,7 +128,7 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A budget of its own for structured content; None: it shares the result budget."""
 
 
-_DEFAULT_SETTINGS = CallSettings()
+DEFAULT_SETTINGS = CallSettings()
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,14 +165,14 @@ class CallRunner:
         records: HostRecords,
         permission: CallPermission,
         bus: EventBus,
-        ids: Iterator[int],
+        running: RunningCalls,
     ) -> None:
         self._store = records.store
         self._audit = records.audit
         self._artifacts = records.artifacts
         self._permission = permission
         self._bus = bus
-        self._ids = ids
+        self.running = running
 
     def call(
         self, proposal: ProposedCall, arguments: Mapping[str, Any], settings: CallSettings
@@ -239,8 +240,8 @@ class CallRunner:
                 tool=proposal.tool,
                 definition_digest=definition_digest(entry.definition),
             ),
-            source=_source(proposal, _DEFAULT_SETTINGS),
-            deadline=_deadline(managed, _DEFAULT_SETTINGS),
+            source=_source(proposal, DEFAULT_SETTINGS),
+            deadline=_deadline(managed, DEFAULT_SETTINGS),
             is_held=managed.is_held,
         )
         if len(managed.call_plans) >= _MAX_PLANS:
@@ -273,7 +274,7 @@ class CallRunner:
 
     async def deliver(self, raw: msgspec.Raw, proposal: ProposedCall) -> ToolResult:
         """Sanitize a result and cut it to the result budget."""
-        source = _source(proposal, _DEFAULT_SETTINGS)
+        source = _source(proposal, DEFAULT_SETTINGS)
         return await self._artifacts.deliver(raw, source, principal=proposal.principal)
 
     async def _request_permission(
@@ -372,14 +373,17 @@ class CallRunner:
         """Send a call that may be made. One that goes by a plan and has no record yet gets one here."""
         managed, tool, bus = proposal.managed, proposal.tool, self._bus
         connection = managed.connection or managed.live()
-        call_id = next(self._ids)
-        if plan is not None and settings is _DEFAULT_SETTINGS:
+        call_id = self.running.number()
+        if plan is not None and settings is DEFAULT_SETTINGS:
             source, deadline = plan.source, plan.deadline
         else:
             source, deadline = _source(proposal, settings), _deadline(managed, settings)
         on_progress = partial(self._report_progress, call_id, settings.on_progress)
         if bus.has_listeners:
-            bus.emit(McpToolCallBegin(call_id=call_id, server_id=source.server_id, tool=tool))
+            begun = McpToolCallBegin(
+                call_id=call_id, server_id=source.server_id, tool=tool, principal=proposal.principal
+            )
+            bus.emit(begun)
         started = time.perf_counter()
         is_error, error = True, None
         if audited is not None:
@@ -389,6 +393,7 @@ class CallRunner:
             assert not isinstance(arguments, msgspec.Raw), "a plan is for arguments that were looked at"
             audited = self._audit.send(plan.subject, proposal.principal, arguments, plan.reason)
         try:
+            self.running.begin(call_id)
             raw = await connection.call_tool(tool, arguments, on_progress=on_progress, deadline=deadline)
             result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:
@@ -396,6 +401,7 @@ class CallRunner:
             is_error, found = says_error(result.raw), result.remarks.findings
         except BaseException as exc:
             error = _record_failure(audited, exc)
+            self.running.blame_user(call_id, source.server_id, exc)
             _blame_arguments(exc, arguments)
             raise
         else:
@@ -406,6 +412,7 @@ class CallRunner:
                 findings=[finding.kind for finding in found] if found else (),
             )
         finally:
+            self.running.end(call_id)
             if bus.has_listeners:
                 bus.emit(
                     McpToolCallEnd(
@@ -439,7 +446,7 @@ def call_settings(
     request_timeout_ms: int | None,
     max_structured_bytes: int | None,
     *,
-    full_result: bool,
+    full: bool,
 ) -> CallSettings:
     """The settings of a call; the same object for all that want nothing special.
 
@@ -449,13 +456,8 @@ def call_settings(
     """
     if request_timeout_ms is not None:
         _require_duration(request_timeout_ms)
-    if (
-        on_progress is None
-        and request_timeout_ms is None
-        and max_structured_bytes is None
-        and not full_result
-    ):
-        return _DEFAULT_SETTINGS
+    if on_progress is None and request_timeout_ms is None and max_structured_bytes is None and not full:
+        return DEFAULT_SETTINGS
     if on_progress is not None and not callable(on_progress):
         raise WrongType("`on_progress` is a coroutine function or None; nothing was called")
     if not fits(max_structured_bytes, int | None):
@@ -463,7 +465,7 @@ def call_settings(
     return CallSettings(
         on_progress=on_progress,
         request_timeout_ms=request_timeout_ms,
-        full_result=full_result,
+        full_result=full,
         max_structured_bytes=max_structured_bytes,
     )
 

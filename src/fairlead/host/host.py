@@ -4,12 +4,12 @@ What it is made of is in `parts`, the way of a call in `call`, the servers in `m
 """
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,7 +17,7 @@ from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolEntry, sanitize_entry
-from fairlead.config.argument_types import check_types, require_types
+from fairlead.config.argument_types import check_types
 from fairlead.config.document.files import reserve_standard_descriptors
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
 from fairlead.config.models import ApprovalMode, Server
@@ -27,27 +27,28 @@ from fairlead.connection.connection import Connection
 from fairlead.connection.tracing import Tracer
 from fairlead.connection.transport.request_headers import AuthProvider
 from fairlead.errors import ConnectFailed, ConsentRequired, FairleadError, StoreError
-from fairlead.events import Event
 from fairlead.host.background import run_off_loop, size_of_tools
 from fairlead.host.call import CallRunner, OnProgress, call_settings, listing_of, require_consent
-from fairlead.host.events import Subscriber
+from fairlead.host.events import EventStream, Subscriber
 from fairlead.host.extensions import ExtensionMessages
 from fairlead.host.managed_server import ManagedServer, ServerStatus
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.model.catalogs import CatalogBuilder, HostCatalogs
 from fairlead.host.model.meta_tools import RESERVED
 from fairlead.host.model.toolset import Toolset
+from fairlead.host.named_calls import NO_ARGUMENTS, read_named_call, unexpected_keywords
 from fairlead.host.offers.offer_requests import KnownOffers, OfferRequests
 from fairlead.host.offers.prompts import Prompts
 from fairlead.host.offers.resources import Resources
 from fairlead.host.offers.skills import Skills
 from fairlead.host.offers.tasks import Tasks
+from fairlead.host.opening import host_opener
 from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.parts import GatewayBacking, HostParts, open_parts, require_sound
-from fairlead.host.permission import CallPermission, ProposedCall
+from fairlead.host.permission import CallPermission, ProposedCall, check_proposal
 from fairlead.host.server_access import ServerAccess
 from fairlead.host.server_peer import CustomCapabilities
-from fairlead.host.startup import Startups
+from fairlead.host.startup import ServerInfo, Startups
 from fairlead.policy.approvals import Approvals
 from fairlead.policy.decision import BundleFilter
 
@@ -58,17 +59,7 @@ if TYPE_CHECKING:
 # Here as well as in `Host.open`: an event loop is usually made after this import and before that call.
 reserve_standard_descriptors()
 
-_APPROVAL_MODES = get_args(ApprovalMode)
 _CONFIG_HINT = "pass a document as `overrides`, the path of a file as `path`, or what `load_config` returns"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerInfo:
-    """The name and instructions a server reports, and the protocol version negotiated with it."""
-
-    name: str | None
-    version: str
-    instructions: str | None
 
 
 class Host:
@@ -116,12 +107,18 @@ class Host:
         """The OAuth logins to servers."""
         self.artifacts = parts.records.artifacts
         """The parts of results that exceeded the result budget."""
-        self.calls = CallRunner(parts.records, self.permission, self.bus, parts.call_ids)
+        self.calls = CallRunner(parts.records, self.permission, self.bus, parts.running_calls)
         self.tasks = Tasks(self._access, self.calls, parts.records.store)
+        self._close: Callable[[], Awaitable[None]] | None = None
+
+    def __repr__(self) -> str:
+        states = Counter(status.state for status in self.status())
+        shown = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        return f"<Host: {'closed' if self._access.is_closed else 'open'}; servers: {shown or 'none'}>"
 
     @classmethod
     @check_types(hints={"config": _CONFIG_HINT})
-    @asynccontextmanager
+    @host_opener
     async def open(  # noqa: PLR0913 - everything a host can be given, named
         cls,
         config: LoadedConfig | None = None,
@@ -138,9 +135,10 @@ class Host:
         subscriber: Subscriber | None = None,
         tracer: Tracer | None = None,
     ) -> AsyncGenerator["Host"]:
-        """Run a host for the length of the block, which may end in another task than it began in.
+        """Run a host: `async with Host.open() as host`, or `host = await Host.open()` with `host.aclose()`.
 
-        Servers start on first use, except those configured with `lazy: false`.
+        The block may end, and `aclose` be called, in another task than it began in. Servers start on first
+        use, except those configured with `lazy: false`.
 
         Args:
             config: A loaded configuration; without one, it is loaded from the next four.
@@ -187,12 +185,12 @@ class Host:
                 yield host
             finally:
                 with anyio.CancelScope(shield=True):
-                    await host.aclose()
+                    await host.end()
 
     # Servers.
 
     def login_hint(self, server_id: str) -> str:
-        """What the user of this host does to log in to a server."""
+        """How the user of this host logs in to a server."""
         return self.parts.login_hint(server_id)
 
     def status(self) -> list[ServerStatus]:
@@ -271,6 +269,14 @@ class Host:
 
     async def aclose(self) -> None:
         """Close every connection, in bounded time, and open none any more."""
+        await (self._close or self.end)()
+
+    def close_with(self, close: Callable[[], Awaitable[None]], /) -> None:
+        """Await this function in `aclose`: it ends the block that runs the host."""
+        self._close = close
+
+    async def end(self) -> None:
+        """Close every connection, and leave the rest to the block that runs the host."""
         self._access.close()
         self.catalogs.close()
         await self.servers.close()
@@ -368,12 +374,7 @@ class Host:
         return self.catalogs.current(selection)
 
     async def wait_for_catalog(self, selection: Selection, *, only_first: bool = False) -> None:
-        """Wait until a large catalog that is being built is ready. Contacts no server.
-
-        Args:
-            selection: Whose catalog.
-            only_first: Do not wait for one that replaces an earlier catalog.
-        """
+        """Wait until a large catalog is built; with `only_first` not for one that replaces another."""
         await self.catalogs.wait(selection, only_first=only_first)
 
     @check_types
@@ -442,7 +443,7 @@ class Host:
     async def call(  # noqa: PLR0913 - the parts of one call
         self,
         server_id: str,
-        tool: str,
+        tool: str | Mapping[str, Any] = NO_ARGUMENTS,
         arguments: Mapping[str, Any] | None = None,
         *,
         on_progress: OnProgress | None = None,
@@ -454,12 +455,18 @@ class Host:
         groups: frozenset[str] = frozenset(),
         default_mode: ApprovalMode | None = None,
         max_structured_bytes: int | None = None,
+        **named: Any,  # noqa: ANN401 - any JSON value
     ) -> ToolResult:
         """Call a tool, after the operator's approval if policy says `ask`.
 
+        ```python
+        await host.call("time", "get_current_time", {"timezone": "Europe/Berlin"}, confirmed=True)
+        await host.call("time.get_current_time", timezone="Europe/Berlin")  # takes no options
+        ```
+
         Args:
-            server_id: The server.
-            tool: The tool's own name at the server.
+            server_id: The server; or `server.tool`, or the public name of a tool.
+            tool: The tool's own name at the server; after `server.tool` its arguments.
             arguments: Its arguments, by name.
             on_progress: Awaited with progress, total and message whenever the server reports progress.
             request_timeout_ms: Idle timeout instead of the server's configured one; progress resets it.
@@ -470,6 +477,7 @@ class Host:
             groups: The groups that the principal is a member of.
             default_mode: The approval mode of tools that no rule and no other mode matches.
             max_structured_bytes: A budget of its own for structured content; else it shares the result's.
+            named: Arguments of the tool, after `server.tool`.
 
         Returns:
             The result, cut to the result budget with the rest in `artifacts`. Where the tool itself failed,
@@ -481,6 +489,13 @@ class Host:
             ArgumentsInvalid: The arguments do not fit the tool's schema.
             CallFailed: No result came; `delivery` says whether the server may have carried it out.
         """
+        settings = call_settings(on_progress, request_timeout_ms, max_structured_bytes, full=full_result)
+        if not isinstance(tool, str):
+            options = (arguments, confirmed, bundle_filter, principal, groups, default_mode, settings)
+            key, arguments = await read_named_call(self, server_id, tool, named, options)
+            server_id, tool = key.server_id, key.tool
+        elif named:
+            raise unexpected_keywords(named)
         proposal = self.propose(
             server_id,
             tool,
@@ -489,9 +504,6 @@ class Host:
             confirmed=confirmed,
             groups=groups,
             default_mode=default_mode,
-        )
-        settings = call_settings(
-            on_progress, request_timeout_ms, max_structured_bytes, full_result=full_result
         )
         return await self.calls.call(proposal, {} if arguments is None else arguments, settings)
 
@@ -530,21 +542,7 @@ class Host:
     ) -> ProposedCall:
         """A call as policy decides about it. The parameters are those of `call`."""
         # `check_types` would cost every call some microseconds.
-        if not (
-            type(server_id) is type(tool) is type(principal) is str
-            and type(groups) is frozenset
-            and (bundle_filter is None or type(bundle_filter) is BundleFilter)
-            and (default_mode is None or default_mode in _APPROVAL_MODES)
-        ):
-            require_types(
-                Host.call,
-                server_id=server_id,
-                tool=tool,
-                principal=principal,
-                groups=groups,
-                bundle_filter=bundle_filter,
-                default_mode=default_mode,
-            )
+        check_proposal(Host.call, server_id, tool, bundle_filter, principal, groups, default_mode)
         return ProposedCall(
             managed=self._access.use(server_id),
             tool=tool,
@@ -558,17 +556,15 @@ class Host:
     # Events.
 
     @check_types
-    @asynccontextmanager
-    async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
-        """Events from now on: `async with host.events() as events: async for event in events: …`.
+    def events(self, *, calls: bool = True) -> EventStream:
+        """Events from now on: `async for event in host.events(): …`.
 
         The host of a gateway's client has those of its own connections and of shared servers.
 
         Args:
             calls: Include the events of single calls.
         """
-        async with self._access.events(calls=calls) as events:
-            yield events
+        return self._access.events(calls=calls)
 
     @property
     def tracer(self) -> Tracer | None:

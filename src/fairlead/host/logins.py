@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,15 @@ _PROBE = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
 _PROBE_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 _PROBE_SECONDS = 15.0
 _REVOKE_SECONDS = 15.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginActor:
+    """The user who logs in or out, for the audit record."""
+
+    surface: str
+    """Where they do so."""
+    principal: str
 
 
 class _Pending:
@@ -258,7 +268,7 @@ class Logins:
         *,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
-        surface: str | None = None,
+        actor: LoginActor | None = None,
     ) -> Login:
         """Log in to a server: by `redirect`, or without the user where its entry has a machine grant.
 
@@ -267,25 +277,34 @@ class Logins:
             redirect: Shows the login page; None without the user.
             scopes: The OAuth scopes that the user wants.
             announce: Called with the issuer before the user is asked.
-            surface: Where the user began it, for the audit record.
+            actor: Who began it, for the audit record; by default the login's own principal.
 
         Raises:
             LoginFailed: There is no way to log in, or the user or the issuer refused.
         """
         challenge = await self._challenge(target)
         return await self._log_in(
-            target, redirect, challenge=challenge, scopes=scopes, announce=announce, surface=surface
+            target,
+            redirect,
+            challenge=challenge,
+            scopes=scopes,
+            announce=announce,
+            actor=actor,
         )
 
     async def log_out(
-        self, login: Login, servers: Sequence[LoadedServer] = (), *, surface: str | None = None
+        self,
+        login: Login,
+        servers: Sequence[LoadedServer] = (),
+        *,
+        actor: LoginActor | None = None,
     ) -> Revocation:
         """Revoke a login at its issuer, if that can be done, and forget it in all processes in any case.
 
         Args:
             login: The login.
             servers: The servers that it is for; the entry of one has the client to name to the issuer.
-            surface: Where the user did so, for the audit record.
+            actor: Who did so, for the audit record.
 
         Returns:
             Whether the issuer revoked it, and why not.
@@ -299,9 +318,18 @@ class Logins:
                 await self.broker.forget(login.key)
             details = {"issuer": login.issuer, "account": login.account, "revocation": revocation.outcome}
             name = servers[0].server_id if servers else login.resource
-            details |= {"in": surface} if surface else {}
-            self._audit.record_event("logout", principal=login.principal, server=name, details=details)
+            self._record("logout", name, login.principal, details, actor)
         return revocation
+
+    def _record(
+        self, kind: str, server: str, owner: str, details: Mapping[str, str | None], actor: LoginActor | None
+    ) -> None:
+        """Write an audit record under the principal that acted; it says whose login it is if not theirs."""
+        principal = actor.principal if actor else owner
+        described = {**details, **({"in": actor.surface} if actor else {})}
+        if principal != owner:
+            described["for"] = owner
+        self._audit.record_event(kind, principal=principal, server=server, details=described)
 
     async def _log_in(
         self,
@@ -311,7 +339,7 @@ class Logins:
         challenge: AuthChallenge | None,
         scopes: str | None = None,
         announce: Announce = lambda _terms: None,
-        surface: str | None = None,
+        actor: LoginActor | None = None,
     ) -> Login:
         previous = await self.broker.previous(target.principal, target.account, target.resource)
         if redirect is None or target.oauth.grant != "authorization_code":
@@ -330,10 +358,7 @@ class Logins:
         self._declined.discard((target.principal, target.server_id))
         self.on_login(target.principal, target.server_id)
         details = {"issuer": login.issuer, "account": login.account, "scope": login.token.scope}
-        details |= {"in": surface} if surface else {}
-        self._audit.record_event(
-            "login", principal=target.principal, server=target.server_id, details=details
-        )
+        self._record("login", target.server_id, target.principal, details, actor)
         return login
 
     async def _challenge(self, target: LoginTarget) -> AuthChallenge | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
+from fairlead.bounded_repr import BoundedRepr
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
@@ -44,8 +45,8 @@ from fairlead.store.protocol import Store
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerStatus:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ServerStatus(BoundedRepr):
     """The state of a server, as `Host.status` returns it."""
 
     server_id: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
+from fairlead.bounded_repr import BoundedRepr, bounded, names
 from fairlead.config.argument_types import fits
 from fairlead.config.principal import LOCAL
 from fairlead.errors import WrongType
@@ -23,7 +24,7 @@ UrlAnswer = Literal["accept", "decline", "cancel"]
 AnswerT = TypeVar("AnswerT")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class ApprovalRequest:
     """A request for approval of one call."""
 
@@ -41,15 +42,20 @@ class ApprovalRequest:
     hint: str | None = None
     """What the user can do so that later calls are not asked about."""
 
+    def __repr__(self) -> str:
+        # The names of arguments only: their values may be secrets.
+        call = f"{self.server_id}.{self.tool}({names(self.arguments)})"
+        return f"ApprovalRequest({bounded(call)}, reason={bounded(self.reason)})"
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FormRequest:
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class FormRequest(BoundedRepr):
     """A form elicitation of a server. Its text is sanitized, and still untrusted content."""
 
     server_id: str
     message: str
     form: Form
-    requested_schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    requested_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """The schema as the server sent it, not sanitized."""
 
 
@@ -58,11 +64,11 @@ class FormAnswer:
     """The user's answer to a form elicitation."""
 
     action: Literal["accept", "decline", "cancel"]
-    content: dict[str, FormValue] = field(default_factory=dict[str, FormValue])
+    content: dict[str, FormValue] = field(default_factory=dict[str, FormValue], repr=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UrlRequest:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class UrlRequest(BoundedRepr):
     """A URL elicitation of a server."""
 
     server_id: str
@@ -77,7 +83,7 @@ class SampleRequest:
     """A sampling request of a server."""
 
     server_id: str
-    params: "CreateMessageRequestParams"
+    params: "CreateMessageRequestParams" = field(repr=False)
     max_tokens: int
     """What the server may use, perhaps less than it asked for."""
 

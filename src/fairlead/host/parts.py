@@ -3,10 +3,9 @@
 A gateway's hosts for single principals and clients share most parts of the host above them (`client_host`).
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -29,6 +28,7 @@ from fairlead.host.managed_servers import HostServers, ManagedServers
 from fairlead.host.model.catalogs import HostCatalogs
 from fairlead.host.operator import Operator
 from fairlead.host.records import HostRecords, open_records
+from fairlead.host.running_calls import RunningCalls
 from fairlead.host.server_peer import CustomCapabilities
 from fairlead.host.telemetry import programs_tracer
 from fairlead.net.http import open_client
@@ -55,8 +55,8 @@ class HostParts:
     records: HostRecords
     logins: Logins
     servers: HostServers
-    call_ids: Iterator[int]
-    """Ids of calls in events. Shared with the host above, so that no two calls have the same id."""
+    running_calls: RunningCalls
+    """The calls under way, by their ids in events. Shared with the host above: no two have the same id."""
     login_hint: Callable[[str], str]
     """Returns what the user of the host does to log in to a server."""
     catalogs_above: HostCatalogs | None = None
@@ -139,7 +139,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
                 records=records,
                 logins=logins,
                 servers=servers,
-                call_ids=count(1),
+                running_calls=RunningCalls(),
                 login_hint=_login_hint,
                 names=backing.names if backing else None,
             )

@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 
 import anyio
 import anyio.to_thread
@@ -14,7 +14,7 @@ import msgspec
 from fairlead.catalog.definitions import digests_of
 from fairlead.catalog.sanitize.definitions import mask_tool
 from fairlead.catalog.tools import ToolKey
-from fairlead.config.argument_types import fits
+from fairlead.config.argument_types import fits, require_types, wrong_type
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedRule
 from fairlead.config.models import ApprovalMode
@@ -38,6 +38,9 @@ from fairlead.policy.tool_names import review_command
 
 READING_SECONDS: Final = 5.0
 """How long the file system may take to resolve the paths in a call's arguments."""
+
+
+_APPROVAL_MODES: Final = get_args(ApprovalMode)
 
 
 class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +81,34 @@ class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
         """The argument globs of the rules about its tool."""
         return self.managed.policy.argument_patterns(
             self.tool, self.bundle_filter, self.caller, own_word=self.confirmed
+        )
+
+
+def check_proposal(  # noqa: PLR0913 - the parts of a proposal
+    function: Callable[..., Any],
+    server_id: str,
+    tool: str,
+    bundle_filter: BundleFilter | None,
+    principal: str,
+    groups: frozenset[str],
+    default_mode: ApprovalMode | None,
+) -> None:
+    """Raise `WrongType`, in the name of `function`, where a part of a proposed call is of a wrong type."""
+    if not (
+        type(server_id) is type(tool) is type(principal) is str
+        and type(groups) is frozenset
+        and (bundle_filter is None or type(bundle_filter) is BundleFilter)
+        and (default_mode is None or default_mode in _APPROVAL_MODES)
+    ):
+        require_types(function, server_id=server_id)
+        if type(tool) is not str:
+            raise wrong_type(function, "tool", str, tool)
+        require_types(
+            function,
+            principal=principal,
+            groups=groups,
+            bundle_filter=bundle_filter,
+            default_mode=default_mode,
         )
 
 

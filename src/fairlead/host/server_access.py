@@ -1,14 +1,10 @@
 """Access to the servers of one host: to inspect, list, reach and call them, until the host is closed."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-
 from fairlead.catalog.tools import Listing
 from fairlead.connection.connection import Connection
 from fairlead.errors import ConnectFailed
-from fairlead.events import Event
 from fairlead.host.call import listing_of, require_consent
-from fairlead.host.events import EventBus, Subscriber
+from fairlead.host.events import EventBus, EventStream
 from fairlead.host.managed_server import ManagedServer, ServerStatus
 from fairlead.host.managed_servers import HostServers
 from fairlead.store.protocol import Store
@@ -28,6 +24,11 @@ class ServerAccess:
         self._store = store
         self._bus = bus
         self._closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     def close(self) -> None:
         """Refuse all access from now on. The connections are closed elsewhere."""
@@ -95,13 +96,10 @@ class ServerAccess:
         await require_consent(server, self._store)
         return connection
 
-    @asynccontextmanager
-    async def events(self, *, calls: bool = True) -> AsyncGenerator[AsyncIterator[Event]]:
-        """Events of the host from now on, for the length of the block.
+    def events(self, *, calls: bool = True) -> EventStream:
+        """Events of the host from now on.
 
         Args:
             calls: Include the events of single calls.
         """
-        subscriber = Subscriber(hears_calls=calls)
-        with self._bus.listening_with_shared(subscriber):
-            yield subscriber
+        return EventStream(self._bus, calls=calls)

@@ -98,6 +98,9 @@ class StoredSnapshot(msgspec.Struct):
     """See `FORMAT`; snapshots of the first releases do not say it."""
     listed_digests: dict[str, tuple[tuple[str, str], ...]] = {}
     """Of tools whose definitions have secrets masked: what pins compare (`ToolEntry.listed_digests`)."""
+    server_id: str = ""
+    """Whose listing it is, for `fairlead forget`: the key does not tell."""
+    principal: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -302,7 +305,9 @@ def _values(news: SnapshotUpdate) -> list[NewValue]:
     key = snapshot_key(news.server, news.principal)
     values: list[NewValue] = []
     if news.snapshot is not None:
-        value = _encode(snapshot_to_store(news.snapshot))
+        stored = snapshot_to_store(news.snapshot)
+        stored.server_id, stored.principal = news.server.server_id, news.principal
+        value = _encode(stored)
         if len(value) <= MAX_VALUE_BYTES:
             values.append((NAMESPACE, key, value))
         else:

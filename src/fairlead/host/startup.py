@@ -1,10 +1,12 @@
 """Concurrent starts of servers, reported as `McpStartupUpdate` and `McpStartupComplete` events."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import anyio
 from anyio.abc import TaskGroup
 
+from fairlead.bounded_repr import BoundedRepr
 from fairlead.catalog.sanitize import gate
 from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
 from fairlead.events import Event, McpStartupComplete, McpStartupUpdate, ServerState, StartupStatus
@@ -14,6 +16,15 @@ _LOOK_AGAIN_SECONDS = 0.1
 
 Ready = Callable[[ManagedServer], Awaitable[object]]
 """Gets a server ready and waits for it, or raises what is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ServerInfo(BoundedRepr):
+    """The name and instructions a started server reports, and the protocol version negotiated with it."""
+
+    name: str | None
+    version: str
+    instructions: str | None
 
 
 class Startups:

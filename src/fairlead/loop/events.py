@@ -6,6 +6,7 @@ Unlike the events of a host these carry content: the model's text, arguments and
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fairlead.bounded_repr import BoundedRepr
 from fairlead.catalog.results import ToolResult
 
 RunOutcome = Literal[
@@ -43,23 +44,23 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextDelta:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class TextDelta(BoundedRepr):
     """The model said some more."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepRetried:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class StepRetried(BoundedRepr):
     """The step is requested again after so many seconds. What the model said in it does not count."""
 
     reason: str
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolCalled:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ToolCalled(BoundedRepr):
     """The model calls a tool."""
 
     call_id: str
@@ -71,8 +72,8 @@ class ToolCalled:
     """None where they are no JSON object."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolReturned:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ToolReturned(BoundedRepr):
     """A call ended. The model reads its outcome, failures included."""
 
     call_id: str
@@ -93,8 +94,8 @@ class StepFinished:
     usage: Usage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunFinished:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class RunFinished(BoundedRepr):
     """The run is over. `text` is what the model said last, `usage` is of all steps."""
 
     text: str

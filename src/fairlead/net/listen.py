@@ -6,6 +6,7 @@ clients out.
 """
 
 import asyncio
+import errno
 import math
 import socket
 import time
@@ -19,6 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairlead.errors import ListenFailed
+from fairlead.net.port_owner import port_owner
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -202,7 +204,11 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as exc:
         listener.close()
         hint = "choose another with `--port`, or `--port 0` for any that is free"
-        raise ListenFailed(f"cannot listen on {host}:{port}: {exc.strerror or exc}", hint=hint) from exc
+        reason = exc.strerror or str(exc)
+        if exc.errno == errno.EADDRINUSE and (owner := port_owner(port)) is not None:
+            reason = f"the port is in use by {owner}"
+            hint = f"end that process, or {hint}"
+        raise ListenFailed(f"cannot listen on {host}:{port}: {reason}", hint=hint) from exc
     return listener
 
 

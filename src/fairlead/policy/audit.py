@@ -16,11 +16,13 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.catalog.schema.effort import is_flat_and_short
+from fairlead.catalog.tools import ToolKey
 from fairlead.config.models import AuditSettings
 from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.masking import SECRETS, Masker
 from fairlead.errors import StoreError, VersionConflict
 from fairlead.policy.argument_shapes import Fingerprint, SafeNames, mask_arguments, mask_value, shape_of
+from fairlead.policy.tool_names import means_key
 from fairlead.store.protocol import ANY, LogRecord, NewRecordValue, Store
 from fairlead.store.sqlite import Database
 
@@ -144,6 +146,7 @@ class AuditQuery:
     until: float | None = None
     server: str | None = None
     tool: str | None = None
+    """Its own name, or `server.tool`."""
     principal: str | None = None
     outcome: str | None = None
 
@@ -153,7 +156,7 @@ class AuditQuery:
             (self.since is None or record.at >= self.since)
             and (self.until is None or record.at <= self.until)
             and self.server in (None, record.server)
-            and self.tool in (None, record.tool)
+            and (self.tool is None or means_key(self.tool, ToolKey(record.server, record.tool)))
             and self.principal in (None, record.principal)
             and self.outcome in (None, record.outcome)
         )
@@ -475,11 +478,14 @@ class AuditLog:
         store = self._store
         if store is None:
             return
-        rotated = await store.get(NAMESPACE, "rotated")
-        if rotated is not None and abs(time.time() - float(rotated.value)) < ROTATION_SECONDS / 2:
-            return
-        await store.put(NAMESPACE, "rotated", str(time.time()).encode(), expect=ANY, durable=False)
         days, records = self.settings.keep_days, self.settings.keep_records
+        limits = f"{days} {records}".encode()
+        rotated, before = await store.get(NAMESPACE, "rotated"), await store.get(NAMESPACE, "limits")
+        is_recent = rotated is not None and abs(time.time() - float(rotated.value)) < ROTATION_SECONDS / 2
+        if is_recent and before is not None and before.value == limits:
+            return  # limits that were changed apply at once
+        await store.put(NAMESPACE, "rotated", str(time.time()).encode(), expect=ANY, durable=False)
+        await store.put(NAMESPACE, "limits", limits, expect=ANY, durable=False)
         await store.prune_log(LOG, older_than_seconds=days * _DAY_SECONDS, keep=records)
 
     def append(self, record: NewRecordValue) -> None:

@@ -321,9 +321,16 @@ def read_pins(value: bytes, server_id: str) -> Pins:
     return pins
 
 
-def encode_pins(pins: Pins) -> bytes:
+class _StoredPins(Pins, frozen=True, kw_only=True, omit_defaults=True):
+    """Pins as they are stored: with the server that they are of, for `fairlead forget`."""
+
+    server_id: str = ""
+
+
+def encode_pins(pins: Pins, server_id: str = "") -> bytes:
     """Encode pins for the store."""
-    return _encode(pins)
+    fields = {name: getattr(pins, name) for name in Pins.__struct_fields__}
+    return _encode(_StoredPins(**fields, server_id=server_id))
 
 
 def merge_pins(first_use: Pins, there: Pins | None) -> Pins:
@@ -347,7 +354,7 @@ def _newer(ours: Pin | None, there: Pin) -> Pin:
 def add_first_use(first_use: Pins, server_id: str) -> Callable[[bytes | None], bytes]:
     """Store update that adds the pins of a first use. Damaged pins are left unchanged."""
     return lambda stored: encode_pins(
-        merge_pins(first_use, read_pins(stored, server_id) if stored is not None else None)
+        merge_pins(first_use, read_pins(stored, server_id) if stored is not None else None), server_id
     )
 
 
@@ -367,7 +374,7 @@ def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins
         while True:
             version, before = _to_review(database, key, server.server_id)
             pins = review(before)
-            value = encode_pins(pins)
+            value = encode_pins(pins, server.server_id)
             if len(value) > MAX_PINS_BYTES:
                 raise StoreError(
                     f"the pins of `{server.server_id}` would take {len(value)} bytes,"

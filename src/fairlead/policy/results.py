@@ -117,7 +117,13 @@ def as_it_came(body: bytes, source: ResultSource) -> ToolResult | None:
     # A smaller one was parsed, and repaired, when it was received.
     if not gate.is_plain(body, *_MEDIA) or (size > SMALL and may_have_constants(body)):
         return None
-    return ToolResult(source.server_id, body, untrusted=not source.trusted, definition=source.definition)
+    return ToolResult(
+        source.server_id,
+        body,
+        untrusted=not source.trusted,
+        definition=source.definition,
+        tool=source.tool,
+    )
 
 
 def prepare_result_steps(
@@ -149,7 +155,11 @@ def prepare_result_steps(
                 plain = cleaned is body and not seen.may_be_marked
             if plain:
                 result = ToolResult(
-                    source.server_id, body, untrusted=not source.trusted, definition=source.definition
+                    source.server_id,
+                    body,
+                    untrusted=not source.trusted,
+                    definition=source.definition,
+                    tool=source.tool,
                 )
                 return PreparedResult(result)
         if not is_opened:
@@ -228,7 +238,9 @@ def _prepare_unparsed_steps(
     if source.limit is not None:
         return (yield from _store_whole_steps(body, source, keeping=keeping))
     cleaned = yield from gate.clean_literals_steps(body)
-    result = ToolResult(source.server_id, cleaned, original=body, untrusted=not source.trusted)
+    result = ToolResult(
+        source.server_id, cleaned, original=body, untrusted=not source.trusted, tool=source.tool
+    )
     return PreparedResult(result)
 
 
@@ -245,6 +257,7 @@ def _store_whole_steps(
         untrusted=not source.trusted,
         remarks=ResultNotes(notes=tuple(parcel.notes), ours=frozenset(parcel.ours)),
         definition=source.definition,
+        tool=source.tool,
     )
     return PreparedResult(result, tuple(parcel.kept.values()))
 
@@ -327,6 +340,7 @@ def _prepare_parsed_steps(
             ours=frozenset(parcel.ours),
         ),
         definition=source.definition,
+        tool=source.tool,
     )
     return PreparedResult(result, tuple(parcel.kept.values()))
 

@@ -3,7 +3,8 @@
 A pattern without `*`, `?` and `[` is the name of one tool; others are globs as in `fnmatch`, by case. Servers
 choose the names of their tools, and none may change what a pattern or a typed word means: in lists a name
 such as `*` is escaped (`[*]`); on the command line, where `all` and `none` are keywords and commas separate
-names, hints print an unambiguous spelling (`command_line_name`).
+names, hints print an unambiguous spelling (`command_line_name`). There a tool is written `server.tool`;
+`server/tool`, `server:tool` and `server__tool` mean the same (`owners_of`).
 """
 
 import re
@@ -12,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
-from fairlead.catalog.tools import ToolKey
+from fairlead.catalog.tools import ToolKey, slug, unescape_name
 from fairlead.config.command_lines import command_line
 
 _WILD: Final = re.compile(r"[*?\[]")
@@ -67,6 +68,9 @@ def _names_and_globs(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[s
 ALL: Final = "all"
 NONE: Final = "none"
 _QUALIFIED: Final = re.compile(r"^([a-zA-Z0-9_-]{1,64})/")
+_LOOKS_QUALIFIED: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}(?:[.:]|__)")
+_MARK: Final = re.compile(r"[./:]")
+_DOUBLE: Final = "__"
 
 
 def command_line_name(key: ToolKey) -> str:
@@ -74,14 +78,43 @@ def command_line_name(key: ToolKey) -> str:
     name = escape_name(key.typed_tool).replace(",", "[,]")
     if name in (ALL, NONE):
         return f"[{name[0]}]{name[1:]}"
-    # Text before a slash could be a server's id, and then the rest would be a tool of that server.
-    return _QUALIFIED.sub(r"\1[/]", name)
+    # Text before a mark could be a server's id, and then the rest would be a tool of that server.
+    name = _QUALIFIED.sub(r"\1[/]", name)
+    return f"{key.server_id}.{name}" if _LOOKS_QUALIFIED.match(name) else name
 
 
-def owner_of(name: str, server_ids: Collection[str]) -> str | None:
-    """Server of a name written `ID/TOOL`; None where there is no such server."""
-    owner, slash, _ = name.partition("/")
-    return owner if slash and owner in server_ids else None
+def owners_of(name: str, server_ids: Collection[str]) -> list[tuple[str, str]]:
+    """Readings of a name as a server's id and the name of its tool, with a mark between them.
+
+    Ids have no `.`, `/` or `:`, so what is before such a mark can be one server only. Without such a reading,
+    there can be several with `__`, which ids and tools may have.
+    """
+    if (mark := _MARK.search(name)) and (owner := name[: mark.start()]) in server_ids:
+        return [(owner, name[mark.end() :])] if name[mark.end() :] else []
+    found: list[tuple[str, str]] = []
+    start = name.find(_DOUBLE)
+    while start > 0:
+        rest = name[start + len(_DOUBLE) :]
+        if rest and (owner := name[:start]) in server_ids:
+            found.append((owner, rest))
+        start = name.find(_DOUBLE, start + 1)
+    return found
+
+
+def means_key(name: str, key: ToolKey) -> bool:
+    """Whether a typed name means this tool: its own name, alone or after its server's in any spelling.
+
+    Names of the gateway's and the readable scheme count, too.
+    """
+    if name in (key.tool, key.shown_tool) or unescape_name(name) == key.tool:
+        return True
+    if not name.startswith((key.server_id, slug(key.server_id))):
+        return False
+    own = {key.tool, key.shown_tool, key.typed_tool}
+    if any(rest in own for _, rest in owners_of(name, (key.server_id,))):
+        return True
+    server, tool = slug(key.server_id), slug(key.tool)
+    return name in (f"{server}_{tool}", f"{server}__{tool}")
 
 
 def split_names(word: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The built-in servers `repo` and `docs`, alone or together as one."""
+"""The built-in servers `repo`, `docs` and `edit`, alone or together as one."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.servers.docs.docs import docs_tool
+from fairlead.servers.edit.tools import edit_tools
 from fairlead.servers.framework.server import McpServer
 from fairlead.servers.framework.tools import AnyTool
 from fairlead.servers.repo.files import file_tools
 from fairlead.servers.repo.folders import Confinement
 from fairlead.servers.repo.ripgrep import search_tool
 
-NAMES = ("repo", "docs")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltinAccess:
-    """What the built-in servers may read: folders, and pages of allowed domains."""
+    """What the built-in servers may use: folders, and pages of allowed domains."""
 
     roots: tuple[Path, ...]
     allow: Callable[[], Sequence[str]]
@@ -33,6 +32,8 @@ def open_builtin_server(names: Iterable[str], reach: BuiltinAccess) -> Generator
         if "repo" in names:
             confinement = stack.enter_context(Confinement(reach.roots))
             tools += [search_tool(confinement), *file_tools(confinement)]
+        if "edit" in names:
+            tools += edit_tools(stack.enter_context(Confinement(reach.roots)))
         if "docs" in names:
             cache = reach.cache / "docs" if reach.cache else None
             tools.append(docs_tool(allow=reach.allow, cache=cache))

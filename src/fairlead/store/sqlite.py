@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import sqlite3
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
@@ -262,6 +262,55 @@ class Database:
                     (log, log, keep),
                 ).rowcount
         return removed
+
+    def delete_records(self, log: str, sequences: Iterable[int]) -> int:
+        """Delete records of a log by their sequence numbers; returns how many."""
+        with self._writing():
+            cursor = self._connection.executemany(
+                "DELETE FROM record WHERE log = ? AND sequence = ?", [(log, number) for number in sequences]
+            )
+        return cursor.rowcount
+
+    # Everything at once
+
+    def read_all(self) -> tuple[list[NewValue], list[NewRecord]]:
+        """All values and all records of logs, as they are at one moment."""
+        with explain_errors(self._path), self._connection:
+            self._connection.execute("BEGIN")
+            values: list[NewValue] = self._connection.execute(
+                "SELECT namespace, key, value FROM entry ORDER BY namespace, key"
+            ).fetchall()
+            records: list[NewRecord] = self._connection.execute(
+                "SELECT log, time, value FROM record ORDER BY sequence"
+            ).fetchall()
+        return values, records
+
+    @contextlib.contextmanager
+    def replacing_all(
+        self,
+        values: Sequence[NewValue],
+        records: Sequence[NewRecord],
+        *,
+        keep: Collection[tuple[str, str]] = (),
+    ) -> Generator[None]:
+        """Replace all values and logs at the end of the block, in one transaction; an error changes nothing.
+
+        Args:
+            values: The values from then on.
+            records: The records of logs from then on, oldest first.
+            keep: Namespace and key of values that stay as they are, unless there are new ones.
+        """
+        with self._writing(synchronous="FULL"):
+            kept = [
+                (namespace, key, found.value)
+                for namespace, key in keep
+                if (found := self.get(namespace, key)) is not None
+            ]
+            self._connection.execute("DELETE FROM entry")
+            self._connection.execute("DELETE FROM record")
+            self._connection.executemany(_PUT, [*kept, *values])
+            self._connection.executemany(_APPEND, records)
+            yield
 
     # Transactions
 

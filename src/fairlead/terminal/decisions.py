@@ -33,7 +33,7 @@ from fairlead.terminal.output import (
 def lines_of_calls(same: Sequence[dict[str, Any]]) -> list[str]:
     """All of a call in lines, with the ids of those that are the same."""
     call, *others = same
-    lines = [f"{call['id']}  {printable(call['server'])}/{printable(call['tool'])}"]
+    lines = [f"{call['id']}  {printable(call['server'])}.{printable(call['tool'])}"]
     if others:
         lines.append(f"  the same call waits as {', '.join(str(other['id']) for other in others)}")
     lines.append(f"  for {printable(call['principal'])}: {printable_lines(call['reason'])}")
@@ -174,6 +174,6 @@ def show_recorded(recorded: RecordedReview) -> None:
         origin = stricter.rule.origin if stricter.rule else None
         place = str(origin or "the administrator's policy")
         state = "denied" if stricter.verdict == "deny" else "asked about"
-        name = f"{server_id}/{printable(tool.key.shown_tool)}"
+        name = f"{server_id}.{printable(tool.key.shown_tool)}"
         warn(f"`{name}` is still {state}: {stricter.reason}", f"change that in {place}")
     print_notices(recorded.notices)

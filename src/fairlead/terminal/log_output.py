@@ -1,13 +1,25 @@
 """Logs on stderr: one plain line each, as journals and people like them."""
 
 import logging
+import os
 import sys
+import time
+from pathlib import Path
+from typing import Final, TextIO
 
 from fairlead.catalog.sanitize import gate
 from fairlead.config.secrets.log_filter import mask_logs
+from fairlead.gateway.service import open_log
 from fairlead.terminal.output import printable
 
+MAX_LOG_BYTES: Final = 2 * 1024 * 1024
+"""Over this a log file is begun anew; the text before it is kept once, beside it."""
+
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+_LIBRARIES = ("mcp", "client")
+"""Loggers of the MCP SDK, which say what happens on a connection."""
 
 
 class OneLineFormatter(logging.Formatter):
@@ -22,14 +34,93 @@ class OneLineFormatter(logging.Formatter):
         return printable(" ".join(parts))
 
 
+class DatedFormatter(OneLineFormatter):
+    """The same, after the time: for files that are read later."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record as one line."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(record.created))
+        return f"{stamp} {super().format(record)}"
+
+
+class _BoundedFile(logging.StreamHandler[TextIO]):
+    """Writes to stderr, which is a file, and begins that anew when it is too long.
+
+    The file stays the same, since stderr is open on it: its text is copied away, and it is emptied.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        super().__init__(sys.stderr)
+        self._path = path
+        self._max_bytes = max_bytes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        try:
+            if os.fstat(_STDERR).st_size > self._max_bytes:
+                older = self._path.with_name(f"{self._path.name}.1")
+                older.write_bytes(self._path.read_bytes())
+                older.chmod(0o600)
+                os.truncate(self._path, 0)
+        except OSError:
+            self.handleError(record)
+
+
 def log_to_stderr() -> None:
     """Log what this package does: all of it to a journal, only what went wrong to a person's terminal."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter())
+    _log_to(handler, logging.WARNING if sys.stderr.isatty() else logging.INFO)
+
+
+def log_to_file(path: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
+    """Log what this package does to a file that only this user can read, and which stays bounded.
+
+    Stdout and stderr go there as well from now on: what another library, or the interpreter, prints.
+
+    Raises:
+        ConfigUnwritable: The file cannot be written.
+    """
+    log = open_log(path)
+    for number in (_STDOUT, _STDERR):
+        os.dup2(log, number)
+    os.close(log)
+    handler = _BoundedFile(path, max_bytes)
+    handler.setFormatter(DatedFormatter())
+    _log_to(handler, logging.INFO)
+
+
+_STDOUT, _STDERR = 1, 2
+
+
+def _log_to(handler: logging.Handler, level: int) -> None:
     own = logging.getLogger("fairlead")
     mask_logs(gate.log_line)
+    handler.setLevel(level)
     own.addHandler(handler)
-    own.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+    own.setLevel(logging.INFO)  # the dashboard shows all of it
+
+
+class _TimedFormatter(OneLineFormatter):
+    """The same, after the seconds since the start."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record as one line."""
+        return f"{record.relativeCreated / 1000:8.3f} s  {super().format(record)}"
+
+
+def log_verbosely() -> None:
+    """Log all that happens, each line with the seconds since the start: `--verbose`. Idempotent."""
+    own = logging.getLogger("fairlead")
+    if any(isinstance(handler.formatter, _TimedFormatter) for handler in own.handlers):
+        return
+    mask_logs(gate.log_line)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_TimedFormatter())
+    for name in ("fairlead", *_LIBRARIES):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
 
 
 def shorten_warnings() -> None:

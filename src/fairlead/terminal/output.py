@@ -5,9 +5,11 @@ What moves on the terminal, such as a spinner or a bar: it gives way while a per
 
 import json
 import os
+import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -16,6 +18,7 @@ import click
 
 from fairlead.config.document.files import reserve_standard_descriptors
 from fairlead.errors import ConfigInvalid, FairleadError, Problem
+from fairlead.terminal.colors import STATE_COLUMNS, color_of_state, paint, use_color
 
 if TYPE_CHECKING:
     from fairlead.actions.config_edits import EditOutcome
@@ -58,10 +61,107 @@ def discard_stream(stream: TextIO) -> None:
     os.close(null)
 
 
+MAX_MESSAGES = 1000
+"""Messages that the JSON document of a command holds: the last ones."""
+
+
+class _JsonReport:
+    """The JSON document of a command that prints words, and whether anything was printed."""
+
+    def __init__(self) -> None:
+        self.is_collecting = False
+        """Whether stdout gets one document at the end, in place of what the command prints."""
+        self.has_output = False
+        self.fields: dict[str, Any] = {}
+        self.messages: deque[str] = deque(maxlen=MAX_MESSAGES)  # a gateway that runs for weeks says much
+        self.texts: list[str] = []
+        self.error: FairleadError | None = None
+        """The last error that was printed without ending the command."""
+
+
+_report = _JsonReport()
+
+
+def start_report() -> None:
+    """Have what the command prints and says become one JSON document, printed by `finish_report`."""
+    _report.is_collecting = True
+
+
+def report(**fields: object) -> None:
+    """Add fields to the JSON document of a command that prints words; nothing without `--json`."""
+    _report.fields.update(fields)
+
+
+def finish_report(status: int, *, as_json: bool) -> None:
+    """Print what `--json` still owes a program: the document of a command with words, or that it failed.
+
+    Args:
+        status: The exit status.
+        as_json: Whether the command line has `--json`.
+    """
+    found, failed = _report, status != 0
+    if found.is_collecting and (found.error is None or not failed):
+        document: dict[str, Any] = {"ok": not failed, **found.fields}
+        if found.texts:
+            document["output"] = "\n".join(found.texts)
+        document["messages"] = [*found.messages]
+        _echo_json(document)
+    elif as_json and failed and not found.has_output:
+        said = found.error or FairleadError("; ".join(found.messages) or "the command failed")
+        print_error_json(said, status)
+    reset_report()
+
+
+def reset_report() -> None:
+    """Forget what was printed: another command begins."""
+    global _report
+    _report = _JsonReport()
+
+
+def error_as_json(error: FairleadError, status: int) -> dict[str, Any]:
+    """An error for programs."""
+    from fairlead.catalog.sanitize import gate
+
+    shown: dict[str, Any] = {
+        "code": error.code,
+        "message": printable_lines(gate.error_text(error)),
+        "hint": printable_lines(error.hint) if error.hint else None,
+        "exit_status": int(status),
+    }
+    if notes := notes_of(error):
+        shown["notes"] = [*notes]
+    if isinstance(server_id := getattr(error, "server_id", None), str):
+        shown["server"] = server_id
+    if isinstance(error, ConfigInvalid):
+        shown["problems"] = [problem_as_json(problem) for problem in error.problems]
+    return shown
+
+
+def print_error_json(error: FairleadError, status: int) -> None:
+    """Print an error as one line of JSON to stdout: after lines of JSON it is one more."""
+    _echo_json({"error": error_as_json(error, status)}, indent=None)
+
+
+def print_usage_error_json(error: click.ClickException, status: int) -> None:
+    """Print what is wrong with the command line as one line of JSON to stdout."""
+    needs_command = isinstance(error, click.exceptions.NoArgsIsHelpError)
+    message = "a command is missing" if needs_command else usage_message(error)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    hint = f"run `{context.command_path} --help`" if context is not None else None
+    shown = {"code": "usage", "message": printable_lines(message), "hint": hint, "exit_status": int(status)}
+    _echo_json({"error": shown}, indent=None)
+
+
+def _echo_json(data: object, *, indent: int | None = 2) -> None:
+    click.echo(json.dumps(data, indent=indent, ensure_ascii=False))
+
+
 def say(words: str = "") -> None:
     """Say something to the person: stderr, so that data can be piped."""
+    if plain := click.unstyle(words).strip():
+        _report.messages.append(plain)
     try:
-        click.echo(words, err=True)
+        click.echo(words, err=True, color=use_color(sys.stderr))
     except OSError:
         discard_stream(sys.stderr)  # words that reach no one are no reason to fail; data would be
 
@@ -75,41 +175,46 @@ def warn(words: str, hint: str | None = None) -> None:
 
 def print_data(text: str) -> None:
     """Print data to stdout."""
-    click.echo(text)
+    _report.has_output = True
+    if _report.is_collecting:
+        _report.texts.append(text)
+    else:
+        click.echo(text, color=use_color(sys.stdout))
 
 
 def print_json(data: object) -> None:
     """Print data as JSON to stdout."""
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    _report.has_output = True
+    _echo_json(data)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print a table: drawn on a terminal, aligned plain text in a pipe."""
+    """Print a table: on a terminal in its width, in a pipe as aligned plain text with a line for each row."""
     shown = [[printable(cell) for cell in row] for row in rows]
+    colored = use_color(sys.stdout)
+
+    def paint_cell(column: int, text: str) -> str:
+        color = color_of_state(text) if columns[column] in STATE_COLUMNS else None
+        return paint(text, color) if colored and color else text
+
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        _draw(columns, shown)
+        from fairlead.terminal.layout import table_lines
+
+        width = shutil.get_terminal_size().columns
+        for line in table_lines(columns, shown, width, paint_cell, _bold if colored else str):
+            print_data(line)
         return
     widths = [max(len(cell) for cell in column) for column in zip(columns, *shown, strict=True)]
-    for row in ([column.upper() for column in columns], *shown):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _draw(columns: Sequence[str], rows: Sequence[Row]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+    print_data("  ".join(map(str.ljust, map(str.upper, columns), widths)).rstrip())
+    for row in shown:
+        cells = zip(row, widths, strict=True)
+        padded = (paint_cell(at, cell) + " " * (width - len(cell)) for at, (cell, width) in enumerate(cells))
+        print_data("  ".join(padded).rstrip())
 
 
 def print_error(error: FairleadError) -> None:
     """Print one error the way every command prints errors."""
+    _report.error = error
     if isinstance(error, ConfigInvalid):
         many = len(error.problems)
         count = "a problem" if many == 1 else f"{many} problems"
@@ -146,10 +251,23 @@ def print_usage_error(error: click.ClickException) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         say(error.format_message())
         return
-    say(f"{_style('error:', 'red')} {printable_lines(error.format_message())}")
+    say(f"{_style('error:', 'red')} {printable_lines(usage_message(error))}")
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         say(f"\n{_style('hint:', 'cyan')} run `{context.command_path} --help`")
+
+
+def usage_message(error: click.ClickException) -> str:
+    """What is wrong with the command line; a word that is no command or option, with the one meant."""
+    if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand):
+        return error.format_message()
+    of = f" of `{error.ctx.command_path}`" if error.ctx is not None and error.ctx.parent is not None else ""
+    if isinstance(error, click.NoSuchOption):
+        said = f"there is no option `{error.option_name}`{of}."
+    else:
+        said = f"there is no command `{error.command_name}`{of}."
+    near = " or ".join(f"`{word}`" for word in error.possibilities or ())
+    return f"{said} Did you mean {near}?" if near else said
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
@@ -203,7 +321,11 @@ def plural(number: int, what: str) -> str:
 def on_one_line(text: str | None, limit: int = 80) -> str:
     """A server's words in a cell of a table."""
     line = " ".join((text or "").split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    if len(line) <= limit:
+        return line
+    cut = line[:limit]
+    words = cut[:-1] if " " not in cut[limit // 2 :] else cut.rpartition(" ")[0]
+    return f"{words} …" if words != cut[:-1] and len(words) < limit - 1 else f"{words}…"
 
 
 def display_path(path: Path) -> str:
@@ -232,9 +354,13 @@ def confirm(question: str) -> bool:
 
 
 def _style(text: str, color: str | None = None, *, bold: bool = False) -> str:
-    style: Callable[..., str] = click.style
-    plain = os.environ.get("NO_COLOR") or not sys.stderr.isatty()
-    return text if plain else style(text, fg=color, bold=bold or color is not None)
+    if not use_color(sys.stderr):
+        return text
+    return paint(text, *(("bold",) if bold or color else ()), *((color,) if color else ()))
+
+
+def _bold(text: str) -> str:
+    return paint(text, "bold")
 
 
 class Display(Protocol):

@@ -39,6 +39,7 @@ from fairlead.host.operator import (
     UrlAnswer,
     UrlRequest,
 )
+from fairlead.terminal.colors import paint, use_color
 from fairlead.terminal.output import is_interactive, printable, printable_lines, say, still
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def _show_whole(lead: str, document: str) -> None:
 
 def bold(text: str) -> str:
     """A text that stands out."""
-    return text if os.environ.get("NO_COLOR") else click.style(text, bold=True)
+    return paint(text, "bold") if use_color(sys.stderr) else text
 
 
 _MAX_TYPED_BYTES = 65_536

@@ -40,7 +40,7 @@ def audit_row(record: AuditRecord) -> tuple[str, ...]:
 
 def _what(record: AuditRecord) -> str:
     if record.kind == "call":
-        return f"{record.server}/{record.tool}"
+        return f"{record.server}.{record.tool}"
     details = " ".join(f"{name}={value}" for name, value in (record.details or {}).items())
     return " ".join(filter(None, (record.kind, record.server, details)))
 

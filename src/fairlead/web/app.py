@@ -9,19 +9,24 @@ from functools import partial
 from importlib.resources import files
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.types import Receive, Scope, Send
 
 from fairlead.errors import FairleadError
 from fairlead.gateway.access.auth import token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.login_links import LoginLinks
+from fairlead.gateway.registry import DASHBOARD_LINKS_PATH, STATUS_PATH
 from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import LOGIN, AccessCheck, Answer, Audience, LoginSessions, PageRequest
 from fairlead.web.monitoring import metrics_answer, status_answer
-from fairlead.web.pages import approvals, calls, connect, login, review, servers, tools
+from fairlead.web.page_request import LOGIN, AccessCheck, Answer, Audience, PageRequest
+from fairlead.web.pages import approvals, audit, calls, connect, login, logs, overview, servers, tools
+from fairlead.web.pages.routes import working_pages
+from fairlead.web.sessions import LoginSessions
 
 HEARTBEAT_SECONDS: Final = 15.0
 CHECK_SECONDS: Final = 0.5
@@ -47,9 +52,9 @@ def event_stream(panel: HostPanel, needed: str) -> Answer:
     return answer
 
 
-LINKS: Final = "/api/dashboard-links"
 STATIC: Final = {
     "fairlead.css": "text/css",
+    "forms.css": "text/css",
     "fairlead.svg": "image/svg+xml",
     "live.js": "text/javascript",
 }
@@ -74,37 +79,72 @@ def dashboard_routes(
         *,
         audience: Audience = "people",
         needed: str = "admin",
+        confirms: bool = True,
     ) -> Route:
         error_page = show_error if audience in ("people", "strangers") else None
         endpoint = AccessCheck(
-            entrance, get=get, post=post, audience=audience, needed=needed, error_page=error_page
+            entrance,
+            get=get,
+            post=post,
+            audience=audience,
+            needed=needed,
+            error_page=error_page,
+            confirms=confirms,
         )
         return Route(path, endpoint=endpoint)
+
+    async def show_missing(visit: PageRequest) -> Response:
+        return HTMLResponse(layout.missing_page(visit, panel), 404)
 
     programs = partial(door, audience="programs")
     public = partial(door, audience="public")
     pages = [
-        door("/", servers.overview(panel)),
+        door("/", overview.overview(panel)),
+        door("/servers", servers.overview(panel)),
         door("/servers/{server}", servers.one(panel), servers.act(panel)),
-        door("/servers/{server}/review", review.review(panel), review.decide(panel)),
+        *working_pages(panel, door),
         door("/tools", tools.catalog(panel)),
-        door("/calls", calls.calls(panel)),
+        door("/calls", calls.calls(panel), calls.act(panel)),
+        door("/logs", logs.logs(panel)),
+        door("/audit", audit.records(panel)),
+        door("/audit.csv", audit.export_csv(panel)),
+        door("/audit.jsonl", audit.export_json(panel)),
         door("/approvals", approvals.approvals(panel), approvals.give(panel), needed="decide"),
         door("/events", event_stream(panel, "decide"), needed="decide"),
         door("/logout", post=login.log_out, needed="decide"),
+        door("/theme", post=login.choose_theme, needed="decide", confirms=False),
     ]
+    missing = door("/{path:path}", show_missing, needed="decide")
     return [
-        Mount("/~{place}", routes=pages),
+        Mount("/~{place}", routes=[*pages, missing]),
         *pages,
         door(LOGIN, login.show, login.log_in, audience="strangers"),
         door("/connect/{code}", connect.show(panel, links), connect.act(panel, links), audience="strangers"),
-        Route(LINKS, _links(entrance), methods=["POST"]),
-        programs("/api/status", status_answer(panel)),
+        Route(DASHBOARD_LINKS_PATH, _links(entrance), methods=["POST"]),
+        programs(STATUS_PATH, status_answer(panel)),
         programs("/metrics", metrics_answer(panel)),
         public("/healthz", monitoring.alive),
         public("/readyz", monitoring.readiness(panel)),
         *(public(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
+        _MissingPage(AccessCheck(entrance, get=show_missing, audience="strangers", error_page=show_error)),
     ]
+
+
+class _MissingPage(BaseRoute):
+    """Answers browsers at addresses that no other route has, whether of the dashboard or of the gateway."""
+
+    def __init__(self, app: AccessCheck) -> None:
+        self._app = app
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """A partial match: any route that matches in full is preferred, wherever it stands."""
+        is_page = scope["type"] == "http" and scope["method"] == "GET"
+        is_page = is_page and "text/html" in Headers(scope=scope).get("accept", "")
+        return (Match.PARTIAL if is_page else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Show the page."""
+        await self._app(scope, receive, send)
 
 
 def _links(entrance: LoginSessions) -> Callable[[Request], Awaitable[Response]]:

@@ -7,25 +7,32 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from fairlead.actions.approvals import ApprovalQueue, PendingCall, answer_call
 from fairlead.actions.config_edits import edit_choices
-from fairlead.actions.context import ActionContext, Notice, RunningConfiguration, running_context
+from fairlead.actions.context import (
+    ActionContext,
+    Notice,
+    RunningConfiguration,
+    Surface,
+    running_context,
+)
 from fairlead.actions.explain import with_answers
 from fairlead.actions.logins import own_way_in, require_ready
+from fairlead.actions.logs import server_log
 from fairlead.actions.review import ServerReview, live_review, record_review
 from fairlead.actions.switch import restart_server, switch_server
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.signatures import estimate
+from fairlead.catalog.tools import sanitize_entry
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import RemoteServer
-from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
 from fairlead.connection.process.stderr import log_tail
 from fairlead.errors import ConfigError, FairleadError, ListFailed
@@ -38,23 +45,22 @@ from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, is_direct
 from fairlead.host.model.explain import Explainer, ToolExplanation, names_of
 from fairlead.host.operator import ApprovalAnswer
-from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
 from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
-from fairlead.store.sqlite import Database
+from fairlead.web.config_panel import ConfigPanel
 from fairlead.web.live import Activity, ChangeSignal
 from fairlead.web.logins import DashboardLogins
+from fairlead.web.messages import Messages
 from fairlead.web.panel import (
     MOST_EXPLAINED,
-    ApprovalQueue,
     ListedTool,
     NoQueue,
     PanelReview,
     PanelVerdict,
-    PendingCall,
     PendingLogin,
     ServerDetails,
     ToolPage,
 )
+from fairlead.web.watch import Watch
 
 MAX_HITS: Final = 200
 
@@ -86,7 +92,7 @@ class _Running:
     """What there is only while the panel runs."""
 
     tasks: TaskGroup
-    visits: DashboardLogins
+    logins: DashboardLogins
 
 
 class _EventCounter(Subscriber):
@@ -129,14 +135,24 @@ class HostPanel:
         self._changes = ChangeSignal()
         self._running: _Running | None = None
         self.activity = Activity()
+        self.messages = Messages()
+        """What was done, to be said on the next page."""
+        self.edits = ConfigPanel(self._actions, self._connect_soon, self.note_change)
+        """Edits of configuration files."""
+        self.watch = Watch(host, configuration, env, self.activity)
+        """Calls, records and logs."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Follow what the host does, for the length of the block. Who watches is let go at its end."""
         async with anyio.create_task_group() as tasks:
-            self._running = _Running(tasks=tasks, visits=DashboardLogins(self._host, self._changes, tasks))
+            self._running = _Running(tasks=tasks, logins=DashboardLogins(self._host, self._changes, tasks))
+            tasks.start_soon(self.watch.warm_up)
             try:
-                with self._host.bus.listening(_EventCounter(self.activity, self._changes)):
+                with (
+                    self._host.bus.listening(_EventCounter(self.activity, self._changes)),
+                    self.watch.log.kept(),
+                ):
                     yield
             finally:
                 self._running = None
@@ -179,7 +195,7 @@ class HostPanel:
             status=status,
             target=server.target if server else "part of this program",
             description=config.description if config else None,
-            log=await to_thread.run_sync(log_tail, state_folder(self._env) / "logs" / f"{server_id}.log"),
+            log=await to_thread.run_sync(log_tail, server_log(self._env, server_id)),
             can_switch=server is not None,
             files=self._files(server, ("enabled",)) if server else (),
             has_login=isinstance(config, RemoteServer) and own_way_in(config) is None,
@@ -222,12 +238,17 @@ class HostPanel:
 
     # Logins.
 
-    def login(self, server_id: str, principal: str = LOCAL) -> PendingLogin | None:
+    def login(self, server_id: str, owner: str = LOCAL) -> PendingLogin | None:
         """The login of a principal that was begun here last."""
-        return self._running.visits.latest(server_id, principal) if self._running else None
+        return self._running.logins.latest(server_id, owner) if self._running else None
 
-    async def begin_login(self, server_id: str, principal: str = LOCAL) -> None:
+    async def begin_login(self, server_id: str, owner: str = LOCAL, *, principal: str) -> None:
         """Begin to log in, and wait until there is a page to open.
+
+        Args:
+            server_id: The server.
+            owner: The principal that the login is for.
+            principal: Who begins it, for the audit record.
 
         Raises:
             ConfigError: A login would not be used.
@@ -235,11 +256,11 @@ class HostPanel:
         """
         server = self._server(server_id)
         await to_thread.run_sync(require_ready, self._configuration.loaded, server)
-        await self._now().visits.begin(server, principal)
+        await self._now().logins.begin(server, self._actions(principal), owner)
 
-    def finish_login(self, server_id: str, address: str, principal: str = LOCAL) -> str | None:
+    def finish_login(self, server_id: str, address: str, owner: str = LOCAL) -> str | None:
         """Take the address at which a browser ended up."""
-        return self._now().visits.finish(server_id, address, principal)
+        return self._now().logins.finish(server_id, address, owner)
 
     # Tools.
 
@@ -250,10 +271,26 @@ class HostPanel:
         some = partial(_tool_page, self._host.catalog(selection), selection, query, server_id)
         return await to_thread.run_sync(partial(some, slice(start, start + limit)))
 
+    def describe_tool(self, server_id: str, tool: str) -> str | None:
+        """What a tool is for, in the words of its server; None where they are not known."""
+        member = self._member(server_id)
+        entry = member.entry(tool) if member else None
+        return sanitize_entry(entry).description if entry else None
+
     def held_back(self) -> Mapping[str, int]:
         """How many tools of each server are not offered before they are reviewed."""
         hidden = self._host.tools.catalog.hidden
         return Counter(key.server_id for key, why in hidden.items() if why.absence == "quarantined")
+
+    def unreviewed(self) -> Mapping[str, str]:
+        """Why a review of a server would help, by server."""
+        notes = {managed.server.server_id: managed.review_notes() for managed in self._host.servers}
+        return {server_id: said[0] for server_id, said in notes.items() if said}
+
+    def unapproved(self) -> Sequence[str]:
+        """The servers of a project that do not start before the user approves their entries."""
+        waiting = [member.server for member in self._host.servers if member.awaits_consent]
+        return [server.server_id for server in waiting if server.enabled]
 
     async def review(self, server_id: str) -> PanelReview:
         """What there is to review of a server, as it listed itself last."""
@@ -316,45 +353,57 @@ class HostPanel:
 
     # Calls.
 
-    async def audit(self, wanted: AuditQuery, limit: int) -> Sequence[AuditRecord]:
-        """The last calls, the newest first."""
-        if self._host.store is None:
-            return ()
-        await self._host.store.flush()
-
-        def read() -> Sequence[AuditRecord]:
-            with Database.open(self._store_file) as database:
-                return latest_calls(database, wanted, limit)[::-1]
-
-        return await to_thread.run_sync(read)
+    async def cancel(self, call_id: int, *, principal: str) -> str:
+        """Cancel a call that is under way. Returns its name."""
+        return await self.watch.cancel(self._actions(principal), call_id)
 
     def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
         """The calls that wait for a person's word: all, or one principal's."""
         return self._queue.pending(principal)
 
-    def answer(self, call_id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:
-        """Give that word, if the call is one of the principal's."""
-        given = self._queue.answer(call_id, answer, principal=principal)
+    async def answer(
+        self,
+        call_id: str,
+        answer: ApprovalAnswer,
+        *,
+        principal: str,
+        decides_for: str | None,
+        surface: Surface = "dashboard",
+    ) -> bool:
+        """Answer a call that waits.
+
+        Args:
+            call_id: The call.
+            answer: The answer.
+            principal: Who answers, for the audit record.
+            decides_for: The only principal whose calls they may answer; None for all.
+            surface: Where they do so.
+
+        Returns:
+            False where it waits no more, or is not theirs to answer.
+        """
+        context = self._actions(principal, surface)
+        notices = await answer_call(context, self._queue, call_id, answer, decides_for=decides_for)
+        _log_notices(notices or ())
         self.note_change()
-        return given
+        return notices is not None
 
     # How it is done.
 
-    @property
-    def _store_file(self) -> Path:
-        return store_file(self._env, self._configuration.loaded.config.store.path)
-
     def _server(self, server_id: str) -> LoadedServer:
         return self._configuration.loaded.server(server_id)
+
+    def _connect_soon(self, server_id: str) -> None:
+        self._now().tasks.start_soon(self._host.connect, server_id)
 
     def _now(self) -> "_Running":
         if self._running is None:
             raise FairleadError("the gateway is starting, or ending")
         return self._running
 
-    def _actions(self, principal: str) -> ActionContext:
-        """The context of actions of the visitor with that principal, which the audit log names."""
-        return running_context("dashboard", self._configuration, self._env, principal)
+    def _actions(self, principal: str, surface: Surface = "dashboard") -> ActionContext:
+        """The context of actions of the user with that principal, which the audit log names."""
+        return running_context(surface, self._configuration, self._env, principal)
 
 
 def _log_notices(notices: Sequence[Notice]) -> None:

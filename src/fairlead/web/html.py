@@ -20,6 +20,9 @@ _PLACELESS: Final = ("/static/", "/login", "/connect/")
 BASE: ContextVar[str] = ContextVar("dashboard_base", default="")
 """The path that the pages of the present session are under."""
 
+THEME: ContextVar[str] = ContextVar("dashboard_theme", default="")
+"""The theme that the visitor chose; empty where the system's applies."""
+
 
 def with_session_base(path: str) -> str:
     """A path of the dashboard as this session has it; those that need no session are the same for all."""
@@ -45,9 +48,9 @@ def tag(element: str, /, *children: Child, **attributes: Attribute) -> Html:
     return Html(f"{opening}{_markup(children)}</{element}>")
 
 
-def document(*children: Child) -> str:
-    """A whole page, to be sent."""
-    return f"<!doctype html>\n{tag('html', *children, lang='en').markup}"
+def document(*children: Child, **attributes: Attribute) -> str:
+    """A whole page, to be sent. The attributes are those of its root."""
+    return f"<!doctype html>\n{tag('html', *children, lang='en', **attributes).markup}"
 
 
 def _markup(child: Child) -> str:

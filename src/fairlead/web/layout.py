@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
@@ -10,70 +11,168 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.edit_scope import EditTarget
 from fairlead.errors import FairleadError
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.html import Child, Html, document, tag
-from fairlead.web.middleware import PageRequest
+from fairlead.web.html import THEME, Child, Html, document, tag
+from fairlead.web.page_request import PageRequest
 
 _DIFF: Final = {"  +": "came", "  -": "went"}
-PLACES: Final = (("/", "Servers"), ("/tools", "Tools"), ("/calls", "Calls"), ("/approvals", "Approvals"))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry of the navigation: its path, its name, and the lines of its icon."""
+
+    path: str
+    name: str
+    icon: str
+
+
+PLACES: Final = (
+    Place("/", "Overview", "M4 13h6V4H4zM14 20h6V11h-6zM4 20h6v-3H4zM14 7h6V4h-6z"),
+    Place("/servers", "Servers", "M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01"),
+    Place("/tools", "Tools", "M14.5 6a4 4 0 0 0-5 5L4 16.5 7.5 20l5.5-5.5a4 4 0 0 0 5-5L15.5 12 12 8.5z"),
+    Place("/calls", "Calls", "M3 12h4l3-8 4 16 3-8h4"),
+    Place("/approvals", "Approvals", "M12 3l8 3v6c0 5-3 8-8 9-5-1-8-4-8-9V6zM8.5 12l2.5 2.5 4.5-5"),
+    Place("/logs", "Logs", "M4 6h16M4 10h11M4 14h16M4 18h8"),
+    Place("/audit", "Audit", "M6 3h9l4 4v14H6zM15 3v4h4M9 12h7M9 16h7"),
+)
+_THEMES: Final = (("auto", "System"), ("light", "Light"), ("dark", "Dark"))
 
 
 def page(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:
     """A whole page, with the way to all others."""
-    here = "/" + visit.path.strip("/").partition("/")[0].replace("servers", "")
-    waiting = len(panel.pending(visit.decides_for))
-    if visit.is_admin:
-        waiting += sum(panel.held_back().values())
-    places = PLACES if visit.is_admin else PLACES[-1:]
+    waiting = count_waiting(visit, panel)
+    places = PLACES if visit.is_admin else [place for place in PLACES if place.path == "/approvals"]
+    here = "/" + visit.path.strip("/").partition("/")[0]
     header = tag(
         "header",
-        tag("a", "fairlead", href="/", class_="brand"),
-        tag("nav", live("places", [_place(*place, here, waiting) for place in places]), aria_label="Pages"),
-        tag("span", id="live", class_="live", role="status"),
-        form(visit, "/logout", tag("button", "Log out", class_="quiet", type="submit")),
+        tag("a", "fairlead", href="/" if visit.is_admin else "/approvals", class_="brand"),
+        tag(
+            "nav",
+            live("places", tag("ul", [_place(place, here, waiting) for place in places])),
+            aria_label="Pages",
+        ),
+        tag(
+            "div",
+            tag("span", id="live", class_="live", role="status"),
+            _themes(visit),
+            form(visit, "/logout", tag("button", "Log out", class_="quiet", type="submit")),
+            class_="tools",
+        ),
+        class_="frame",
     )
-    return _frame(
-        title, header, tag("main", tag("h1", title), *content, id="content", tabindex="-1"), "live.js"
-    )
+    said = panel.messages.take(visit), visit.take_message()
+    message = _message(next(filter(None, said), None))
+    main = tag("main", tag("h1", title), message, *content, id="content", tabindex="-1")
+    shown = f"({waiting}) {title}" if waiting else title
+    return _frame(shown, header, main, "live.js")
+
+
+def count_waiting(visit: PageRequest, panel: HostPanel) -> int:
+    """How many approvals and reviews wait for this visitor."""
+    waiting = len(panel.pending(visit.decides_for))
+    return waiting + sum(panel.held_back().values()) if visit.is_admin else waiting
+
+
+def _message(text: str | None) -> Html | None:
+    """What was just done. It is no live part of the page, so that it stays."""
+    return tag("p", text, class_="said", role="status", id="said") if text else None
 
 
 def bare_page(title: str, script: str | None, *content: Child) -> str:
     """A page for visitors without a login."""
-    return _frame(title, None, tag("main", tag("h1", title), *content, id="content", class_="narrow"), script)
+    brand = tag("p", "fairlead", class_="brand")
+    return _frame(
+        title, None, tag("main", brand, tag("h1", title), *content, id="content", class_="narrow"), script
+    )
 
 
 def error_page(visit: PageRequest, panel: HostPanel, error: FairleadError) -> str:
     """What went wrong, and what to do about it."""
-    content = (
-        tag("p", gate.error_text(error), class_="trouble", role="alert"),
-        tag("p", error.hint, class_="dim") if error.hint else None,
-        tag("p", tag("a", "Back", href=visit.path)),
+    return _failure(
+        visit,
+        panel,
+        "That did not work",
+        tag("p", gate.error_text(error), class_="trouble text", role="alert"),
+        tag("p", f"Hint: {error.hint}") if error.hint else None,
+        tag("p", tag("a", "Back", href=visit.path, class_="button")),
     )
+
+
+def missing_page(visit: PageRequest, panel: HostPanel) -> str:
+    """No page has this address."""
+    return _failure(
+        visit,
+        panel,
+        "There is no such page",
+        tag("p", "Nothing has the address ", code(visit.path), ". It may have been removed or renamed."),
+        tag("p", tag("a", "Go to the start page", href="/", class_="button main")),
+    )
+
+
+def _failure(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:
     if visit.admitted is None:
-        return bare_page("That did not work", None, *content)
-    return page(visit, panel, "That did not work", *content)
+        return bare_page(title, None, *content)
+    return page(visit, panel, title, tag("div", *content, class_="card"))
 
 
 def _frame(title: str, header: Html | None, main: Html, script: str | None) -> str:
+    theme = THEME.get()
     return document(
         tag(
             "head",
             tag("meta", charset="utf-8"),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="color-scheme", content="light dark"),
+            tag("meta", name="color-scheme", content=theme or "light dark"),
             tag("title", f"{title} · fairlead"),
             tag("link", rel="stylesheet", href="/static/fairlead.css"),
+            tag("link", rel="stylesheet", href="/static/forms.css"),
             tag("link", rel="icon", href="/static/fairlead.svg", type="image/svg+xml"),
             tag("script", src=f"/static/{script}", defer=True) if script else None,
         ),
         tag("body", tag("a", "Skip to the content", href="#content", class_="skip"), header, main),
+        data_theme=theme or None,
     )
 
 
-def _place(path: str, name: str, here: str, waiting: int) -> Html:
+def _place(place: Place, here: str, waiting: int) -> Html:
     badge = None
-    if path == "/approvals" and waiting:
-        badge = tag("span", waiting, class_="badge", aria_label=f"{waiting} waiting")
-    return tag("a", name, badge, id=f"to-{name}", href=path, aria_current="page" if path == here else None)
+    if place.path == "/approvals" and waiting:
+        words = tag("span", " waiting", class_="hidden")
+        badge = tag("span", waiting, words, class_="badge", data_waiting=waiting)
+    link = tag(
+        "a",
+        _icon(place.icon),
+        tag("span", place.name),
+        badge,
+        id=f"to-{place.name}",
+        href=place.path,
+        aria_current="page" if place.path == here else None,
+    )
+    return tag("li", link)
+
+
+def _icon(lines: str) -> Html:
+    path = tag("path", d=lines, fill="none", stroke="currentColor", stroke_width="1.7")
+    return tag("svg", path, viewBox="0 0 24 24", class_="icon", aria_hidden="true", focusable="false")
+
+
+def _themes(visit: PageRequest) -> Html:
+    """The choice between the themes: it is kept in this browser."""
+    chosen = visit.theme or "auto"
+    buttons = [
+        tag(
+            "button",
+            label,
+            type="submit",
+            name="theme",
+            value=theme,
+            id=f"theme-{theme}",
+            aria_pressed="true" if theme == chosen else "false",
+        )
+        for theme, label in _THEMES
+    ]
+    group = tag("div", buttons, role="group", aria_label="Theme", class_="choice")
+    return form(visit, "/theme", group, back=visit.address)
 
 
 # Parts.
@@ -110,18 +209,29 @@ def file_choice(files: Sequence[EditTarget], *, key: str) -> Html | None:
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Child]]) -> Html:
-    """A table. The first cell of a row is what the row is about."""
-    heads = tag("tr", [tag("th", column, scope="col") for column in columns])
+    """A table. The first cell of a row is what the row is about.
+
+    Roles are spelled out, because narrow screens show each row as a block, and a browser forgets them then.
+    """
+    heads = tag("tr", [tag("th", column, scope="col", role="columnheader") for column in columns], role="row")
     body = [
         tag(
             "tr",
-            tag("th", first, scope="row"),
-            [tag("td", cell, data_column=column) for column, cell in zip(columns[1:], rest, strict=True)],
+            tag("th", first, scope="row", role="rowheader", data_column=columns[0]),
+            [
+                tag("td", cell, role="cell", data_column=column)
+                for column, cell in zip(columns[1:], rest, strict=True)
+            ],
+            role="row",
         )
         for first, *rest in rows
     ]
-    inside = (tag("caption", caption, class_="hidden"), tag("thead", heads), tag("tbody", body))
-    return tag("div", tag("table", *inside), class_="wide")
+    inside = (
+        tag("caption", caption, class_="hidden"),
+        tag("thead", heads, role="rowgroup"),
+        tag("tbody", body, role="rowgroup"),
+    )
+    return tag("div", tag("table", *inside, role="table"), class_="wide")
 
 
 def state(name: str) -> Html:
@@ -129,6 +239,28 @@ def state(name: str) -> Html:
     return tag(
         "span", tag("span", class_="dot", aria_hidden="true"), name.replace("_", " "), class_=f"state {name}"
     )
+
+
+def outcome(word: str, fate: str) -> Html:
+    """How a call ended: in colour, and in a word."""
+    kinds = {"ok": "good", "failed": "trouble", "refused": "warn"}
+    return tag(
+        "span", tag("span", class_="dot", aria_hidden="true"), word or fate, class_=f"outcome {kinds[fate]}"
+    )
+
+
+def choice(label: str, name: str, chosen: str, *options: tuple[str, str]) -> Html:
+    """A field of a form with a choice of values, each with what it is called."""
+    inside = [tag("option", shown, value=value, selected=value == chosen) for value, shown in options]
+    return tag(
+        "span", tag("label", label, for_=name), tag("select", inside, id=name, name=name), class_="field"
+    )
+
+
+def field(label: str, name: str, value: str, *, placeholder: str | None = None) -> Html:
+    """A field of a form for a short text."""
+    text = tag("input", id=name, name=name, value=value, placeholder=placeholder, autocomplete="off")
+    return tag("span", tag("label", label, for_=name), text, class_="field")
 
 
 def code(text: str) -> Html:

@@ -18,8 +18,10 @@ from fairlead.events import Event, McpToolCallBegin, McpToolCallEnd, McpToolCall
 class RunningCall:
     """A call that its server has not answered yet."""
 
+    call_id: int
     server_id: str
     tool: str
+    principal: str
     since: float
     progress: str = ""
 
@@ -40,8 +42,10 @@ class Activity:
         """The calls under way, the oldest first."""
         return tuple(
             RunningCall(
+                call_id=call.call_id,
                 server_id=call.server_id,
                 tool=call.tool,
+                principal=call.principal,
                 since=since,
                 progress=_progress(self._progressed.get(call.call_id)),
             )

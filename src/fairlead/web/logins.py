@@ -6,13 +6,13 @@ from typing import Final, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from fairlead.auth.flow import LoginTerms
+from fairlead.actions.context import ActionContext
+from fairlead.actions.logins import CompletedLogin, LoginDialog, LoginOffer, log_in
 from fairlead.auth.redirect import BrowserRedirect
 from fairlead.catalog.sanitize import gate
 from fairlead.config.load import LoadedServer
 from fairlead.config.principal import LOCAL
-from fairlead.errors import FairleadError, LoginFailed
-from fairlead.host.elicitation.urls import UrlRefused, show_url
+from fairlead.errors import FairleadError
 from fairlead.host.host import Host
 from fairlead.web.live import ChangeSignal
 from fairlead.web.panel import PendingLogin
@@ -35,34 +35,41 @@ class DashboardLogins:
         self._redirects: dict[_Key, BrowserRedirect] = {}
         self._scopes: dict[_Key, anyio.CancelScope] = {}
 
-    def latest(self, server_id: str, principal: str = LOCAL) -> PendingLogin | None:
-        """The login that a principal began last."""
-        return self._latest.get((principal, server_id))
+    def latest(self, server_id: str, owner: str = LOCAL) -> PendingLogin | None:
+        """The login of a principal that was begun last."""
+        return self._latest.get((owner, server_id))
 
-    async def begin(self, server: LoadedServer, principal: str = LOCAL) -> None:
-        """Begin a login, and wait until its page is known, or why there is none."""
-        key = (principal, server.server_id)
+    async def begin(self, server: LoadedServer, context: ActionContext, owner: str = LOCAL) -> None:
+        """Begin a login, and wait until its page is known, or why there is none.
+
+        Args:
+            server: The server.
+            context: Who begins it.
+            owner: The principal that the login is for.
+        """
+        key = (owner, server.server_id)
         if previous := self._scopes.get(key):
             previous.cancel()
         known = anyio.Event()
-        self._tasks.start_soon(self._log_in, server, key, known, name=f"login {server.server_id}")
+        self._tasks.start_soon(self._run, server, context, key, known, name=f"login {server.server_id}")
         with anyio.move_on_after(PAGE_SECONDS):
             await known.wait()
 
-    def finish(self, server_id: str, address: str, principal: str = LOCAL) -> str | None:
+    def finish(self, server_id: str, address: str, owner: str = LOCAL) -> str | None:
         """Take the address at which a browser on another machine ended up."""
-        redirect = self._redirects.get((principal, server_id))
+        redirect = self._redirects.get((owner, server_id))
         return redirect.paste(address) if redirect else "no login is under way"
 
-    async def _log_in(self, server: LoadedServer, key: _Key, known: anyio.Event) -> None:
-        principal, server_id = key
+    async def _run(self, server: LoadedServer, context: ActionContext, key: _Key, known: anyio.Event) -> None:
+        owner, server_id = key
         with anyio.CancelScope() as scope:
             self._scopes[key] = scope
             self._note(key, PendingLogin(server_id=server_id))
             try:
-                await self._visit(server, key, known)
-                self._note(key, PendingLogin(server_id=server_id, is_done=True))
-                if principal == LOCAL:
+                target = await self._host.logins.target(server, principal=owner)
+                completed = await log_in(context, self._host, target, self._dialog(key, known))
+                self._note(key, PendingLogin(server_id=server_id, is_done=True, warning=_warning(completed)))
+                if owner == LOCAL:
                     await self._host.close(server_id)  # what it was connected with is outdated
                     self._tasks.start_soon(self._host.connect, server_id)
             except FairleadError as exc:
@@ -73,31 +80,26 @@ class DashboardLogins:
                     self._redirects.pop(key, None)
                 known.set()
 
-    async def _visit(self, server: LoadedServer, key: _Key, known: anyio.Event) -> None:
-        logins = self._host.logins
-        target = await logins.target(server, principal=key[0])
+    def _dialog(self, key: _Key, known: anyio.Event) -> LoginDialog:
+        async def show(offer: LoginOffer) -> bool:
+            self._note(key, replace(self._latest[key], offer=offer))
+            return True  # they open the page, or do not
 
-        terms: list[LoginTerms] = []
-
-        async def agree(url: str) -> bool:
-            page = show_url(url)
-            if isinstance(page, UrlRefused):
-                raise LoginFailed(server.server_id, f"its login page cannot be opened: {page}")
-            words = terms[-1].words if terms else None
-            self._note(key, replace(self._latest[key], page=page, terms=words))
-            known.set()
-            return True
-
-        async def open_url(_url: str) -> bool:
-            return False  # the person opens it, in the browser that shows the dashboard
-
-        if target.oauth.grant != "authorization_code":
-            await logins.log_in(target, None, surface="dashboard")
-            return
-        async with logins.browser(target, agree=agree, open_url=open_url) as redirect:
+        async def open_page(_url: str, redirect: BrowserRedirect) -> bool:
             self._redirects[key] = redirect
-            await logins.log_in(target, redirect, announce=terms.append, surface="dashboard")
+            known.set()
+            return False  # the user opens it, in the browser that shows the dashboard
 
-    def _note(self, key: _Key, visit: PendingLogin) -> None:
-        self._latest[key] = visit
+        return LoginDialog(show=show, open_page=open_page)
+
+    def _note(self, key: _Key, login: PendingLogin) -> None:
+        self._latest[key] = login
         self._changes.note()
+
+
+def _warning(completed: CompletedLogin) -> str | None:
+    """What the user should know of a login that succeeded."""
+    warnings = [notice.message for notice in completed.notices]
+    if completed.unkept is not None:
+        warnings.append(f"{completed.unkept}: it ends with the gateway; {completed.unkept.hint}")
+    return ". ".join(gate.mask_secrets(warning) for warning in warnings) or None

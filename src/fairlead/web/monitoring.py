@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from fairlead.actions.status import status_as_json
 from fairlead.events import ServerState
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import Answer, PageRequest
+from fairlead.web.page_request import Answer, PageRequest
 
 
 async def alive(visit: PageRequest) -> Response:

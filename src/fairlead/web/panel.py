@@ -1,51 +1,20 @@
-"""The values that the pages show, and the queue of calls that wait for approval."""
+"""The values that the pages show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from fairlead.actions.approvals import PendingCall
+from fairlead.actions.logins import LoginOffer
 from fairlead.catalog.catalog import CatalogTool, HiddenTool
 from fairlead.catalog.tools import ToolKey
 from fairlead.config.edit_scope import EditTarget
-from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.explain import ToolExplanation
-from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
+from fairlead.host.operator import ApprovalAnswer
 from fairlead.policy.review import ReviewedTool
 
 MOST_EXPLAINED = 200
 """How many tools the page of a server explains."""
-
-
-class PendingCall(Protocol):
-    """A call that waits for approval."""
-
-    @property
-    def id(self) -> str:
-        """The id that an answer names."""
-        ...
-
-    @property
-    def request(self) -> ApprovalRequest:
-        """The call, and why it needs approval."""
-        ...
-
-    @property
-    def created(self) -> float:
-        """Since when it waits, in seconds since 1970."""
-        ...
-
-
-class ApprovalQueue(Protocol):
-    """The calls that wait for a person's word."""
-
-    def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
-        """All of them or one principal's, the oldest first."""
-        ...
-
-    def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called there
-        """Give the word. False where none waits for it any more, or it is not the principal's to give."""
-        ...
 
 
 class NoQueue:
@@ -55,7 +24,7 @@ class NoQueue:
         """None."""
         return ()
 
-    def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - as above
+    def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - as in `ApprovalQueue`
         """Always False."""
         return False
 
@@ -134,11 +103,11 @@ class PanelVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PendingLogin:
-    """A login that was begun here: the page to open, once it is known, or how it ended."""
+    """A login that was begun here: what the user is shown, once it is known, or how it ended."""
 
     server_id: str
-    page: ShownUrl | None = None
-    terms: str | None = None
-    """Where its tokens come from, in words."""
+    offer: LoginOffer | None = None
     error: str | None = None
     is_done: bool = False
+    warning: str | None = None
+    """What the user should know of a login that is done."""

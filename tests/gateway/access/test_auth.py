@@ -22,7 +22,25 @@ async def served() -> AsyncGenerator[Guarded]:
 
 
 @pytest.mark.requirement("HARD-49")
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost:1", ""])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:{port}",
+        "localhost.evil.example:{port}",
+        "evil.localhost:{port}",
+        "localhost:",
+        "localhost:{port}x",
+        "localhost:123456",
+        "127.0.0.1.nip.example:{port}",
+        "127.0.0.2:{port}",
+        "localhost@evil.example",
+        "::1",
+        "[::1",
+        ":{port}",
+        "",
+    ],
+)
 async def test_another_host_is_misdirected(served: Guarded, host: str) -> None:
     reply = await served.ask(headers={"Host": host.format(port=served.port)})
     assert reply.status == 421
@@ -45,6 +63,22 @@ async def test_a_page_of_another_origin_is_refused_even_with_the_token(served: G
     reply = await served.ask(headers={"Origin": origin.format(port=served.port)})
     assert reply.status == 403
     assert served.seen == []
+
+
+@pytest.mark.requirement("HARD-49")
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]", "LocalHost"])
+@pytest.mark.parametrize("port", ["", ":1", ":9000", ":65535"])
+async def test_a_tunnel_on_any_local_port_is_let_in_and_pages_of_other_ports_are_not(
+    served: Guarded, name: str, port: str
+) -> None:
+    authority = f"{name}{port}"
+    assert (await served.ask(headers={"Host": authority})).status == 200
+    same = {"Host": authority, "Origin": f"http://{authority}".lower()}
+    assert (await served.ask(headers=same)).status == 200
+    for other in ("http://localhost:3000", "http://127.0.0.1:3000", f"https://{authority}", "null"):
+        assert (await served.ask(headers={"Host": authority, "Origin": other})).status == 403
+    for rebound in ("evil.example", f"evil.example{port}"):
+        assert (await served.ask(headers={"Host": rebound, "Origin": f"http://{rebound}"})).status == 421
 
 
 async def test_its_own_names_and_pages_are_let_in(served: Guarded) -> None:

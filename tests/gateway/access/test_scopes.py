@@ -12,16 +12,16 @@ import anyio
 import pytest
 
 from fairlead.config.load import load_config
-from fairlead.gateway.access.auth import TokenAuthenticator
+from fairlead.gateway.access.auth import AuthenticatedRequest, TokenAuthenticator
 from fairlead.gateway.access.middleware import GuardedApp
 from fairlead.gateway.access.origin import OriginPolicy
 from fairlead.gateway.access.tokens import TokenFile, Tokens
-from fairlead.gateway.control.server import approval_routes, control_routes
+from fairlead.gateway.control.server import ApprovalReply, approval_routes, control_routes
 from fairlead.gateway.gateway import Gateway, open_gateway
 from fairlead.net.listen import bind, listening, url_of
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import LoginSessions
+from fairlead.web.sessions import LoginSessions
 from tests.conftest import Machine
 from tests.gateway.support import HANDSHAKE, Raw
 
@@ -91,9 +91,16 @@ async def guarded_gateway(
             )
             configuration = Reloading(gateway)
             panel = HostPanel(gateway.host, configuration, env=env, queue=gateway.approvals)
+
+            async def answer(reply: ApprovalReply, admitted: AuthenticatedRequest) -> bool:
+                principal, decides_for = admitted.principal, admitted.decides_for
+                return await panel.answer(
+                    reply.id, reply.answer, principal=principal, decides_for=decides_for
+                )
+
             routes = [
                 *dashboard_routes(panel, LoginSessions(keeper)),
-                *approval_routes(gateway.approvals, keeper),
+                *approval_routes(gateway.approvals, keeper, answer),
                 *control_routes(gateway, keeper, configuration.reload, restart_nothing),
             ]
             app = GuardedApp(gateway.app(keeper, routes), keeper)

@@ -60,7 +60,7 @@ def test_the_tools_read_and_nothing_else(tools: tuple[AnyTool, ...]) -> None:
 
 def test_names_are_in_camel_case_on_the_wire(tools: tuple[AnyTool, ...]) -> None:
     read, list_dir = (list(tool.input.model_json_schema()["properties"]) for tool in tools)
-    assert read == ["path", "maxBytes", "offset", "lineRange"]
+    assert read == ["path", "maxBytes", "offset", "lineRange", "withVersion"]
     assert list_dir == ["path", "maxEntries", "recursive", "depth"]
 
 

@@ -1,17 +1,15 @@
 """`fairlead add`."""
 
-import os
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, get_args
 
 import click
 
-from fairlead.actions.config_edits import require_free, require_sound
-from fairlead.actions.entries import add_servers
+from fairlead.actions.entries import add_server
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.config.command_lines import command_line
-from fairlead.config.secrets.storage import stash_secrets
-from fairlead.terminal.output import display_path, is_interactive, say
+from fairlead.config.models import BuiltinName
+from fairlead.terminal.output import display_path, is_interactive, report, say
 
 
 class AddOptions(TypedDict):
@@ -57,7 +55,9 @@ class AddOptions(TypedDict):
 @click.argument("server_id", metavar="ID")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARGS...]")
 @click.option("--url", help="The server's MCP endpoint.")
-@click.option("--builtin", type=click.Choice(["repo", "docs"]), help="A server that comes with Fairlead.")
+@click.option(
+    "--builtin", type=click.Choice(get_args(BuiltinName)), help="A server that comes with Fairlead."
+)
 @click.option("--root", multiple=True, metavar="FOLDER", help="A folder it may work in; repeat it.")
 @click.option("--command", "command_", metavar="PROGRAM", help="The program, instead of the form with `--`.")
 @click.option("--arg", multiple=True, metavar="ARG", help="An argument of --command; repeat it.")
@@ -130,15 +130,11 @@ def command(
     _require_connecting(options)
     target = target_file(ctx, options["scope"])
     entry = build_entry(words, options)
-    require_sound(server_id, entry)
-    require_free([server_id], target, replace=options["replace"])  # before a secret is put away for it
-    entry, stashed = stash_secrets(server_id, entry, os.environ, file=target.path)
-    added = add_servers(
-        action_context(ctx), target, {server_id: entry}, replace=options["replace"], stashed=stashed
-    )
+    added = add_server(action_context(ctx), target, server_id, entry, replace=options["replace"])
     loaded = added.edit.loaded
     say(f"added `{server_id}` to {display_path(target.path)}")
-    for secret in stashed:
+    report(server=server_id, file=str(target.path))
+    for secret in added.stashed:
         say(f"  {secret.field}: the value is stored as a secret; the file has {secret.reference}")
     show_edit(added.edit)
     for forgotten in added.forgotten:

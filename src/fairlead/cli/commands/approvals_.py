@@ -1,22 +1,21 @@
 """`fairlead approvals`."""
 
-import os
 from datetime import datetime
-from pathlib import Path
 
 import click
 
-from fairlead.actions.approvals import ANSWERS, equal_calls, gateways_running
-from fairlead.actions.saved_state import read_answers
-from fairlead.catalog.tools import unescape_name
+from fairlead.actions.approvals import (
+    APPROVAL_ANSWERS,
+    RememberedAnswer,
+    answers_about,
+    answers_for_good,
+    equal_calls,
+    forget_approvals,
+    gateways_running,
+)
 from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import json_option, load
 from fairlead.cli.pending_calls import answer_pending, read_pending, show_calls
-from fairlead.config.paths import store_file
-from fairlead.errors import UnknownTool
-from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool
-from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import plural, print_json, print_notices, print_table, printable, say
 
@@ -49,7 +48,7 @@ def list_command(ctx: click.Context, *, as_json: bool) -> int:
 
 
 def _list(ctx: click.Context, *, as_json: bool) -> int:
-    kept = [found for _, found in by_tool(read_answers(load(ctx)))]
+    kept = answers_for_good(load(ctx))
     waiting = read_pending(gateways_running())
     if as_json:
         print_json({"pending": waiting, "approvals": [_as_json(found) for found in kept]})
@@ -76,9 +75,10 @@ def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool)
     The answer holds for this call (once), until the gateway ends (session), for this tool as it is defined
     now (always), or it is no.
     """
-    if len(words) % 2 or any(word not in ANSWERS for word in words[1::2]):
-        raise click.UsageError(f"give the id of a call and one of {', '.join(ANSWERS)}, or nothing")
-    return answer_pending(dict(zip(words[::2], words[1::2], strict=True)), as_json=as_json)
+    if len(words) % 2 or any(word not in APPROVAL_ANSWERS for word in words[1::2]):
+        raise click.UsageError(f"give the id of a call and one of {', '.join(APPROVAL_ANSWERS)}, or nothing")
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    return answer_pending(action_context(ctx), given, as_json=as_json)
 
 
 @command.command("forget")
@@ -87,27 +87,14 @@ def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool)
 @click.pass_context
 def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None:
     """Forget that a tool is always allowed: of one tool, or of all tools of a server."""
-    gone = [
-        (key, found)
-        for key, found in read_answers(load(ctx))
-        if found.server_id == server_id and (tool is None or found.tool in (tool, unescape_name(tool)))
-    ]
-    if not gone:
-        what = f"`{tool}` of `{server_id}`" if tool else f"`{server_id}`"
-        raise UnknownTool(f"nothing of {what} is always allowed", hint="run `fairlead approvals`")
-    with Database.open(_store(ctx)) as database:
-        for key, _ in gone:
-            database.delete(NAMESPACE, key, expect=ANY)
-    for _, found in by_tool(gone):
-        print_notices(action_context(ctx).record("forget approval", found.server_id, tool=found.tool))
-        say(f"`{found.server_id}/{printable(found.tool)}` is asked about again")
+    loaded = load(ctx)
+    gone = answers_about(answers_for_good(loaded), server_id, tool)
+    print_notices(forget_approvals(action_context(ctx, loaded), gone))
+    for one in gone:
+        say(f"`{one.server_id}/{printable(one.tool)}` is asked about again")
 
 
-def _store(ctx: click.Context) -> Path:
-    return store_file(os.environ, load(ctx).config.store.path)
-
-
-def _as_json(found: KeptApproval) -> dict[str, object]:
+def _as_json(found: RememberedAnswer) -> dict[str, object]:
     return {
         "server": found.server_id,
         "tool": found.tool,
@@ -116,6 +103,6 @@ def _as_json(found: KeptApproval) -> dict[str, object]:
     }
 
 
-def _row(found: KeptApproval) -> tuple[str, ...]:
-    since = datetime.fromtimestamp(found.approved_at).astimezone().strftime("%Y-%m-%d %H:%M")
+def _row(found: RememberedAnswer) -> tuple[str, ...]:
+    since = datetime.fromtimestamp(found.approved_at or 0).astimezone().strftime("%Y-%m-%d %H:%M")
     return found.server_id, printable(found.tool), printable(found.principal), since

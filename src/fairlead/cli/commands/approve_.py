@@ -10,7 +10,7 @@ from fairlead.config.load import LoadedServer
 from fairlead.errors import ConsentRequired
 from fairlead.terminal.decisions import show_consent
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import confirm, print_data, print_notices, say
+from fairlead.terminal.output import confirm, print_data, print_notices, report, say
 
 
 @click.command("approve")
@@ -36,7 +36,7 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
         from fairlead.cli.pending_calls import answer_pending
 
         say("note: calls that wait are answered with `fairlead approvals answer` now")
-        return answer_pending({})
+        return answer_pending(action_context(ctx), {})
     saved = read_saved(loaded)
     waiting = [server for name, server in loaded.servers.items() if not saved[name].approved]
     if server_id is not None:
@@ -48,6 +48,8 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
     elif not every:
         return _list_waiting(waiting)
     refused = 0
+    approved: list[str] = []
+    report(approved=approved)
     for server in waiting:
         key = server.consent  # what is shown is what is recorded, whatever becomes of the files meanwhile
         assert key is not None, "only servers that need consent wait for it"
@@ -55,6 +57,7 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
         if yes or confirm(f"\nLet `{server.server_id}` start?"):
             print_notices(approve_server(action_context(ctx, loaded), server.server_id, key))
             say(f"approved `{server.server_id}`")
+            approved.append(server.server_id)
         else:
             refused += 1
             say(f"`{server.server_id}` stays off")
@@ -66,7 +69,9 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
 def _list_waiting(waiting: list[LoadedServer]) -> int:
     if not waiting:
         say("nothing waits for approval")
+        report(waiting=[])
         return Exit.OK
+    report(waiting=[server.server_id for server in waiting])
     for server in waiting:
         key = server.consent
         assert key is not None, "only servers that need consent wait for it"

@@ -41,7 +41,13 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def show_list(ctx: click.Context, *, as_json: bool) -> int:
-    """Show what is kept, newest first."""
+    """Show what is kept, newest first.
+
+    \b
+    Examples:
+      fairlead artifacts list
+      fairlead artifacts list --json
+    """
     found = _with_files(ctx, lambda files: files.of(LOCAL)) or []
     if as_json:
         print_json({"artifacts": [_as_json(artifact) for artifact in found]})
@@ -55,12 +61,23 @@ def show_list(ctx: click.Context, *, as_json: bool) -> int:
 @command.command("show")
 @click.argument("handle")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write it to a file.")
+@json_option
 @click.pass_context
-def show_one(ctx: click.Context, handle: str, output: str | None) -> int:
-    """Show one: on the terminal as far as it is text, in a pipe as it is. The start of a handle will do."""
+def show_one(ctx: click.Context, handle: str, output: str | None, *, as_json: bool) -> int:
+    """Show one: on the terminal as far as it is text, in a pipe as it is. The start of a handle will do.
+
+    \b
+    Examples:
+      fairlead artifacts show artifact://2c26b46b
+      fairlead artifacts show 2c26b46b -o page.html
+    """
     artifact, content = _read(ctx, handle)
     if output is not None:
         _write(content, output)
+    if as_json:
+        print_json({**_as_json(artifact), **_content_as_json(artifact, content, output)})
+    elif output is not None:
+        return Exit.OK
     elif not sys.stdout.isatty():
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -71,12 +88,28 @@ def show_one(ctx: click.Context, handle: str, output: str | None) -> int:
     return Exit.OK
 
 
+def _content_as_json(artifact: Artifact, content: bytes, output: str | None) -> dict[str, Any]:
+    if output is not None:
+        return {"file": output}
+    if artifact.is_text:
+        return {"text": gate.finish(gate.file_steps(content))}
+    from base64 import b64encode
+
+    return {"base64": b64encode(content).decode()}
+
+
 @command.command("clean")
 @click.option("--all", "everything", is_flag=True, help="Remove all of them.")
 @json_option
 @click.pass_context
 def remove(ctx: click.Context, *, everything: bool, as_json: bool) -> int:
-    """Remove what is too old or too much. That happens by itself, too, whenever something is kept."""
+    """Remove what is too old or too much. That happens by itself, too, whenever something is kept.
+
+    \b
+    Examples:
+      fairlead artifacts clean
+      fairlead artifacts clean --all
+    """
     change = ArtifactFiles.clear if everything else ArtifactFiles.tidy
     removed = _with_files(ctx, change, for_reading=False) or 0
     if as_json:
@@ -142,7 +175,7 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
     unit, seconds = next(
         ((name, size) for name, size in (("d", 86_400), ("h", 3600), ("min", 60)) if age >= size), ("s", 1)
     )
-    source = f"{artifact.server_id}/{artifact.tool}"
+    source = f"{artifact.server_id}.{artifact.tool}"
     shown = f"{SCHEME}{artifact.sha256[:12]}…"
     return shown, artifact.media_type, f"{artifact.size:,}", source, f"{age / seconds:.0f} {unit}"
 

@@ -42,7 +42,7 @@ class Moment(click.ParamType[float]):
 @click.option("--since", type=Moment(), help="Only what was later: `1h`, `7d`, `2026-01-31T12:00`.")
 @click.option("--until", type=Moment(), help="Only what was earlier.")
 @click.option("--server", metavar="ID", help="Only calls to this server.")
-@click.option("--tool", metavar="NAME", help="Only calls of this tool.")
+@click.option("--tool", metavar="NAME", help="Only calls of this tool: `server.tool`, or its name alone.")
 @click.option("--principal", metavar="NAME", help="Only what was done for this one.")
 @click.option("--outcome", metavar="CODE", help="Only what ended so: `ok`, `tool_error`, `call_denied`, …")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
@@ -62,7 +62,16 @@ def command(  # noqa: PLR0913 - one parameter for each option
     follow: bool,
     as_json: bool,
 ) -> int:
-    """Show the audit log: calls, decisions and outcomes. With `--json`, one record on each line."""
+    """Show the audit log: calls, decisions and outcomes. With `--json`, one record on each line.
+
+    Records are kept for `audit.keep_days` (90), and no more than `audit.keep_records` (100,000).
+
+    \b
+    Examples:
+      fairlead audit --since 1h
+      fairlead audit --server github --outcome call_denied
+      fairlead audit --follow --json
+    """
     wanted = AuditQuery(
         since=since, until=until, server=server, tool=tool, principal=principal, outcome=outcome
     )

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fairlead.actions.tool_lookup import find_entry, locate_tool, no_such_tool
 from fairlead.catalog.results import ToolResult
-from fairlead.catalog.tools import ToolEntry, find_tool
+from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.cli.catalogs import gateway_for, no_gateway_option, warn_of_gone
-from fairlead.cli.options import json_option, load, server_argument
-from fairlead.config.command_lines import command_line
+from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedConfig
-from fairlead.config.validate import suggestion
-from fairlead.errors import GatewayGone, UnknownTool
+from fairlead.errors import GatewayGone
 from fairlead.gateway.registry import RunningGateway
 from fairlead.policy.decision import CallPolicy
 from fairlead.policy.tool_names import review_command
@@ -43,8 +42,8 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 @click.command("call")
-@server_argument
-@click.argument("tool")
+@click.argument("name", metavar="SERVER.TOOL")
+@click.argument("tool", required=False, metavar="")
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="An argument; NAME:=JSON for JSON.")
 @click.option("--input", "document", metavar="JSON", help="All arguments as JSON; `-` reads them from stdin.")
 @click.option("--yes", is_flag=True, help="Confirm the call without a terminal.")
@@ -57,8 +56,8 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 @click.pass_context
 def command(  # noqa: PLR0913 - click hands every option over by name
     ctx: click.Context,
-    server_id: str,
-    tool: str,
+    name: str,
+    tool: str | None,
     pairs: tuple[str, ...],
     document: str | None,
     *,
@@ -71,21 +70,21 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """Call a tool and print what it returns. Typed at a terminal, this is your yes to the call.
 
     Where a gateway runs with this configuration, it makes the call, with the servers it has running.
+    `time get_current_time`, `time/get_current_time` and the names that agents see are understood, too.
 
     \b
     Examples:
-      fairlead call time get_current_time --arg timezone=Europe/Berlin
-      fairlead call files read_text_file --input '{"path": "README.md"}'
-      fairlead call files write_file --input - --yes < arguments.json
-      fairlead call files list_directory --arg path=. --always
+      fairlead call time.get_current_time --arg timezone=Europe/Berlin
+      fairlead call files.read_text_file --input '{"path": "README.md"}'
+      fairlead call files.write_file --input - --yes < arguments.json
+      fairlead call files.list_directory --arg path=. --always
     """
     from fairlead.terminal.host_run import run_async
 
     loaded = load(ctx)
-    loaded.server(server_id)
     wanted = _RequestedCall(
-        server_id=server_id,
-        tool=tool,
+        key=locate_tool(loaded, name, tool),
+        typed_apart=tool is not None,
         given=_document(document),
         pairs=pairs,
         timeout_ms=round(seconds * 1000) if seconds else None,
@@ -107,8 +106,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 class _RequestedCall:
     """The call that the command line is about."""
 
-    server_id: str
-    tool: str
+    key: ToolKey
+    typed_apart: bool
     given: dict[str, Any]
     pairs: tuple[str, ...]
     timeout_ms: int | None
@@ -148,12 +147,12 @@ async def _call_through_gateway(
 
 async def _call_tool(host: "Host | ControlClient", wanted: _RequestedCall) -> ToolResult:
     """Make the call, with a host here or one elsewhere."""
-    entry = await _find_tool(host, wanted.server_id, wanted.tool)
+    entry = await _find_tool(host, wanted)
     schema = entry.read().get("inputSchema")
     arguments = {**wanted.given, **dict(_argument(pair, schema) for pair in wanted.pairs)}
     async with _progress_bar() as on_progress:
         return await host.call(
-            wanted.server_id,
+            entry.key.server_id,
             entry.key.tool,
             arguments,
             on_progress=on_progress,
@@ -167,10 +166,10 @@ async def _remember(host: "Host | ControlClient", loaded: LoadedConfig, wanted: 
     """Let agents call the tool from now on, if that is wanted."""
     if not wanted.always:
         return
-    entry = await _find_tool(host, wanted.server_id, wanted.tool)
-    await host.allow(wanted.server_id, entry.key.tool)
-    shown = f"{wanted.server_id}/{printable(entry.key.shown_tool)}"
-    decision = CallPolicy(loaded.server(wanted.server_id)).decide(entry.key.tool, entry=entry)
+    entry = await _find_tool(host, wanted)
+    await host.allow(entry.key.server_id, entry.key.tool)
+    shown = printable(entry.key.qualified)
+    decision = CallPolicy(loaded.server(entry.key.server_id)).decide(entry.key.tool, entry=entry)
     if decision.verdict == "deny":
         hint = f"run `{review_command(entry.key)}`"
         warn(f"agents do not get `{shown}` all the same: {decision.reason}", hint)
@@ -178,22 +177,19 @@ async def _remember(host: "Host | ControlClient", loaded: LoadedConfig, wanted: 
         say(f"agents may call `{shown}` without asking; `fairlead approvals`")
 
 
-async def _find_tool(host: "Host | ControlClient", server_id: str, tool: str) -> ToolEntry:
+async def _find_tool(host: "Host | ControlClient", wanted: _RequestedCall) -> ToolEntry:
     """The tool's definition, as it is known or else as the server says now."""
     from fairlead.terminal.host_run import spinning
 
-    async with spinning(f"starting {server_id} …"):
-        known = await host.tools_of(server_id)
-        if find_tool(tool, known) is None:
-            await host.connect(server_id)  # the list may be an old one
-            known = await host.tools_of(server_id)
-    entry = find_tool(tool, known)
+    key = wanted.key
+    async with spinning(f"starting {key.server_id} …"):
+        known = await host.tools_of(key.server_id)
+        if find_entry(key, known, typed_apart=wanted.typed_apart) is None:
+            await host.connect(key.server_id)  # the list may be an old one
+            known = await host.tools_of(key.server_id)
+    entry = find_entry(key, known, typed_apart=wanted.typed_apart)
     if entry is None:
-        hint = suggestion(tool, [each.key.typed_tool for each in known])
-        raise UnknownTool(
-            f"`{server_id}` has no tool `{tool}`",
-            hint=hint or f"run `{command_line('tools', server_id)}`",
-        )
+        raise no_such_tool(key, known)
     return entry
 
 

@@ -15,7 +15,7 @@ from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
 from fairlead.config.load import LoadedConfig
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.servers.docs.allowlist import AllowList, Pattern, parse_pattern, parse_url
-from fairlead.terminal.output import display_path, print_json, print_notices, print_table, say, warn
+from fairlead.terminal.output import display_path, print_json, print_notices, print_table, report, say, warn
 
 WHERE = ("docs", "allow")
 
@@ -66,6 +66,7 @@ def allow_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None)
     """
     patterns = [parse_pattern(_without_scheme(site)) for site in sites]
     target = _target(ctx, scope)
+    report(sites=[pattern.text for pattern in patterns], file=str(target.path))
     added: list[Pattern] = []
 
     def change(text: str) -> str:
@@ -97,8 +98,14 @@ def allow_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None)
 @_scope_option
 @click.pass_context
 def deny_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) -> None:
-    """Take a site off the list again. Write it as `fairlead docs list` shows it."""
+    """Take a site off the list again. Write it as `fairlead docs list` shows it.
+
+    \b
+    Example:
+      fairlead docs deny docs.python.org
+    """
     target = _target(ctx, scope)
+    report(sites=list(sites), file=str(target.path))
 
     def change(text: str) -> str:
         for site in sites:
@@ -127,7 +134,13 @@ def deny_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) 
 @json_option
 @click.pass_context
 def list_command(ctx: click.Context, *, as_json: bool) -> None:
-    """Show the sites that may be read, and who says so."""
+    """Show the sites that may be read, and who says so.
+
+    \b
+    Examples:
+      fairlead docs list
+      fairlead docs list --json
+    """
     loaded = load(ctx)
     origin = loaded.origin(*WHERE)
     source = str(origin) if origin else None

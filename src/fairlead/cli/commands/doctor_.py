@@ -30,6 +30,11 @@ def command(ctx: click.Context, *, offline: bool, as_json: bool) -> int:
     state, gateways and left-over processes, then connects to every enabled server. Changes no setting.
 
     Exits with 1 if there is a problem.
+
+    \b
+    Examples:
+      fairlead doctor
+      fairlead doctor --offline --json
     """
     found: list[Finding] = []
 

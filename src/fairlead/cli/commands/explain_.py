@@ -12,7 +12,7 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.explain import FieldOrigin, LayerValue, explain_server
 from fairlead.config.principal import GROUP, LOCAL
 from fairlead.config.validate import suggestion
-from fairlead.errors import UnknownTool
+from fairlead.errors import ConfigError, UnknownTool
 from fairlead.terminal.output import (
     print_data,
     print_json,
@@ -81,7 +81,14 @@ def server_command(  # noqa: PLR0913 - click hands every option over by name
     show_all: bool,
     as_json: bool,
 ) -> None:
-    """Every field of a server, and what its tools may do: the value, and the file and line that set it."""
+    """Every field of a server, and what its tools may do: the value, and the file and line that set it.
+
+    \b
+    Examples:
+      fairlead explain github
+      fairlead explain server github --all
+      fairlead explain server github --as ada@example.org --group interns
+    """
     from fairlead.actions.explain import explain_server_tools
 
     loaded = load(ctx)
@@ -155,6 +162,41 @@ def _value(said: LayerValue) -> str:
     return said.value if isinstance(said.value, str) else json.dumps(said.value, ensure_ascii=False)
 
 
+@command.command("setting")
+@click.argument("name", required=False)
+@json_option
+@click.pass_context
+def setting_command(ctx: click.Context, name: str | None, *, as_json: bool) -> None:
+    """Settings outside of servers, or one of them: the value, its default, and the file and line that set it.
+
+    \b
+    Examples:
+      fairlead explain setting
+      fairlead explain setting audit
+      fairlead explain setting audit.keep_days
+    """
+    from fairlead.config.explain import explain_settings
+
+    settings = explain_settings(load(ctx))
+    found = [each for each in settings if name is None or f"{each.name}.".startswith(f"{name}.")]
+    if not found:
+        hint = suggestion(name or "", [each.name for each in settings])
+        raise ConfigError(
+            f"there is no setting `{name}`", hint=hint or "`fairlead explain setting` lists them all"
+        )
+    if as_json:
+        print_json({"settings": [asdict(each) for each in found]})
+        return
+    rows = [(each.name, _value_text(each.value), each.place or "the default") for each in found]
+    print_table(("setting", "value", "set by"), rows)
+    if len(found) == 1 and found[0].description:
+        print_data(f"\n{found[0].description} The default is {_value_text(found[0].default)}.")
+
+
+def _value_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
 @command.command("tool")
 @click.argument("name")
 @_BUNDLE
@@ -173,13 +215,13 @@ def tool_command(
 ) -> None:
     """Say whether agents get a tool, how and under which name, and which rule in which file decides that.
 
-    NAME is what the server calls it, with or without the server before it, or what models call it. Nothing
-    is started for tools that are known.
+    NAME is `server.tool`, what the server calls it alone, or what models call it; all that it may mean are
+    explained. Nothing is started for tools that are known.
 
     \b
     Examples:
       fairlead explain tool create_issue
-      fairlead explain tool github/create_issue --bundle work
+      fairlead explain tool github.create_issue --bundle work
       fairlead explain tool deploy --as ada@example.org --group interns
       fairlead explain tool mcp_github_create_issue_1f0c2a9d
     """
@@ -216,8 +258,9 @@ def _unknown_tool(found: "KnownCatalog", name: str) -> UnknownTool:
 
     absent = [server for name, server in found.loaded.servers.items() if name not in found.listings]
     warn_of_absent(found, absent)
-    tools = [key.shown_tool for key in names_of(found.loaded, found.listings).names]
-    hint = suggestion(name, tools) or "run `fairlead tools` to see what there is"
+    keys = [*names_of(found.loaded, found.listings).names]
+    near = suggestion(name, [key.qualified for key in keys]) or suggestion(name, [k.shown_tool for k in keys])
+    hint = near or "run `fairlead tools` to see what there is"
     return UnknownTool(f"no server that could be asked has a tool `{name}`", hint=hint)
 
 
@@ -226,7 +269,7 @@ def _show_tool(
 ) -> None:
     from fairlead.actions.explain import how_to_forget
 
-    print_data(f"{printable(f'{tool.key.server_id}/{tool.key.shown_tool}')}: {tool.state}")
+    print_data(f"{printable(tool.key.qualified)}: {tool.state}")
     rows = [("models", _STATES[tool.state]), ("because", _with_place(tool.because))]
     if tool.rule is not None and tool.rule != tool.because:
         rows.append(("rule", _with_place(tool.rule)))

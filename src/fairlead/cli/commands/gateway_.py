@@ -1,18 +1,22 @@
 """`fairlead gateway`."""
 
 import os
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from fairlead.cli.config_edits import action_context
 from fairlead.cli.gateway_options import GatewayArguments
+from fairlead.cli.gateway_service import SERVICE_COMMANDS
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.config.sources import place_of
-from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.errors import ConfigError, FairleadError, UnknownBundle
 from fairlead.gateway.install import AGENTS
+from fairlead.gateway.registry import StartedBy
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
     confirm,
@@ -27,7 +31,9 @@ from fairlead.terminal.output import (
 )
 
 if TYPE_CHECKING:
+    from fairlead.config.load import LoadedConfig
     from fairlead.gateway.install import FileChange
+    from fairlead.gateway.registry import RunningGateway
 
 
 @click.group("gateway", invoke_without_command=True)
@@ -39,7 +45,12 @@ if TYPE_CHECKING:
 @click.option(
     "--mode", type=click.Choice(["direct", "meta", "auto"]), help="Tools as they are, or meta-tools."
 )
-@click.option("--stdio", is_flag=True, help="Speak over stdin and stdout, for agents that start the gateway.")
+@click.option(
+    "--stdio",
+    is_flag=True,
+    help="Speak over stdin and stdout: by the gateway that runs, or as one itself.",
+)
+@click.option("--start", is_flag=True, help="With `--stdio`: start a gateway in the background if none runs.")
 @click.option(
     "--auth",
     type=click.Choice(["token", "none"]),
@@ -51,10 +62,25 @@ if TYPE_CHECKING:
 @click.option(
     "--install",
     type=click.Choice(AGENTS),
-    help="Write the gateway into this agent's configuration; with `--stdio`, as a command.",
+    help="Write the gateway into this agent's configuration, as a command that needs nothing else.",
+)
+@click.option(
+    "--http",
+    is_flag=True,
+    help="With `--install`: write the URL instead, with a token that the environment has.",
 )
 @click.option("--uninstall", type=click.Choice(AGENTS), help="Take it out again.")
 @click.option("--yes", is_flag=True, help="With `--install` and `--uninstall`: do not ask.")
+@click.option(
+    "--snippets",
+    type=click.Choice(["all", *AGENTS]),
+    is_flag=False,
+    flag_value="all",
+    metavar="[AGENT]",
+    help="Print entries to paste into agents' files, with the token; of the gateway that runs, if one does.",
+)
+@click.option("--started-by", type=click.Choice(get_args(StartedBy)), default="terminal", hidden=True)
+@click.option("--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS", hidden=True)
 @json_option
 @click.pass_context
 def command(  # noqa: PLR0913 - click hands every option over by name
@@ -65,24 +91,30 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     mode: str | None,
     *,
     stdio: bool,
+    start: bool,
     auth: str,
     i_know: bool,
     install: str | None,
     uninstall: str | None,
+    http: bool,
     yes: bool,
+    snippets: str | None,
+    started_by: StartedBy,
+    idle_exit: float | None,
     as_json: bool,
 ) -> int:
     """Put one MCP endpoint in front of all servers, for every agent.
 
-    Prints the URL, the token and what to paste into other agents, and serves until Ctrl-C. `/mcp` has all
-    servers, `/mcp/BUNDLE` those of a bundle, `/` is the dashboard. The token stays the same from run to run.
-    With the extra `otel`, OTEL_EXPORTER_OTLP_ENDPOINT in the environment is where traces go.
+    Prints where it is, a link to its dashboard and what of it is ready, and serves until Ctrl-C; `start`
+    keeps it in the background. `/mcp` has all servers, `/mcp/BUNDLE` those of a bundle. The token stays the
+    same from run to run. With the extra `otel`, OTEL_EXPORTER_OTLP_ENDPOINT is where traces go.
 
     \b
     Examples:
       fairlead gateway
-      fairlead gateway --port 0 --mode meta
+      fairlead gateway start --at-login
       fairlead gateway --install claude
+      fairlead gateway --snippets cursor
       fairlead gateway token add ci --bundle work
     """
     if ctx.invoked_subcommand is not None:
@@ -93,17 +125,60 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise UnknownBundle(
             f"there is no bundle `{bundle}`", hint="bundles are in `bundles` of the configuration"
         )
-    options = GatewayArguments(host=host, port=port, bundle=bundle, mode=mode, open_to_all=auth == "none")
+    options = GatewayArguments(
+        host=host,
+        port=port,
+        bundle=bundle,
+        mode=mode,
+        open_to_all=auth == "none",
+        started_by=started_by,
+        idle_seconds=idle_exit,
+        config=ctx.find_root().obj,
+    )
     if install or uninstall:
-        return _change(ctx, options, install, uninstall, stdio=stdio, yes=yes)
-    if stdio and (running := options.find_shared(load(ctx))):
-        from fairlead.gateway.stdio_proxy import attach
-        from fairlead.terminal.host_run import run_async
+        return _change(ctx, options, install, uninstall, by_url=http and not stdio, yes=yes)
+    if stdio:
+        return _serve_stdio(ctx, options, start=start)
+    agents = AGENTS if snippets == "all" else (snippets,) if snippets else ()
+    if agents and (running := options.find_shared(load(ctx))):
+        from fairlead.cli.gateway_summary import show_snippets
 
-        return run_async(lambda: attach(f"{running.url}{options.path}", running.token()))
-    from fairlead.cli.gateway_serving import serve, serve_stdio
+        show_snippets(options.reach_of(running), agents)
+        return Exit.OK
+    from fairlead.cli.gateway_serving import serve
 
-    return serve_stdio(ctx, options) if stdio else serve(ctx, options, as_json=as_json)
+    return serve(ctx, options, as_json=as_json, snippets=agents)
+
+
+def _serve_stdio(ctx: click.Context, options: GatewayArguments, *, start: bool) -> int:
+    """Speak over stdio: by the gateway that runs, by one that is started now, or as one."""
+    loaded = load(ctx)
+    running = options.find_shared(loaded)
+    if running is None and start and options.mode is None:
+        running = _start_for_agent(loaded, options)
+    if running is None:
+        from fairlead.cli.gateway_serving import serve_stdio
+
+        return serve_stdio(ctx, options)
+    from fairlead.gateway.registry import attachment
+    from fairlead.gateway.stdio_proxy import attach
+    from fairlead.terminal.host_run import run_async
+
+    found = running
+    with attachment(os.environ, found) if found.started_by == "agent" else nullcontext():
+        return run_async(lambda: attach(f"{found.url}{options.path}", found.token()))
+
+
+def _start_for_agent(loaded: "LoadedConfig", options: GatewayArguments) -> "RunningGateway | None":
+    """Start a gateway that agents share. None where that fails: then this process serves its agent itself."""
+    from fairlead.actions.gateway_service import AGENT_IDLE_SECONDS, start_for_agent
+
+    words = [*replace(options, host=None, bundle=None).words(), "--idle-exit", str(AGENT_IDLE_SECONDS)]
+    try:
+        return start_for_agent(loaded, words, os.environ, Path.cwd())
+    except FairleadError as exc:
+        warn(f"{exc}; this process serves its agent by itself", exc.hint)
+        return None
 
 
 def _change(
@@ -112,25 +187,33 @@ def _change(
     install: str | None,
     uninstall: str | None,
     *,
-    stdio: bool,
+    by_url: bool,
     yes: bool,
 ) -> int:
     """Show what would become of an agent's file, and write it if that is wanted."""
     from fairlead.gateway.access.tokens import has_agent_token, remove_agent_token
     from fairlead.gateway.install import plan_install, plan_uninstall
+    from fairlead.gateway.service import is_temporary
 
     place = place_of(os.environ, Path.cwd())
     if not install:
-        change = plan_uninstall(uninstall or "", place)
-        status = _write_change(change, yes=yes)
+        agent = uninstall or ""
+        change = plan_uninstall(agent, place)
+        status = _write_change(ctx, change, ("uninstall", agent), yes=yes)
         if status == Exit.OK and not change.is_none:
-            remove_agent_token(os.environ, uninstall or "")
+            remove_agent_token(os.environ, agent)
         return status
-    needs_none = stdio or has_agent_token(os.environ, install)
+    needs_none = not by_url or has_agent_token(os.environ, install)
     status = Exit.FIXABLE
     try:
-        change = plan_install(install, place, options.reach(load(ctx), install, stdio=stdio))
-        status = _write_change(change, yes=yes)
+        reach = options.reach(load(ctx), install, stdio=not by_url)
+        if not by_url and is_temporary(reach.command):
+            warn(
+                f"`{reach.command[0]}` is in a cache, and gone when that is emptied",
+                "install Fairlead (`uv tool install .` in a clone), and run this again",
+            )
+        change = plan_install(install, place, reach)
+        status = _write_change(ctx, change, ("install", install), yes=yes)
     finally:
         # A token that was made for a file which was not written is of no use to any agent.
         if status != Exit.OK and not needs_none and has_agent_token(os.environ, install):
@@ -138,7 +221,7 @@ def _change(
     return status
 
 
-def _write_change(change: "FileChange", *, yes: bool) -> int:
+def _write_change(ctx: click.Context, change: "FileChange", what: tuple[str, str], *, yes: bool) -> int:
     from fairlead.gateway.install import apply
 
     if change.is_none:
@@ -151,12 +234,20 @@ def _write_change(change: "FileChange", *, yes: bool) -> int:
         say("\nnothing was changed; `--yes` writes it without asking")
         return Exit.FIXABLE
     backup = apply(change, os.environ)
-    say(f"\nwrote {display_path(change.path)}")
+    kind, agent = what
+    print_notices(action_context(ctx).record(kind, "", agent=agent, file=str(change.path)))
+    say(f"\n{'deleted' if change.after is None else 'wrote'} {display_path(change.path)}")
     if backup:
         say(f"the file as it was: {display_path(backup)}")
     if change.advice:
         say(f"{change.title}: {change.advice}")
+    elif kind == "install":
+        say(f"{change.title} starts the gateway where none runs; restart it, and it has the tools")
     return Exit.OK
+
+
+for service_command in SERVICE_COMMANDS:
+    command.add_command(service_command)
 
 
 @command.command("pending", hidden=True)
@@ -173,10 +264,11 @@ def _write_change(change: "FileChange", *, yes: bool) -> int:
 @click.pass_context
 def pending_command(ctx: click.Context, answers: tuple[tuple[str, str], ...], *, as_json: bool) -> int:
     """Earlier name of `fairlead approvals answer`."""
+    from fairlead.cli.config_edits import action_context
     from fairlead.cli.pending_calls import answer_pending
 
     say("note: calls that wait are answered with `fairlead approvals answer` now")
-    return answer_pending(dict(answers), as_json=as_json)
+    return answer_pending(action_context(ctx), dict(answers), as_json=as_json)
 
 
 @command.command("dashboard")
@@ -186,9 +278,10 @@ def dashboard_command(ctx: click.Context, *, as_json: bool) -> int:
     """Print a link that opens the running gateway's dashboard and logs you in, once."""
     from fairlead.actions.approvals import gateway_here
     from fairlead.config.untyped import as_list
+    from fairlead.gateway.registry import DASHBOARD_LINKS_PATH
 
     links = [
-        str(link) for link in as_list(gateway_here(load(ctx)).ask("/api/dashboard-links", {}).get("links"))
+        str(link) for link in as_list(gateway_here(load(ctx)).ask(DASHBOARD_LINKS_PATH, {}).get("links"))
     ]
     if as_json:
         print_json({"links": links})

@@ -16,7 +16,13 @@ from fairlead.terminal.output import print_data, print_json, print_problems, pri
 @json_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) -> int:
-    """Show one server's entry. Secrets show as references or `•••`."""
+    """Show one server's entry. Secrets show as references or `•••`.
+
+    \b
+    Examples:
+      fairlead get github
+      fairlead get github --scope user --json
+    """
     server = load(ctx, scope).server(server_id)
     entry = redact_entry(server.entry)
     if as_json:

@@ -11,7 +11,6 @@ from fairlead.cli.options import edit_scope_option, json_option, load, target_fi
 from fairlead.config.command_lines import command_line
 from fairlead.config.dialects.dialect import ConversionNote, Location
 from fairlead.config.edit_scope import EditTarget
-from fairlead.config.load import load_config
 from fairlead.config.sources import place_of
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
@@ -70,6 +69,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     place = place_of(os.environ, Path.cwd())
     sources = find_sources(file, agent, place)
     if not sources:
+        if as_json:
+            print_json({"servers": [], "notes": []})
         return _report_nothing(agent)
     plan = plan_import(sources, place, lambda location: _target(ctx, scope, location), replace=replace)
     for title, failure in plan.failures:
@@ -150,7 +151,7 @@ def _show(candidates: list[Candidate], notes: list[ConversionNote], *, as_json: 
         (
             candidate.action,
             candidate.server_id,
-            _render_target(candidate),
+            candidate.shown_target,
             display_path(candidate.source),
             candidate.reason or f"to {display_path(candidate.target.path)}",
         )
@@ -169,11 +170,6 @@ def _show(candidates: list[Candidate], notes: list[ConversionNote], *, as_json: 
     for note in notes:
         subject = f"{note.server_id}.{note.field}" if note.server_id else note.field
         say(f"  note: {printable(subject)}: {printable(note.message)}")
-
-
-def _render_target(candidate: Candidate) -> str:
-    loaded = load_config(overrides={"servers": {candidate.server_id: candidate.entry}}, env={}, cwd="/")
-    return loaded.servers[candidate.server_id].target
 
 
 def _write(ctx: click.Context, wanted: list[Candidate], plan: ImportPlan, *, replace: bool) -> None:

@@ -24,7 +24,14 @@ COLUMNS = ("id", "transport", "source", "enabled", "trust", "target", "problems"
 @json_option
 @click.pass_context
 def command(ctx: click.Context, scope: str, *, as_json: bool) -> int:
-    """Show the configured servers, where each is defined, and what is wrong. Nothing is contacted."""
+    """Show the configured servers, where each is defined, and what is wrong. Nothing is contacted.
+
+    \b
+    Examples:
+      fairlead list
+      fairlead list --scope user
+      fairlead list --json
+    """
     loaded = load(ctx, scope)
     if as_json:
         print_json(

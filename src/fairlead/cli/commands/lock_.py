@@ -112,7 +112,7 @@ def _report(checked: LockCheck, path: Path, *, as_json: bool) -> int:
 
 
 def _line(drift: Drift) -> str:
-    subject = drift.server_id if drift.tool is None else f"{drift.server_id}/{drift.tool}"
+    subject = drift.server_id if drift.tool is None else f"{drift.server_id}.{drift.tool}"
     if drift.before is not None or drift.now is not None:
         return f"{subject}: {drift.fields[0]} was {_short(drift.before)}, is {_short(drift.now)}"
     fields = f" ({', '.join(drift.fields)})" if drift.fields else ""

@@ -1,6 +1,5 @@
 """`fairlead login`."""
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -9,12 +8,13 @@ import click
 from fairlead.cli.options import load, server_argument
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
-from fairlead.errors import AuthRequired, ConfigUnwritable, FairleadError, LoginFailed
+from fairlead.errors import AuthRequired, FairleadError, LoginFailed
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import confirm, plural, printable, say
+from fairlead.terminal.output import confirm, plural, print_notices, printable, say
 
 if TYPE_CHECKING:
-    from fairlead.auth.tokens import Login, LoginTarget
+    from fairlead.actions.logins import CompletedLogin
+    from fairlead.auth.tokens import LoginTarget
     from fairlead.host.host import Host
 
 
@@ -91,8 +91,8 @@ def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions])
                 host, server, target, is_own=is_own
             ):
                 return Exit.OK
-            login = await _log_in(host, _with_client(target, client), options)
-            _say_who(server_id, login, is_machine=target.oauth.grant != "authorization_code")
+            completed = await _log_in(ctx, host, _with_client(target, client), options)
+            _show_login(server_id, completed)
             if place is not None:
                 remember_client(ctx, place, client)
             if not is_own:
@@ -127,33 +127,31 @@ def _with_client(target: "LoginTarget", client: dict[str, str]) -> "LoginTarget"
     return replace(target, oauth=target.oauth.model_copy(update=client))
 
 
-async def _log_in(host: "Host", target: "LoginTarget", options: LoginOptions) -> "Login":
-    from fairlead.auth.vault import Vault
-    from fairlead.cli.logins import LoginPage, warn_of
+async def _log_in(
+    ctx: click.Context, host: "Host", target: "LoginTarget", options: LoginOptions
+) -> "CompletedLogin":
+    from fairlead.cli.config_edits import action_context
+    from fairlead.cli.logins import LoginPage
 
-    page = LoginPage(host.logins, target, scopes=" ".join(options["scope"]) or None)
-    login = await page.log_in(by_paste=options["no_browser"], yes=options["yes"])
-    # The host goes on with a login that it cannot write down; for this command that is all there is to do.
-    kept = await Vault.of(os.environ, warn=warn_of).get(login.key)
-    if kept is None or kept.token.access_token != login.token.access_token:
-        raise ConfigUnwritable(
-            f"the login to `{target.server_id}` worked, but could not be kept",
-            hint="see that the state folder can be written to, then log in again",
-        )
-    return login
+    scopes = " ".join(options["scope"]) or None
+    page = LoginPage(action_context(ctx, load(ctx)), host, target, scopes=scopes)
+    completed = await page.log_in(by_paste=options["no_browser"], yes=options["yes"])
+    print_notices(completed.notices)
+    if completed.unkept is not None:
+        raise completed.unkept  # for this command, storing it is all there is to do
+    return completed
 
 
-def _say_who(server_id: str, login: "Login", *, is_machine: bool) -> None:
-    from fairlead.actions.logins import scopes_of
+def _show_login(server_id: str, completed: "CompletedLogin") -> None:
     from fairlead.cli.logins import format_expiry
 
+    login = completed.login
     account = f" as `{printable(login.account)}`" if login.account else ""
     say(f"logged in to `{server_id}`{account}")
     say(f"  issuer: {printable(login.issuer)}")
-    if scopes := scopes_of(login):
-        say(f"  may: {printable(' '.join(scopes))}")
-    renews = is_machine or login.token.refresh_token is not None
-    say(f"  expires: {format_expiry(login, renews=renews)}")
+    if completed.scopes:
+        say(f"  may: {printable(' '.join(completed.scopes))}")
+    say(f"  expires: {format_expiry(login, renews=completed.renews)}")
 
 
 async def _require_working(host: "Host", server: LoadedServer) -> None:

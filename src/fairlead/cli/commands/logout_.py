@@ -6,7 +6,7 @@ import click
 
 from fairlead.cli.options import load
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import printable, say, warn
+from fairlead.terminal.output import printable, report, say, warn
 
 if TYPE_CHECKING:
     from fairlead.auth.token_endpoint import Revocation
@@ -47,6 +47,9 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     if not gone:
         say(f"there is no login to `{printable(server_id)}`" if server_id else "there are no logins")
         return Exit.OK
+
+    logins = [{"resource": each.login.resource, "account": each.login.account} for each in gone]
+    report(logged_out=logins)
 
     async def main() -> int:
         async with Host.open(replace(loaded, servers={})) as host:

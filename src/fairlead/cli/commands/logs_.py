@@ -1,17 +1,17 @@
 """`fairlead logs`."""
 
+import json
 import os
 import time
-from pathlib import Path
+from collections.abc import Callable
 
 import click
 
-from fairlead.cli.options import load, server_argument
-from fairlead.config.paths import state_folder
+from fairlead.actions.logs import LogReader, server_log
+from fairlead.cli.options import json_option, load, server_argument
 from fairlead.terminal.output import print_data, printable, say
 
 POLL_SECONDS = 0.3
-TAIL_BYTES = 1024 * 1024
 
 
 @click.command("logs")
@@ -20,40 +20,33 @@ TAIL_BYTES = 1024 * 1024
     "-n", "--lines", type=click.IntRange(min=1), default=50, show_default=True, help="How many lines."
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on as it says more, until Ctrl-C.")
+@json_option
 @click.pass_context
-def command(ctx: click.Context, server_id: str, lines: int, *, follow: bool) -> None:
-    """Show a local server's stderr."""
+def command(ctx: click.Context, server_id: str, lines: int, *, follow: bool, as_json: bool) -> None:
+    """Show a local server's stderr. With `--json`, one object on each line.
+
+    \b
+    Examples:
+      fairlead logs github
+      fairlead logs github -n 200 --follow
+    """
     server = load(ctx).server(server_id)
-    path = state_folder(os.environ) / "logs" / f"{server.server_id}.log"
-    end = _show_tail(path, lines)
-    if end is None:
+    reader = LogReader(server_log(os.environ, server.server_id))
+    show: Callable[[str], None] = _show_as_json if as_json else _show_line
+    tail = reader.tail()
+    if tail is None:
         say(f"`{server_id}` has said nothing yet")
-        end = 0
+    for line in (tail or [])[-lines:]:
+        show(line)
     while follow:
         time.sleep(POLL_SECONDS)
-        end = _show_new(path, end)
+        for line in reader.new_lines():
+            show(line)
 
 
-def _show_tail(path: Path, lines: int) -> int | None:
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - TAIL_BYTES))
-            text = log.read().decode(errors="replace")
-    except FileNotFoundError:
-        return None
-    for line in text.splitlines()[-lines:]:
-        print_data(printable(line))
-    return size
+def _show_line(line: str) -> None:
+    print_data(printable(line))
 
 
-def _show_new(path: Path, end: int) -> int:
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(end if size >= end else 0)  # a shorter file is a new one
-            for line in log.read().decode(errors="replace").splitlines():
-                print_data(printable(line))
-            return size
-    except FileNotFoundError:
-        return 0
+def _show_as_json(line: str) -> None:
+    print_data(json.dumps({"line": printable(line)}, ensure_ascii=False))

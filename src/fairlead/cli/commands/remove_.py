@@ -5,7 +5,7 @@ import click
 from fairlead.actions.entries import remove_server
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, load, server_argument, target_file
-from fairlead.terminal.output import display_path, say
+from fairlead.terminal.output import display_path, report, say
 
 
 @click.command("remove")
@@ -13,10 +13,19 @@ from fairlead.terminal.output import display_path, say
 @edit_scope_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str, scope: str | None) -> None:
-    """Remove a server from one file. A definition in another file stays, and takes effect again."""
+    """Remove a server from one file. A definition in another file stays, and takes effect again.
+
+    What was kept about the server stays, too: `fairlead forget server ID` deletes that.
+
+    \b
+    Examples:
+      fairlead remove github
+      fairlead remove github --scope user
+    """
     target = target_file(ctx, scope)
     removed = remove_server(action_context(ctx, load(ctx)), server_id, target)
     say(f"removed `{server_id}` from {display_path(target.path)}")
+    report(server=server_id, file=str(target.path))
     show_edit(removed.edit)
     show_forgotten(removed.forgotten)
     if removed.remaining:

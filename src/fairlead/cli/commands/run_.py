@@ -13,7 +13,7 @@ from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedConfig
 from fairlead.config.validate import suggestion
 from fairlead.errors import ConnectFailed, FairleadError, UnknownTool
-from fairlead.policy.tool_names import ALL, NONE, matches, review_command, split_names
+from fairlead.policy.tool_names import ALL, NONE, matches, owners_of, review_command, split_names
 from fairlead.terminal.exit_codes import Exit, exit_of
 from fairlead.terminal.output import plural, print_error, printable, printable_lines, say, warn
 
@@ -81,7 +81,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     \b
     Examples:
       fairlead run "What time is it in Tokyo?" --model openai/gpt-5-mini
-      fairlead run "Sort my notes" --allow 'notes/read_*,list_notes'
+      fairlead run "Sort my notes" --allow 'notes.read_*,notes.list_notes'
       fairlead run - --require github --max-steps 40 --json < task.md
     """
     from fairlead.host.host import Host
@@ -170,7 +170,7 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
     servers = [status.server_id for status in host.status()]
     for name in (name for word in allow for name in split_names(word) if name not in ("", NONE)):
         found = [tool.key for tool in catalog.tools if name in (ALL, tool.name)]
-        found = found or [tool.key for tool in catalog.tools if _is_named(tool.key, name, servers)]
+        found = found or _named_tools([tool.key for tool in catalog.tools], name, servers)
         if not found:  # as it is shown, if only one tool is
             shown = [tool.key for tool in catalog.tools if tool.key.shown_tool == name]
             found = shown if len(shown) == 1 else []
@@ -185,12 +185,21 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
 
 
 def _is_named(key: "ToolKey", name: str, servers: Sequence[str]) -> bool:
-    """Does a name or glob mean this tool? `ID/TOOL` and `ID.TOOL` mean the tools of that server alone."""
-    for mark in "/.":
-        owner, found, rest = name.partition(mark)
-        if found and owner in servers:
-            return key.server_id == owner and _fits(key, rest)
+    """Does a name or glob mean this tool? `ID.TOOL`, in any spelling, means a tool of that server alone."""
+    owners = owners_of(name, servers)
+    if owners:
+        return any(key.server_id == owner and _fits(key, rest) for owner, rest in owners)
     return _fits(key, name)
+
+
+def _named_tools(keys: "Sequence[ToolKey]", name: str, servers: Sequence[str]) -> "list[ToolKey]":
+    """The tools that a name or glob means; nothing is allowed by a guess where it means several servers'."""
+    found = [key for key in keys if _is_named(key, name, servers)]
+    if len(owners_of(name, servers)) > 1 and len({key.server_id for key in found}) > 1:
+        from fairlead.actions.tool_lookup import ambiguous
+
+        raise ambiguous(name, found)
+    return found
 
 
 def _fits(key: "ToolKey", name: str) -> bool:

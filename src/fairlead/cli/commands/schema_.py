@@ -2,12 +2,14 @@
 
 import click
 
+from fairlead.cli.options import json_option
 from fairlead.config.json_schema import SCHEMA_FILE
 from fairlead.terminal.output import print_data
 
 
 @click.command("schema")
-def command() -> None:
+@json_option
+def command(*, as_json: bool) -> None:
     """Print the JSON Schema of fairlead.json, for editors.
 
     \b

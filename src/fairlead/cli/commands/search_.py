@@ -27,6 +27,7 @@ from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedServer
 from fairlead.errors import ConfigError
 from fairlead.host.model.explain import find_tool_keys
+from fairlead.policy.tool_names import means_key
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import on_one_line, print_data, print_json, print_table, printable, say, warn
 
@@ -133,7 +134,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     those that would do:
 
     \b
-      {"id": "1", "query": "when is noon in Tokyo", "gold": [["time/convert_time"]]}
+      {"id": "1", "query": "when is noon in Tokyo", "gold": [["time.convert_time"]]}
     """
     if bool(words) == (questions is not None):
         raise click.UsageError("say what to search for, or name a file with `--eval`", ctx)
@@ -169,18 +170,14 @@ def _reasons_for_absence(found: KnownCatalog, servers: list[LoadedServer]) -> di
 def _show(found: KnownCatalog, hits: tuple[SearchHit, ...], *, explain: bool) -> None:
     if hits:
         last = "why" if explain else "description"
-        print_table(("score", "server", "tool", last), [_row(found, hit, explain=explain) for hit in hits])
+        print_table(("score", "tool", last), [_row(found, hit, explain=explain) for hit in hits])
         return
     say("nothing fits" if len(found.catalog) else "there are no tools that agents may use")
 
 
 def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
     """Say that a tool of that name is there, if not for agents."""
-    named = [
-        key
-        for key in found.catalog.hidden
-        if wanted in (key.tool, key.shown_tool, str(key), _render_key(key))
-    ]
+    named = [key for key in found.catalog.hidden if means_key(wanted, key)]
     for key in named:
         say(f"\nhint: {printable(_render_key(key))} is not for agents; `fairlead explain tool` says why")
     if found.catalog.hidden and not len(found.catalog):
@@ -190,11 +187,11 @@ def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
 def _row(found: KnownCatalog, hit: SearchHit, *, explain: bool) -> tuple[str, ...]:
     entry = _tool(found, hit).entry
     last = _why(hit) if explain else on_one_line(entry.description or entry.title)
-    return f"{hit.score:.2f}", hit.key.server_id, hit.key.shown_tool, last
+    return f"{hit.score:.2f}", hit.key.qualified, last
 
 
 def _render_key(key: ToolKey) -> str:
-    return f"{key.server_id}/{key.shown_tool}"
+    return key.qualified
 
 
 def _why(hit: SearchHit) -> str:
@@ -207,6 +204,7 @@ def _as_json(found: KnownCatalog, hit: SearchHit) -> dict[str, Any]:
     return {
         "server": hit.key.server_id,
         "tool": hit.key.shown_tool,
+        "qualified": hit.key.qualified,
         "name": tool.name,
         "score": round(hit.score, 4),
         "signature": signature(tool.entry, found.catalog.shown(tool.key)),

@@ -33,6 +33,11 @@ def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
     """Show the state of every server: in the gateway that is running, else as the last run left it.
 
     Nothing is started, and no server is contacted.
+
+    \b
+    Examples:
+      fairlead status
+      fairlead status --watch
     """
     while True:
         report = read_status(load(ctx))

@@ -17,7 +17,13 @@ from fairlead.terminal.output import print_data, print_error, print_json, printa
 @json_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) -> int:
-    """Connect to a server, negotiate, list what it offers, and say how each step went."""
+    """Connect to a server, negotiate, list what it offers, and say how each step went.
+
+    \b
+    Examples:
+      fairlead test github
+      fairlead test github --json
+    """
     from fairlead.host.host import Host
     from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import operator_here

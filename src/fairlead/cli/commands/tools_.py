@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from fairlead.actions.known_catalog import KnownCatalog, read_catalog
+from fairlead.actions.tool_lookup import find_entry, locate_tool, no_such_tool
 from fairlead.catalog.sanitize.definitions import clean_tool
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.cli.catalogs import (
@@ -23,6 +24,7 @@ from fairlead.config.load import LoadedServer
 from fairlead.errors import GatewayGone
 from fairlead.gateway.registry import RunningGateway
 from fairlead.policy.decision import CallPolicy, decide_by_lists
+from fairlead.policy.tool_names import owners_of
 from fairlead.terminal.output import on_one_line, print_data, print_json, print_table, printable, say, warn
 from fairlead.terminal.tables import show_costs
 
@@ -30,7 +32,7 @@ Listed = list[tuple[LoadedServer, ToolEntry]]
 
 
 @click.command("tools")
-@click.argument("server_id", metavar="[ID]", required=False)
+@click.argument("server_id", metavar="[ID|ID.TOOL]", required=False)
 @bundle_option
 @click.option("--schema", is_flag=True, help="Show what each tool takes.")
 @click.option(
@@ -53,23 +55,32 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 ) -> int:
     """Show the tools of one server, or of all. Known ones at once; servers never asked are asked now.
 
-    Where a gateway runs with this configuration, it is what that one has.
+    Where a gateway runs with this configuration, it is what that one has. A tool is shown as `fairlead call`
+    and the other commands take it: the server's id, a dot, the tool's name.
 
     \b
     Examples:
       fairlead tools
-      fairlead tools files --schema
+      fairlead tools files
+      fairlead tools files.read_text_file --schema
       fairlead tools --cost
       fairlead tools files --cost
     """
     if cost and schema:
         raise click.UsageError("`--cost` and `--schema` do not go together", ctx)
     found = read_catalog(load(ctx), bundle)
+    server_id, only = _read_name(found, server_id)
     servers = [found.server(server_id)] if server_id else found.chosen
     found = _refresh_catalog(
         found, servers, gateway_for(found.loaded, no_gateway=no_gateway), refresh=refresh
     )
     tools = [(server, entry) for server in servers for entry in _entries(found, server)]
+    if only is not None and tools:
+        entries = [entry for _, entry in tools]
+        named = find_entry(only, entries)
+        if named is None:
+            raise no_such_tool(only, entries)
+        tools = [tool for tool in tools if tool[1] is named]
     if cost:
         show_costs(found, [entry for _, entry in tools], by_tool=server_id is not None, as_json=as_json)
     elif as_json:
@@ -77,13 +88,21 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     elif schema:
         _show_schemas(tools)
     elif tools:
-        print_table(("server", "tool", "answer", "description"), [_row(found, *tool) for tool in tools])
+        print_table(("tool", "answer", "description"), [_row(found, *tool) for tool in tools])
         _say_how_to_allow(found, tools)
     else:
         say("no tools known")
     missing = [s for s in servers if s.server_id in found.failed or s.server_id not in found.listings]
     warn_of_absent(found, missing)
     return exit_without(found, missing)
+
+
+def _read_name(found: KnownCatalog, name: str | None) -> tuple[str | None, ToolKey | None]:
+    """The server that was named, and the tool of it if one was."""
+    if name is None or name in found.loaded.servers or not owners_of(name, found.loaded.servers):
+        return name, None
+    key = locate_tool(found.loaded, name)
+    return key.server_id, key
 
 
 def _refresh_catalog(
@@ -122,7 +141,7 @@ def _quarantine_reason(found: KnownCatalog, server: LoadedServer, entry: ToolEnt
 
 def _row(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> tuple[str, ...]:
     answer = _answer(found, server, entry)
-    return server.server_id, entry.key.shown_tool, answer, on_one_line(entry.description or entry.title)
+    return entry.key.qualified, answer, on_one_line(entry.description or entry.title)
 
 
 def _answer(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str:
@@ -138,6 +157,7 @@ def _answer(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str:
 def _as_json(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> dict[str, Any]:
     return {
         "server": server.server_id,
+        "qualified": entry.key.qualified,
         "allowed": _is_allowed(found, server, entry),
         "answer": _answer(found, server, entry),
         "quarantined": _quarantine_reason(found, server, entry),
@@ -153,7 +173,7 @@ def _show_schemas(tools: Listed) -> None:
 
 
 def _render_key(key: ToolKey) -> str:
-    return f"{key.server_id}/{key.shown_tool}"
+    return key.qualified
 
 
 def _say_how_to_allow(found: KnownCatalog, tools: Listed) -> None:

@@ -1,11 +1,11 @@
 """Entries as they may be shown: references as written, literal secrets as `•••`."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from fairlead.config.secrets.masking import MASK, has_token
+from fairlead.config.secrets.masking import MASK, SECRETS, has_token
 from fairlead.config.secrets.references import FieldPath, SecretReference, references, split, strings
 from fairlead.config.untyped import as_list, as_object, value_at
 
@@ -202,6 +202,30 @@ def _redact_oauth(oauth: dict[str, Any]) -> dict[str, Any]:
     if token is not None:
         shown["identity"] = {**as_object(shown["identity"]), "token": mask(token)}
     return shown
+
+
+_MAX_TEXT = 80
+_MAX_ITEMS = 10
+_MAX_DEPTH = 4
+
+
+def glimpse(value: Any, name: str = "", depth: int = 0) -> Any:  # noqa: ANN401 - any value of a configuration
+    """Bounded copy of a value for a `repr`: secrets masked, long texts cut, long lists shortened."""
+    if isinstance(value, str):
+        shown = str(redact_value(name, SECRETS.mask(value[: 2 * _MAX_TEXT + SECRETS.reach])))
+        return shown if len(value) <= _MAX_TEXT else f"{shown[:_MAX_TEXT]}…"
+    is_mapping = isinstance(value, dict)
+    if not is_mapping and not isinstance(value, list | tuple):
+        return value
+    if depth == _MAX_DEPTH:
+        return "…"
+    if is_mapping:
+        items = list(cast("dict[Any, Any]", value).items())
+        shown = {str(key)[:_MAX_TEXT]: glimpse(item, str(key), depth + 1) for key, item in items[:_MAX_ITEMS]}
+        return shown if len(items) <= _MAX_ITEMS else shown | {"…": f"{len(items)} in all"}
+    values = cast("Sequence[Any]", value)
+    listed = [glimpse(item, name, depth + 1) for item in values[:_MAX_ITEMS]]
+    return listed if len(values) <= _MAX_ITEMS else [*listed, f"… {len(values)} in all"]
 
 
 def redact_value(name: str, value: object) -> object:

@@ -169,8 +169,7 @@ def _serve_builtin(
     from fairlead.servers.builtin import BuiltinAccess, open_builtin_server  # loaded by now
 
     assert isinstance(resolved, BuiltinServer)
-    roots = server.root_folders() or (server.definition.source.base,)
-    reach = BuiltinAccess(roots=roots, allow=around.docs_allow, cache=around.cache)
+    reach = BuiltinAccess(roots=server.builtin_roots(), allow=around.docs_allow, cache=around.cache)
     try:
         with open_builtin_server([resolved.builtin], reach) as made:
             yield made

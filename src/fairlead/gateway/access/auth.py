@@ -13,6 +13,7 @@ from fairlead.gateway.access.jwt import JwtAccess, TokenForbidden, TokenInvalid,
 from fairlead.gateway.access.origin import OriginPolicy, RequestRefused, deciding_headers, is_protocol_path
 from fairlead.gateway.access.rate_limit import RateLimit
 from fairlead.gateway.access.tokens import AGENT_SCOPES, Tokens
+from fairlead.gateway.registry import APPROVALS_PATH, STATUS_PATH
 from fairlead.net.listen import mark_authenticated
 
 SCREENED: Final = "fairlead.screened"
@@ -20,7 +21,7 @@ SCREENED: Final = "fairlead.screened"
 RATE: Final = "fairlead.rate"
 """Where a scope has the rate limit that it was counted by: a batch is counted message by message."""
 
-_NEEDED: Final = {"/api/status": "status", "/metrics": "status", "/api/approvals": "decide"}
+_NEEDED: Final = {STATUS_PATH: "status", "/metrics": "status", APPROVALS_PATH: "decide"}
 """The scope that a path needs, where that is neither `mcp` (the protocol's) nor `admin` (all others)."""
 
 

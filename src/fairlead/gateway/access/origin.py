@@ -19,6 +19,9 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "DELETE"))
 _JSON = b"application/json"
 _FORM = b"application/x-www-form-urlencoded"
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+_LOOPBACK = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
+"""Names of this machine that no one else can give an address to."""
+_MAX_PORT_DIGITS: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +59,10 @@ def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
 class OriginPolicy:
     """The allowed `Host` headers of a gateway, and the origins of its own pages.
 
+    A loopback name is allowed with any port: a tunnel such as `ssh -L 9000:localhost:8130` has one of its
+    own. DNS rebinding needs a name that its owner can point at this machine, and a loopback name is none. A
+    page of another local port has another `Origin`, and is refused by that.
+
     `dashboard_name` is a random name below `localhost` that the dashboard has for itself: cookies of other
     names are not sent there, nor its cookie to them. Neither MCP nor the control API is served under that
     name: no page has a use for them.
@@ -69,7 +76,7 @@ class OriginPolicy:
         *,
         dashboard_name: str | None = None,
     ) -> None:
-        self._dashboard = f"{dashboard_name}:{port}".lower().encode() if dashboard_name else None
+        self._dashboard = dashboard_name.lower().encode() if dashboard_name else None
         bound = {f"{_bracket_ipv6(host)}:{port}", f"localhost:{port}"}
         self._authorities = _on_the_wire({*bound, *_authorities(names, port)})
         self._origins = _on_the_wire({*(f"http://{name}" for name in bound), *_origins(names, port)})
@@ -79,10 +86,12 @@ class OriginPolicy:
     def screen(self, scope: Scope, headers: Mapping[bytes, bytes]) -> RequestRefused | None:
         """Refuse a request with a wrong `Host`, `Origin`, method, content type or length."""
         host = headers.get(b"host", b"").lower()
-        if host and host == self._dashboard:
+        name = _name_of(host)
+        if name and name == self._dashboard:
             return self._screen_dashboard(scope, headers, host)
         # DNS rebinding: a page can give its own name this machine's address, but its requests have that name.
         if host not in self._authorities and not self._is_own_address(scope, host):
+        if name not in _LOOPBACK and host not in self._authorities and not self._is_own_address(scope, host):
             return RequestRefused.saying(421, "Host header not allowed; add it to `gateway.names`")
         origin = headers.get(b"origin")
         if origin is not None and not self._is_own_origin(origin.lower(), scope, host):
@@ -131,7 +140,10 @@ class OriginPolicy:
         return host == f"{_bracket_ipv6(server[0])}:{self._port}".encode()
 
     def _is_own_origin(self, origin: bytes, scope: Scope, host: bytes) -> bool:
-        return origin in self._origins or (origin == b"http://" + host and self._is_own_address(scope, host))
+        if origin in self._origins:
+            return True
+        is_own = _name_of(host) in _LOOPBACK or self._is_own_address(scope, host)
+        return is_own and origin == b"http://" + host
 
 
 def is_address_text(scope: Scope) -> bool:
@@ -167,6 +179,14 @@ def _origins(names: Iterable[str], port: int) -> Iterable[str]:
     for name in names:
         yield f"https://{name}"
         yield f"http://{name}" if _has_port(name) else f"http://{name}:{port}"
+
+
+def _name_of(authority: bytes) -> bytes:
+    """The name of a `Host` header without its port; empty where what follows the name is no port."""
+    name, colon, port = authority.rpartition(b":")
+    if not colon or authority.endswith(b"]"):
+        return authority
+    return name if port.isdigit() and len(port) <= _MAX_PORT_DIGITS else b""
 
 
 def _has_port(name: str) -> bool:

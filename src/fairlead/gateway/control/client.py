@@ -123,7 +123,7 @@ class ControlClient:
             confirmed=confirmed,
             timeout_ms=request_timeout_ms,
         )
-        return ToolResult(server_id, await self._run_command(work, on_progress))
+        return ToolResult(server_id, await self._run_command(work, on_progress), tool=tool)
 
     async def allow(self, server_id: str, tool: str) -> None:
         """Remember the user's approval of this tool as it is defined now."""

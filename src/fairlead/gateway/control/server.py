@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Literal
 
 import anyio
 import mcp_types as types
@@ -46,7 +46,7 @@ from fairlead.gateway.control.protocol import (
 )
 from fairlead.gateway.gateway import Gateway
 from fairlead.gateway.operator import PendingApproval, PendingApprovals
-from fairlead.gateway.registry import RELOAD, contents_of
+from fairlead.gateway.registry import APPROVALS_PATH, RELOAD_PATH, contents_of
 from fairlead.gateway.request_context import ClientResult, RequestContext, ServerRequest
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.operator import Ability, ApprovalAnswer
@@ -83,7 +83,7 @@ def control_routes(
     return [
         Route(CONTROL_PATH, _Endpoint(control.run), methods=["POST"]),
         Route(ANSWERS_PATH, control.answer, methods=["POST"]),
-        Route(RELOAD, control.reload, methods=["POST"]),
+        Route(RELOAD_PATH, control.reload, methods=["POST"]),
     ]
 
 
@@ -367,7 +367,8 @@ async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-APPROVALS_PATH: Final = "/api/approvals"
+ReplySurface = Literal["command line", "console", "control API"]
+"""Where the user decided: at one of our surfaces, or with a program of their own."""
 
 
 class ApprovalReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -375,12 +376,18 @@ class ApprovalReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     answer: ApprovalAnswer
+    surface: ReplySurface = "control API"
 
 
-_decode = msgspec.json.Decoder(ApprovalReply).decode
+_decode_approval = msgspec.json.Decoder(ApprovalReply).decode
+
+AnswerApproval = Callable[[ApprovalReply, AuthenticatedRequest], Awaitable[bool]]
+"""Answers a pending call for a user; False where it waits no more: `actions.approvals`, above this layer."""
 
 
-def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -> list[Route]:
+def approval_routes(
+    approvals: PendingApprovals, access: RequestAuthenticator, answer: AnswerApproval
+) -> list[Route]:
     """The routes that list and answer pending approvals: of the own principal, with scope `admin` all."""
 
     async def list_pending(_: Request, admitted: AuthenticatedRequest) -> Response:
@@ -389,12 +396,10 @@ def approval_routes(approvals: PendingApprovals, access: RequestAuthenticator) -
 
     async def take_answer(request: Request, admitted: AuthenticatedRequest) -> Response:
         try:
-            word = _decode(await request.body())
+            reply = _decode_approval(await request.body())
         except (ValueError, RecursionError) as exc:
             return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
-        return JSONResponse(
-            {"answered": approvals.answer(word.id, word.answer, principal=admitted.decides_for)}
-        )
+        return JSONResponse({"answered": await answer(reply, admitted)})
 
     return [
         Route(APPROVALS_PATH, _admitting(access, list_pending), methods=["GET"]),

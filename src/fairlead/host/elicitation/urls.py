@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import quote
 
@@ -28,7 +28,7 @@ class ShownUrl:
     `host` is where it leads, port included, to be shown apart; `readable_host` is how one in punycode reads.
     """
 
-    url: str
+    url: str = field(repr=False)
     host: str
     readable_host: str | None = None
     warnings: tuple[str, ...] = ()

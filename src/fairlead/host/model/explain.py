@@ -6,14 +6,14 @@ from typing import Literal
 
 from fairlead.catalog.catalog import Absence, Catalog
 from fairlead.catalog.naming import NameTable, name_tools
-from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey, unescape_name
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.merge import FieldPath, ValueOrigin
 from fairlead.config.untyped import as_list, value_at
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, is_direct, mode_for
 from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, decide_by_lists
-from fairlead.policy.tool_names import matches
+from fairlead.policy.tool_names import matches, means_key
 
 _LISTS = frozenset({"allow_tools", "deny_tools", "trust"})
 
@@ -73,13 +73,16 @@ def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable
 
 
 def find_tool_keys(name: str, names: NameTable) -> list[ToolKey]:
-    """The tools that the user may mean: by public name, `server/tool`, `server.tool`, or the tool's name."""
-    return [key for key, public in names.names.items() if name == public or name in _spellings(key)]
+    """The tools that the user may mean: by `server.tool`, another spelling, a public name, or a tool's own.
 
-
-def _spellings(key: ToolKey) -> set[str]:
-    tools = {key.tool, key.shown_tool}
-    return tools | {f"{key.server_id}{mark}{tool}" for tool in tools for mark in "/."}
+    `server.tool` means that tool alone, whatever other servers call theirs.
+    """
+    server_id, _, tool = name.partition(".")
+    exact = {tool, unescape_name(tool), name, unescape_name(name)}
+    of_server = [key for key in names.names if key.server_id == server_id]
+    if found := [key for key in of_server if key.tool in exact or key.shown_tool == tool]:
+        return found
+    return [key for key, public in names.names.items() if name == public or means_key(name, key)]
 
 
 class Explainer:

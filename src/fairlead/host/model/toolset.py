@@ -9,6 +9,7 @@ import anyio
 from fairlead.adapters import anthropic, gemini, openai
 from fairlead.adapters.definition import AdaptedTool
 from fairlead.adapters.definition import Caller as AdaptedCaller
+from fairlead.bounded_repr import count, names
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
@@ -146,6 +147,10 @@ class Toolset:
         self._artifacts = ArtifactTools(host.artifacts, principal)
 
     # Listing and search.
+
+    def __repr__(self) -> str:
+        known = count(len(self.catalog), "known tool")
+        return f"<Toolset of {self.selection.name or 'all servers'}: {known}>"
 
     @property
     def catalog(self) -> Catalog:
@@ -466,6 +471,9 @@ class ProviderTools:
         self._toolset = toolset
         self._by_name = {tool.name: tool for tool in tools}
         self.tools = tuple(tools)
+
+    def __repr__(self) -> str:
+        return f"<ProviderTools: {names(self._by_name)}>"
 
     @property
     def definitions(self) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from pydantic import BaseModel
 
+from fairlead.bounded_repr import names
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.errors import WrongType
 from fairlead.jsonrpc.stdio import open_stdio
@@ -48,6 +49,9 @@ class McpServer:
         self._tools: dict[str, AnyTool] = {}
         for tool in tools:
             self.register(tool)
+
+    def __repr__(self) -> str:
+        return f"<McpServer {self.name}: {names(self._tools) or 'no tools'}>"
 
     @check_types
     def register(self, tool: AnyTool) -> None:

@@ -6,6 +6,7 @@ byte near the beginning means that the file is binary. Listings are in a stable 
 
 import base64
 import codecs
+import hashlib
 import itertools
 import mimetypes
 import os
@@ -197,6 +198,11 @@ def read_bytes(file: OpenFile, count: int, start: int = 0) -> bytes:
     return b"".join(blocks)
 
 
+def version_of(data: bytes) -> str:
+    """Version of a file's content: a digest of all of it, short enough for a model to repeat."""
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
 def read_part(file: OpenFile, head: FileHead, *, offset: int, max_bytes: int) -> Excerpt:
     """The text from an offset on, up to `max_bytes` of the file, in whole characters and at least one."""
     size = file.stat.st_size
@@ -319,7 +325,7 @@ def file_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
         return await to_thread.run_sync(_list_dir, confinement, asked)
 
     annotations = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    where = _where_paths_start(confinement)
+    where = where_paths_start(confinement)
     return (
         ToolDefinition(
             name="repo.readFile",
@@ -345,7 +351,8 @@ def file_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
     )
 
 
-def _where_paths_start(confinement: Confinement) -> str:
+def where_paths_start(confinement: Confinement) -> str:
+    """A sentence for tool descriptions: where the paths that a model gives start."""
     if len(confinement.roots) == 1:
         return "Paths are relative to the project's folder, like `src/main.py`; links are not followed."
     names = ", ".join(f"`{root.name}`" for root in confinement.roots)
@@ -389,6 +396,8 @@ class ReadFileInput(ToolModel):
         | None
     ) = None
     """First and last line, counted from 1: [10, 40]. [10] is from line 10 to the end. Not with offset."""
+    with_version: bool = False
+    """Also tell the version of the content, which `edit.writeFile` takes. Needs all of the file."""
 
     @model_validator(mode="after")
     def _is_one_place(self) -> "ReadFileInput":
@@ -413,6 +422,8 @@ class ReadFileOutput(ToolModel):
     """How the file is encoded: `utf-8-replaced` has marks for bytes that were wrong, `latin-1` is a guess."""
     next_offset: int | None = None
     """The offset to go on at, where it is truncated."""
+    version: str | None = None
+    """Version of the content, where it was asked for and all of it was read."""
 
 
 def _read_file(confinement: Confinement, request: ReadFileInput) -> Reply[ReadFileOutput]:
@@ -432,6 +443,7 @@ def _read_text(file: OpenFile, head: FileHead, request: ReadFileInput) -> Reply[
         excerpt = read_lines(file, head, first=first, last=last, max_bytes=request.max_bytes)
     else:
         excerpt = read_part(file, head, offset=request.offset, max_bytes=request.max_bytes)
+    is_whole = not (excerpt.is_cut or request.offset or request.line_range)
     output = ReadFileOutput(
         path=file.shown,
         content=excerpt.text,
@@ -439,8 +451,13 @@ def _read_text(file: OpenFile, head: FileHead, request: ReadFileInput) -> Reply[
         total_bytes=file.stat.st_size,
         encoding=excerpt.encoding,
         next_offset=excerpt.end if excerpt.is_cut else None,
+        version=_file_version(file) if request.with_version and is_whole else None,
     )
     return Reply(output=output, content=tuple(map(_text, _render_file(output))))
+
+
+def _file_version(file: OpenFile) -> str:
+    return version_of(read_bytes(file, file.stat.st_size))
 
 
 def _render_file(output: ReadFileOutput) -> list[str]:
@@ -451,6 +468,8 @@ def _render_file(output: ReadFileOutput) -> list[str]:
         told.append(f"(cut: the file has {output.total_bytes} bytes{on})")
     if output.encoding in {"latin-1", "utf-8-replaced"}:
         told.append(f"(not all of this is UTF-8; it was read as {output.encoding})")
+    if output.version:
+        told.append(f"(version {output.version})")
     return told
 
 

@@ -64,7 +64,12 @@ def is_private(name: str) -> bool:
 
     Some file systems ignore case, characters that cannot be seen, or dots at the end; so does this.
     """
-    return "".join(filter(str.isprintable, name)).rstrip(". ").casefold() in _PRIVATE
+    return plain_name(name) in _PRIVATE
+
+
+def plain_name(name: str) -> str:
+    """A name as the most forgiving file system reads it, to compare with."""
+    return "".join(filter(str.isprintable, name)).rstrip(". ").casefold()
 
 
 # Python itself keeps descriptors from our children (O_CLOEXEC). Not all of these exist everywhere.
@@ -132,7 +137,7 @@ class OpenFolder:
 
     def status(self, name: str) -> os.stat_result:
         """The `stat` of a name, without following links; raises `OSError`."""
-        return os.stat(self._at(name), dir_fd=self.fd, follow_symlinks=False)
+        return os.stat(self.location(name), dir_fd=self.fd, follow_symlinks=False)
 
     @contextmanager
     def file(self, name: str) -> Generator[OpenFile]:
@@ -145,7 +150,7 @@ class OpenFolder:
             )
         before = self._look(name, stat.S_IFREG)
         with in_words(shown):
-            fd = os.open(self._at(name), FILE, dir_fd=self.fd)
+            fd = os.open(self.location(name), FILE, dir_fd=self.fd)
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or (self.fd is None and not os.path.samestat(before, found)):
@@ -166,7 +171,8 @@ class OpenFolder:
         if self.fd is not None:
             os.close(self.fd)
 
-    def _at(self, name: str) -> str:
+    def location(self, name: str) -> str:
+        """What to hand to `os` functions for a name in this folder, together with `dir_fd=self.fd`."""
         return name if self.fd is not None else os.path.join(self.path, name)
 
     def _child_path(self, name: str) -> str:
@@ -192,7 +198,7 @@ class OpenFolder:
         return found
 
     def _is_inside(self, name: str) -> bool:
-        return Path(os.path.realpath(self._at(name))).is_relative_to(self.root.path)
+        return Path(os.path.realpath(self.location(name))).is_relative_to(self.root.path)
 
     def _similar(self, name: str) -> str | None:
         """The names here that may have been meant."""
@@ -207,7 +213,7 @@ class OpenFolder:
     def _target(self, name: str) -> str:
         """The target of a link, if it may be shown."""
         try:
-            target = os.readlink(self._at(name), dir_fd=self.fd)
+            target = os.readlink(self.location(name), dir_fd=self.fd)
         except OSError:
             return "use the path of what it points to"
         path = Path(os.path.normpath(self.path / target))

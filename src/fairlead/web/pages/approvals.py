@@ -1,81 +1,171 @@
-"""Pending approvals: calls that wait for an answer, and tools that changed."""
+"""Pending approvals: calls that wait for an answer, those that are alike together, and tools that changed."""
 
-from typing import Final, get_args
+from collections.abc import Sequence
+from typing import Final
 
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.actions.approvals import APPROVAL_ANSWERS, PendingCall
 from fairlead.errors import ConfigError
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import as_json, block, button, code, form, live, moment, page, plural, server_path
-from fairlead.web.middleware import Answer, PageRequest, see
-from fairlead.web.panel import PendingCall
+from fairlead.web.layout import (
+    as_json,
+    block,
+    button,
+    code,
+    form,
+    live,
+    moment,
+    page,
+    plural,
+    server_link,
+    server_path,
+)
+from fairlead.web.page_request import Answer, PageRequest, confirm
 
-ANSWERS: Final[dict[str, ApprovalAnswer]] = {
-    answer: answer for answer in get_args(ApprovalAnswer) if answer != "cancel"
+WORDS: Final[dict[ApprovalAnswer, str]] = {
+    "once": "Allowed",
+    "session": "Allowed for this session",
+    "always": "Always allowed",
+    "no": "Refused",
 }
+_SHORT: Final = 80
+_RISKY: Final = frozenset({"destructive", "modifies data", "open-world"})
 
 
 def approvals(panel: HostPanel) -> Answer:
     """All that waits."""
 
     async def answer(visit: PageRequest) -> Response:
-        waiting = panel.pending(visit.decides_for)
-        asked = [_call(visit, call) for call in waiting] or tag("p", "No call waits for you.", class_="dim")
+        waiting = _groups(panel.pending(visit.decides_for))
+        asked: Child = [_group(visit, panel, calls) for calls in waiting]
+        if not waiting:
+            asked = tag("p", "No call waits for you.", class_="card dim")
         reviews = (tag("h2", "Reviews"), _reviews(panel)) if visit.is_admin else ()
-        content = live("approvals", tag("h2", "Calls"), asked, *reviews)
-        return HTMLResponse(page(visit, panel, "Approvals", content))
+        content = (
+            tag("p", tag("button", "Notify me in this browser", type="button", id="notify", hidden=True)),
+            live("approvals", tag("h2", "Calls"), asked, *reviews),
+        )
+        return HTMLResponse(page(visit, panel, "Approvals", *content))
 
     return answer
 
 
 def give(panel: HostPanel) -> Answer:
-    """Answer a call that waits."""
+    """Answer calls that wait: one, or all that the form names."""
 
     async def answer(visit: PageRequest) -> Response:
-        word = ANSWERS.get(visit.field("answer"))
+        words: dict[str, ApprovalAnswer] = {each: each for each in APPROVAL_ANSWERS}
+        word = words.get(visit.field("answer"))
         if word is None:
             raise ConfigError("there is no such answer")
-        if not panel.answer(visit.field("id"), word, principal=visit.decides_for):
+        ids, decides_for = visit.form.get("id", ()), visit.decides_for
+        answered = 0
+        for each in ids:
+            answered += await panel.answer(each, word, principal=visit.principal, decides_for=decides_for)
+        if not answered:
             raise ConfigError("no call waits for that answer any more")
-        return see("/approvals")
+        late = len(ids) - answered
+        rest = f" {plural(late, 'call')} did not wait any more." if late else ""
+        return confirm(visit, "/approvals", f"{WORDS[word]}: {plural(answered, 'call')}.{rest}")
 
     return answer
 
 
-def _call(visit: PageRequest, call: PendingCall) -> Html:
-    request = call.request
-    claims = f"Its server claims (not verified): {'; '.join(request.claims)}." if request.claims else None
-    buttons = [button("Allow once", "answer", "once", key=call.id, kind="main")]
-    if request.remember:
-        buttons.append(button("Allow in this session", "answer", "session", key=call.id))
-        buttons.append(button("Always allow", "answer", "always", key=call.id))
-    buttons.append(button("Refuse", "answer", "no", key=call.id, kind="danger"))
+def _groups(pending: Sequence[PendingCall]) -> list[list[PendingCall]]:
+    """Calls of one tool for one principal together, the oldest first."""
+    found: dict[tuple[str, str, str], list[PendingCall]] = {}
+    for call in pending:
+        request = call.request
+        found.setdefault((request.server_id, request.tool, request.principal), []).append(call)
+    return [*found.values()]
+
+
+def _group(visit: PageRequest, panel: HostPanel, calls: Sequence[PendingCall]) -> Html:
+    request = calls[0].request
+    name = f"{request.server_id}.{request.tool}"
+    about = panel.describe_tool(request.server_id, request.tool)
     return tag(
         "article",
-        tag("h3", code(request.server_id), " ", code(request.tool)),
+        tag("h3", code(name)),
+        tag("p", about, class_="text") if about else None,
         tag(
             "p",
-            "For ",
             tag("strong", request.principal),
-            ", since ",
-            moment(call.created),
+            " asks through ",
+            server_link(request.server_id) if visit.is_admin else code(request.server_id),
             ". Asked because ",
             request.reason,
             ".",
         ),
-        tag("p", claims, class_="dim") if claims else None,
-        block(as_json(request.arguments), f"Arguments of {request.tool}"),
-        tag("div", form(visit, "/approvals", buttons, id=call.id), class_="actions"),
-        class_="card",
+        _claims(request.claims),
+        [_call(visit, call, alone=len(calls) == 1) for call in calls],
+        _buttons(visit, calls, f"all {len(calls)}") if len(calls) > 1 else None,
+        tag("p", f"To settle it for good: {request.hint}.", class_="dim") if request.hint else None,
+        class_="card attention",
     )
+
+
+def _claims(claims: Sequence[str]) -> Child:
+    if not claims:
+        return None
+    tags = [tag("span", claim, class_="tag warn" if claim in _RISKY else "tag") for claim in claims]
+    return tag("p", "Its server claims (not verified): ", tags, class_="row")
+
+
+def _call(visit: PageRequest, call: PendingCall, *, alone: bool) -> Html:
+    arguments = call.request.arguments
+    return tag(
+        "section",
+        tag("p", "Waits since ", moment(call.created), class_="dim"),
+        _arguments(arguments, call.id),
+        _buttons(visit, [call], ""),
+        aria_label=f"Call of {call.request.tool}" if alone else f"Call of {call.request.tool}, {call.id[:6]}",
+        class_="asked",
+    )
+
+
+def _arguments(arguments: dict[str, object], key: str) -> Child:
+    """The arguments whole: one by one to be read, and as they are sent."""
+    if not arguments:
+        return tag("p", "Without arguments.")
+    readable = [(tag("dt", name), tag("dd", _value(name, value))) for name, value in arguments.items()]
+    exact = tag(
+        "details",
+        tag("summary", "As JSON"),
+        block(as_json(arguments), f"Arguments as JSON, {key[:6]}"),
+        id=f"json-{key}",
+    )
+    return (tag("dl", readable), exact)
+
+
+def _value(name: str, value: object) -> Html:
+    """A value: text as it is, everything else as JSON."""
+    lines = value.split("\n") if isinstance(value, str) else as_json(value)
+    if len(lines) == 1 and len(lines[0]) <= _SHORT:
+        return code(lines[0]) if lines[0] else tag("span", "(empty)", class_="dim")
+    return block(lines, name)
+
+
+def _buttons(visit: PageRequest, calls: Sequence[PendingCall], what: str) -> Html:
+    """The answers to one call, or to all of a group."""
+    key = calls[0].id + ("-all" if what else "")
+    ids = [tag("input", type="hidden", name="id", value=call.id) for call in calls]
+    some = f" {what}" if what else ""
+    buttons = [button(f"Allow{some} once", "answer", "once", key=key, kind="main")]
+    if all(call.request.remember for call in calls):
+        buttons.append(button(f"Allow{some} in this session", "answer", "session", key=key))
+        buttons.append(button(f"Always allow{some}", "answer", "always", key=key))
+    buttons.append(button(f"Refuse{some}", "answer", "no", key=key, kind="danger"))
+    return tag("div", form(visit, "/approvals", ids, buttons), class_="actions")
 
 
 def _reviews(panel: HostPanel) -> Child:
     held = panel.held_back()
     if not held:
-        return tag("p", "No tool definition changed since it was reviewed.", class_="dim")
+        return tag("p", "No tool definition changed since it was reviewed.", class_="card dim")
     return tag(
         "ul",
         [
@@ -87,8 +177,8 @@ def _reviews(panel: HostPanel) -> Child:
                     href=server_path(server_id, "review"),
                     id=f"review-{server_id}",
                 ),
-                class_="note",
             )
             for server_id, count in held.items()
         ],
+        class_="card plain",
     )

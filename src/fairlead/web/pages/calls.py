@@ -1,49 +1,233 @@
-"""Calls: those under way, and those that were."""
+"""Calls: those under way, those of the last day as a timeline, and charts of them."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Final
+from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.errors import ConfigError
 from fairlead.gateway.client_session import SessionInfo
-from fairlead.policy.audit import AuditQuery, AuditRecord
+from fairlead.web.call_history import (
+    CallCount,
+    CallFilter,
+    CallHistory,
+    FinishedCall,
+    summarize,
+)
+from fairlead.web.charts import calls_chart, duration, latency_chart, share_bar, time_bar
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import code, first_line, live, moment, page, server_link, table
+from fairlead.web.layout import (
+    choice,
+    code,
+    form,
+    live,
+    moment,
+    outcome,
+    page,
+    plural,
+    table,
+)
 from fairlead.web.live import RunningCall
-from fairlead.web.middleware import Answer, PageRequest
+from fairlead.web.page_request import Answer, PageRequest, confirm, own_path
 
-LIMIT = 100
-COLUMNS = ("Time", "Call", "For", "Decision", "Outcome", "Took", "Size")
+LIMIT: Final = 100
+WINDOWS: Final = {"15m": 900.0, "1h": 3600.0, "6h": 21_600.0, "24h": 86_400.0}
+FATES: Final = ("ok", "failed", "refused")
 
 
 def calls(panel: HostPanel) -> Answer:
-    """Both."""
+    """The calls that fit the filter."""
 
     async def answer(visit: PageRequest) -> Response:
-        server, outcome = visit.query("server"), visit.query("outcome").strip()
-        wanted = AuditQuery(server=server or None, outcome=outcome or None)
-        records = await panel.audit(wanted, LIMIT)
-        servers = [status.server_id for status in panel.status()]
+        history = await panel.watch.history()
+        wanted = CallFilter(
+            server=visit.query("server"),
+            principal=visit.query("principal").strip(),
+            outcome=visit.query("outcome").strip(),
+        )
+        window = visit.query("window") if visit.query("window") in WINDOWS else "1h"
+        fitting = [call for call in history.calls if wanted.fits(call)]
+        now = time.time()
+        found = summarize(fitting, now=now, seconds=WINDOWS[window])
+        since = now - WINDOWS[window]
+        recent = list(islice((call for call in reversed(fitting) if call.at >= since), LIMIT))
         content = (
-            live("running", tag("h2", "Under way"), _running(panel.activity.running)),
+            live("running", _running(visit, panel.activity.running)),
+            _filter(panel, history, wanted, window),
+            live(
+                "charts",
+                tag(
+                    "div", calls_chart(found, key="calls"), latency_chart(found, key="latency"), class_="grid"
+                ),
+                _counts("By server", "Server", found.by_server, "server", wanted, window),
+                _counts("By principal", "Principal", found.by_principal, "principal", wanted, window),
+            ),
+            live("timeline", tag("h2", "Timeline"), _timeline(recent, found.all.total), _kept(history)),
             live("clients", _clients(panel.sessions())),
-            tag("h2", "Audit"),
-            _filter(server, outcome, servers),
-            live("audit", _audit([*records])),
         )
         return HTMLResponse(page(visit, panel, "Calls", *content))
 
     return answer
 
 
-def _running(running: tuple[RunningCall, ...]) -> Html:
+def act(panel: HostPanel) -> Answer:
+    """Cancel a call."""
+
+    async def answer(visit: PageRequest) -> Response:
+        given = visit.field("cancel")
+        if not (given.isascii() and given.isdigit()) or len(given) > 15:
+            raise ConfigError("there is no such call")
+        name = await panel.cancel(int(given), principal=visit.principal)
+        return confirm(visit, own_path(visit.field("back"), "/calls"), f"Cancelled {name}.")
+
+    return answer
+
+
+def _running(visit: PageRequest, running: Sequence[RunningCall]) -> Child:
     if not running:
-        return tag("p", "None.", class_="dim")
+        return tag("p", "No call is under way.", class_="dim")
     rows = [
-        (moment(call.since), (server_link(call.server_id), " ", code(call.tool)), call.progress or "-")
+        (
+            code(f"{call.server_id}.{call.tool}"),
+            call.principal or "-",
+            moment(call.since),
+            call.progress or "-",
+            tag(
+                "div",
+                form(
+                    visit,
+                    "/calls",
+                    tag(
+                        "button",
+                        "Cancel",
+                        tag("span", f" {call.server_id}.{call.tool}", class_="hidden"),
+                        type="submit",
+                        name="cancel",
+                        value=call.call_id,
+                        id=f"cancel-{call.call_id}",
+                        class_="danger",
+                    ),
+                    back=visit.address,
+                ),
+                class_="actions",
+            ),
+        )
         for call in running[:LIMIT]
     ]
-    return table("Calls under way", ("Since", "Call", "Progress"), rows)
+    more = tag("p", f"The {LIMIT} oldest of {len(running):,}.", class_="dim")
+    return (
+        tag("h2", f"{plural(len(running), 'call')} under way"),
+        table("Calls under way", ("Call", "For", "Since", "Progress", "Action"), rows),
+        more if len(running) > LIMIT else None,
+    )
+
+
+def _filter(panel: HostPanel, history: CallHistory, wanted: CallFilter, window: str) -> Html:
+    servers = {status.server_id for status in panel.status()} | {call.server for call in history.calls}
+    principals = {call.principal for call in history.calls} | ({wanted.principal} - {""})
+    outcomes = {call.outcome for call in history.calls} - {*FATES, ""} | ({wanted.outcome} - {"", *FATES})
+    windows = {"15m": "15 minutes", "1h": "hour", "6h": "6 hours", "24h": "24 hours"}
+    return tag(
+        "form",
+        choice(
+            "Server",
+            "server",
+            wanted.server,
+            ("", "all servers"),
+            *((name, name) for name in sorted(servers)),
+        ),
+        choice(
+            "For",
+            "principal",
+            wanted.principal,
+            ("", "everyone"),
+            *((name, name) for name in sorted(principals)),
+        ),
+        choice(
+            "Outcome",
+            "outcome",
+            wanted.outcome,
+            ("", "any"),
+            *((name, name) for name in (*FATES, *sorted(outcomes))),
+        ),
+        choice("In the last", "window", window, *windows.items()),
+        tag("button", "Show", type="submit"),
+        method="get",
+        action="/calls",
+        class_="search",
+    )
+
+
+def _counts(
+    title: str,
+    column: str,
+    counts: Mapping[str, CallCount],
+    field: str,
+    wanted: CallFilter,
+    window: str,
+) -> Child:
+    if len(counts) < 2:
+        return None
+    most = max(count.total for count in counts.values())
+    about = {
+        "server": wanted.server,
+        "principal": wanted.principal,
+        "outcome": wanted.outcome,
+        "window": window,
+    }
+
+    def link(name: str) -> Html:
+        return tag("a", name or "-", href="/calls?" + urlencode({**about, field: name}), id=f"{field}-{name}")
+
+    rows = [
+        (
+            link(name),
+            (f"{count.total:,}", share_bar(count, most)),
+            tag("span", f"{count.failed:,}", class_="trouble" if count.failed else "dim"),
+            f"{count.refused:,}",
+            duration(count.percentile(50)),
+            duration(count.percentile(95)),
+        )
+        for name, count in islice(counts.items(), LIMIT)
+    ]
+    columns = (column, "Calls", "Failed", "Refused", "p50", "p95")
+    return (tag("h2", title), table(title, columns, rows))
+
+
+def _timeline(recent: Sequence[FinishedCall], total: int) -> Child:
+    if not recent:
+        return tag("p", "No call fits.", class_="dim")
+    slowest = max(call.seconds or 0.0 for call in recent)
+    rows = [
+        (
+            moment(call.at),
+            code(f"{call.server}.{call.tool}"),
+            call.principal or "-",
+            outcome(call.outcome, call.fate),
+            (duration(call.seconds), time_bar(call.seconds, slowest)),
+        )
+        for call in recent
+    ]
+    more = tag("p", f"The latest {len(recent)} of {total:,}.", class_="dim")
+    return (
+        table("Timeline", ("Time", "Call", "For", "Outcome", "Took"), rows),
+        more if total > len(recent) else None,
+    )
+
+
+def _kept(history: CallHistory) -> Html:
+    what = f"the last {len(history.calls):,} calls" if history.is_full else "the calls of the last 24 hours"
+    return tag(
+        "p",
+        f"This page counts {what}. Decisions, reasons and older calls are in the ",
+        tag("a", "audit log", href="/audit"),
+        ".",
+        class_="dim",
+    )
 
 
 def _clients(sessions: Sequence[SessionInfo]) -> Child:
@@ -62,62 +246,3 @@ def _clients(sessions: Sequence[SessionInfo]) -> Child:
     ]
     columns = ("Client", "For", "Gets", "Protocol", "Servers of its own", "Since")
     return (tag("h2", "Clients"), table("Clients", columns, rows))
-
-
-def _filter(server: str, outcome: str, servers: list[str]) -> Html:
-    options = [
-        tag("option", "all servers", value=""),
-        *(tag("option", name, value=name, selected=name == server) for name in servers),
-    ]
-    return tag(
-        "form",
-        tag("label", "Server", for_="server"),
-        tag("select", options, id="server", name="server"),
-        tag("label", "Outcome", for_="outcome"),
-        tag(
-            "input", id="outcome", name="outcome", value=outcome, placeholder="ok, tool_error, call_denied …"
-        ),
-        tag("button", "Show", type="submit"),
-        method="get",
-        action="/calls",
-        class_="search",
-    )
-
-
-def _audit(records: list[AuditRecord]) -> Html:
-    if not records:
-        return tag("p", "Nothing was recorded yet.", class_="dim")
-    return table("Audit", COLUMNS, [_row(record) for record in records])
-
-
-def _row(record: AuditRecord) -> tuple[Child, ...]:
-    whose = "" if record.by in ("", "policy") else f" by {record.by}"
-    decision = f"{record.verdict}{whose}" if record.verdict else "-"
-    return (
-        moment(record.at),
-        _what(record),
-        record.principal or "-",
-        (decision, tag("span", first_line(record.reason), class_="note") if record.reason else None),
-        _outcome(record),
-        "-" if record.seconds is None else f"{record.seconds * 1000:,.1f} ms",
-        "-" if record.bytes is None else f"{record.bytes:,} B",
-    )
-
-
-def _what(record: AuditRecord) -> Child:
-    if record.kind == "call":
-        return (code(f"{record.server}/{record.tool}"),)
-    details = " ".join(f"{name}={value}" for name, value in (record.details or {}).items())
-    return (
-        record.kind,
-        " ",
-        record.server,
-        tag("span", first_line(details), class_="note") if details else None,
-    )
-
-
-def _outcome(record: AuditRecord) -> Child:
-    word = record.outcome or {"asked": "waits for a person", "sent": "under way"}.get(
-        record.stage, record.stage
-    )
-    return tag("span", word or "-", class_="good" if word == "ok" else "trouble" if record.outcome else None)

@@ -7,8 +7,8 @@ from fairlead.gateway.login_links import LoginLink, LoginLinks
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import bare_page, button, code, form
-from fairlead.web.middleware import Answer, PageRequest, see
-from fairlead.web.pages.servers import login_link
+from fairlead.web.page_request import Answer, PageRequest, see
+from fairlead.web.pages.servers import done_login, login_link
 from fairlead.web.panel import PendingLogin
 
 
@@ -46,7 +46,7 @@ def act(panel: HostPanel, links: LoginLinks) -> Answer:
             if problem := panel.finish_login(link.server_id, address, link.principal):
                 raise ConfigError(f"that is not the address: {problem}")
         else:
-            await panel.begin_login(link.server_id, link.principal)
+            await panel.begin_login(link.server_id, link.principal, principal=link.principal)
         return see(visit.path)
 
     return answer
@@ -72,9 +72,9 @@ def _state(visit: PageRequest, link: LoginLink, login: PendingLogin | None) -> C
     if login is None:
         return begin(f"I am {link.principal}: log in")
     if login.is_done:
-        return tag("p", "You are logged in. Have your agent try again.", role="status")
+        return done_login(login, "You are logged in. Have your agent try again.")
     if login.error:
         return (tag("p", login.error, class_="trouble", role="alert"), begin("Try again"))
-    if login.page is None:
+    if login.offer is None:
         return (tag("p", "Asking the server how to log in. Load this page again.", role="status"),)
     return login_link(visit, login, visit.path)

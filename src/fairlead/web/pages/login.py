@@ -4,7 +4,8 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.web.html import tag
 from fairlead.web.layout import bare_page, form
-from fairlead.web.middleware import BrowserSession, PageRequest, drop_ticket, keep_ticket, see
+from fairlead.web.page_request import THEME_COOKIE, THEMES, PageRequest, own_path, see
+from fairlead.web.sessions import BrowserSession, drop_ticket, keep_ticket
 
 
 async def show(visit: PageRequest) -> Response:
@@ -32,8 +33,25 @@ async def log_out(visit: PageRequest) -> Response:
 def _login_response(visit: PageRequest, session: BrowserSession | None) -> Response:
     if session is None:
         return HTMLResponse(_login_page(visit, failed=True), 403)
-    response = see(f"{session.base}/")
+    response = see(session.base + _next_page(visit))
     keep_ticket(response, session.ticket, visit.request.scope, session.base)
+    return response
+
+
+def _next_page(visit: PageRequest) -> str:
+    """The page that was asked for before the login. Any link can name it, so it is put below the session."""
+    return own_path(visit.field("next") or visit.query("next"), "/")
+
+
+async def choose_theme(visit: PageRequest) -> Response:
+    """Keep the theme that the visitor chose, in this browser."""
+    response = see(own_path(visit.field("back"), "/"))
+    theme = visit.field("theme")
+    if theme in THEMES:
+        year = 365 * 24 * 3600
+        response.set_cookie(THEME_COOKIE, theme, max_age=year, httponly=True, samesite="strict")
+    else:
+        response.delete_cookie(THEME_COOKIE, httponly=True, samesite="strict")
     return response
 
 
@@ -61,6 +79,7 @@ def _login_page(visit: PageRequest, *, failed: bool) -> str:
             class_="dim",
         ),
         tag("button", "Open the dashboard", type="submit", class_="main"),
+        next=_next_page(visit),
     )
     trouble = tag("p", problem, class_="trouble", role="alert") if problem else None
     return bare_page("Log in", None, trouble, fields)

@@ -20,7 +20,7 @@ from fairlead.web.layout import (
     server_link,
     server_path,
 )
-from fairlead.web.middleware import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, see
 from fairlead.web.panel import PanelReview, PanelVerdict
 
 MOST = 100

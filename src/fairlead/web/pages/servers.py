@@ -28,7 +28,7 @@ from fairlead.web.layout import (
     state,
     table,
 )
-from fairlead.web.middleware import Answer, PageRequest, own_path, see
+from fairlead.web.page_request import Answer, PageRequest, own_path, see
 from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
 COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Calls", "Last error", "Actions")
@@ -44,7 +44,14 @@ def overview(panel: HostPanel) -> Answer:
             f"{plural(len(servers), 'server')}, {ready} ready." if servers else "No MCP servers configured."
         )
         rows = [_row(visit, status) for status in servers]
-        content = (tag("p", lead, class_="dim"), table("Servers", COLUMNS, rows) if rows else None)
+        adding = tag(
+            "p",
+            tag("a", "Add a server", href="/add", class_="button main", id="add-server"),
+            " ",
+            tag("a", "Import from another agent", href="/import", class_="button", id="import-servers"),
+            class_="toolbar",
+        )
+        content = (tag("p", lead, class_="dim"), adding, table("Servers", COLUMNS, rows) if rows else None)
         return HTMLResponse(page(visit, panel, "Servers", live("servers", *content)))
 
     return answer
@@ -64,6 +71,7 @@ def one(panel: HostPanel) -> Answer:
                 "actions",
                 _actions(visit, details.status, path, can_switch=details.can_switch, files=details.files),
             ),
+            _changes(details) if details.can_switch else None,
             live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
             live("log", _log(details)) if details.status.transport == "stdio" else None,
         )
@@ -84,7 +92,7 @@ def act(panel: HostPanel) -> Answer:
                 scope = visit.field("scope") or None
                 await panel.switch(server_id, on=word == "enable", principal=visit.principal, scope=scope)
             case "log_in":
-                await panel.begin_login(server_id)
+                await panel.begin_login(server_id, principal=visit.principal)
             case "finish_login":
                 if problem := panel.finish_login(server_id, visit.field("address").strip()):
                     raise ConfigError(f"that is not the address: {problem}")
@@ -140,6 +148,17 @@ def _actions(
         buttons.append(button(label, "do", value, key=server_id, kind="quiet"))
         buttons.append(file_choice(files, key=server_id))
     return tag("div", form(visit, server_path(server_id), buttons, back=back), class_="actions")
+
+
+def _changes(details: ServerDetails) -> Html:
+    """The pages where its entry is changed."""
+    server_id = details.status.server_id
+    links = (
+        tag("a", "Edit", href=server_path(server_id, "edit"), class_="button", id="edit-server"),
+        " ",
+        tag("a", "Remove", href=server_path(server_id, "remove"), class_="button danger", id="remove-server"),
+    )
+    return tag("p", links, class_="toolbar")
 
 
 def _facts(details: ServerDetails) -> Html:
@@ -218,19 +237,26 @@ def _login_state(visit: PageRequest, details: ServerDetails, login: PendingLogin
     if login is None:
         return begin("Log in", "main" if details.status.state == "auth_required" else "")
     if login.is_done:
-        return (tag("p", "You are logged in.", role="status"), begin("Log in again", "quiet"))
+        return (done_login(login, "You are logged in."), begin("Log in again", "quiet"))
     if login.error:
         return (tag("p", login.error, class_="trouble", role="alert"), begin("Try again", "main"))
-    if login.page is None:
+    if login.offer is None:
         return tag("p", "Asking the server how to log in …", role="status")
     return (login_link(visit, login, server_path(server_id)), begin("Begin again", "quiet"))
 
 
 def login_link(visit: PageRequest, login: PendingLogin, path: str) -> Child:
     """The page where one logs in, and a field for the address at which that ends in a browser elsewhere."""
-    assert login.page is not None, "it is shown once it is known"
-    terms = tag("p", login.terms) if login.terms else None
-    return (_login_page(login.page), terms, _elsewhere(visit, path))
+    offer = login.offer
+    assert offer is not None, "it is shown once it is known"
+    scopes = tag("p", "It asks for: ", code(offer.asked_for))
+    return (_login_page(offer.page), tag("p", offer.issuer), scopes, _elsewhere(visit, path))
+
+
+def done_login(login: PendingLogin, text: str) -> Child:
+    """How a login ended that succeeded."""
+    warning = tag("p", f"Warning: {login.warning}", class_="trouble") if login.warning else None
+    return (tag("p", text, role="status"), warning)
 
 
 def _login_page(shown: ShownUrl) -> Child:

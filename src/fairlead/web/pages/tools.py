@@ -7,7 +7,7 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, first_line, live, page, plural, server_link, table
-from fairlead.web.middleware import Answer, PageRequest
+from fairlead.web.page_request import Answer, PageRequest
 from fairlead.web.panel import ListedTool, ToolPage
 
 PAGE = 100

@@ -6,6 +6,7 @@
   const base = location.pathname.match(/^\/~[^/]+/)?.[0] ?? "";  // the path of this session
   const parts = () => [...document.querySelectorAll("[data-live]")];
   const shown = new Map(parts().map((part) => [part.id, part.innerHTML]));
+  const PAUSE = 1000;  // between two updates, in milliseconds: a busy gateway changes all the time
   let stream = null;
   let fetching = false;
   let again = false;
@@ -20,7 +21,9 @@
     const open = [...part.querySelectorAll("details[open][id]")].map((each) => each.id);
     const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
     const scrolled = [...part.querySelectorAll("pre")].map((each) => each.scrollTop);
+    const closed = [...part.querySelectorAll("details:not([open])[id]")].map((each) => each.id);
     part.replaceChildren(...fresh.childNodes);
+    for (const id of closed) document.getElementById(id)?.removeAttribute("open");
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     part.querySelectorAll("pre").forEach((each, index) => (each.scrollTop = scrolled[index] ?? 0));
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
@@ -33,9 +36,9 @@
     }
     fetching = true;
     try {
-      const answer = await fetch(location.href, { credentials: "same-origin" });
+      const answer = await fetch(location.href, { credentials: "same-origin", headers: { "Fairlead-Live": "1" } });
       if (answer.redirected && new URL(answer.url).pathname === "/login") {
-        location.assign("/login");
+        location.assign(answer.url);
         return;
       }
       if (!answer.ok) return;
@@ -46,15 +49,60 @@
         shown.set(part.id, fresh.innerHTML);
         place(part, fresh);
       }
+      document.title = page.title;
+      follow();
+      notify();
     } catch {
       say("not connected");
     } finally {
-      fetching = false;
-      if (again) {
-        again = false;
-        refresh();
-      }
+      setTimeout(() => {
+        fetching = false;
+        if (again) {
+          again = false;
+          refresh();
+        }
+      }, PAUSE);
     }
+  }
+
+  // A log that is followed stays at its end.
+  function follow() {
+    for (const log of document.querySelectorAll("pre[data-follow]")) log.scrollTop = log.scrollHeight;
+  }
+
+  // Notifications of the browser, for those who switched them on here.
+  const WANTED = "fairlead-notifications";
+  const waiting = () => Number(document.querySelector("[data-waiting]")?.dataset.waiting ?? 0);
+  let known = waiting();
+  const notifies = () =>
+    "Notification" in window && Notification.permission === "granted" && localStorage.getItem(WANTED) === "on";
+
+  function notify() {
+    const now = waiting();
+    if (now > known && notifies() && !document.hasFocus()) {
+      const note = new Notification("Fairlead", {
+        body: now === 1 ? "1 approval or review waits for you" : `${now} approvals and reviews wait for you`,
+        tag: "fairlead-waiting",
+      });
+      note.addEventListener("click", () => {
+        window.focus();
+        location.assign(`${base}/approvals`);
+      });
+    }
+    known = now;
+    offer();
+  }
+
+  function offer() {
+    const button = document.getElementById("notify");
+    if (!button || !("Notification" in window) || Notification.permission === "denied") return;
+    button.hidden = false;
+    button.textContent = notifies() ? "Stop notifications" : "Notify me in this browser";
+    button.onclick = async () => {
+      if (notifies()) localStorage.removeItem(WANTED);
+      else if ((await Notification.requestPermission()) === "granted") localStorage.setItem(WANTED, "on");
+      offer();
+    };
   }
 
   function say(word) {
@@ -63,7 +111,7 @@
   }
 
   function listen() {
-    if (stream || document.hidden) return;
+    if (stream || (document.hidden && !notifies())) return;
     stream = new EventSource(`${base}/events`);
     stream.addEventListener("open", () => {
       say("live");
@@ -73,14 +121,18 @@
     stream.addEventListener("error", () => say("not connected"));
   }
 
-  // A browser has few connections for one site, and a hidden page needs none.
+  // A browser has few connections for one site, and a hidden page that notifies of nothing needs none.
   function leave() {
     stream?.close();
     stream = null;
   }
 
-  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
+  document.addEventListener("visibilitychange", () => (document.hidden && !notifies() ? leave() : listen()));
   addEventListener("pagehide", leave);
   addEventListener("pageshow", listen);
+  // Logs grow without a word from the server.
+  setInterval(() => document.querySelector("[data-poll]") && !document.hidden && refresh(), 2000);
+  follow();
+  offer();
   listen();
 }

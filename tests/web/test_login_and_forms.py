@@ -1,4 +1,4 @@
-"""Who gets into the dashboard, and which forms count."""
+"""Logging in to the dashboard, and which forms it accepts."""
 
 from contextlib import AsyncExitStack
 
@@ -6,11 +6,24 @@ import anyio
 import pytest
 from anyio.abc import TaskStatus
 
-from fairlead.web.middleware import COOKIE, HEADERS
+from fairlead.web.page_request import HEADERS
+from fairlead.web.sessions import COOKIE
 from tests.conftest import Machine
 from tests.web.support import SECONDS, TOKEN, Client, cookie_of, dashboard
 
-PAGES = ("/", "/servers/x", "/servers/x/review", "/tools", "/calls", "/approvals", "/events")
+PAGES = (
+    "/",
+    "/servers",
+    "/servers/x",
+    "/servers/x/review",
+    "/tools",
+    "/calls",
+    "/logs",
+    "/audit",
+    "/audit.csv",
+    "/approvals",
+    "/events",
+)
 OTHERS = ("/api/status", "/metrics", "/healthz", "/readyz", "/static/live.js", "/static/fairlead.css")
 SERVERS = {"x": {"command": "there-is-no-such-program", "allow_tools": ["echo"]}}
 
@@ -19,7 +32,8 @@ async def test_whoever_is_not_logged_in_is_sent_to_the_login_and_sees_nothing(ma
     async with dashboard(machine, SERVERS) as board, board.visited(logged_in=False) as client:
         for path in PAGES:
             page = await client.get(path)
-            assert (page.status, page.headers["location"], page.text) == (303, "/login", "")
+            login = "/login" if path == "/" else f"/login?next={path}"
+            assert (page.status, page.headers["location"], page.text) == (303, login, "")
         for path in ("/api/status", "/metrics"):
             page = await client.get(path)
             assert page.status == 401
@@ -48,6 +62,96 @@ async def test_a_token_opens_it_once_pasted_and_the_cookie_is_out_of_reach_of_sc
         assert cookie["samesite"] == "strict"
         assert TOKEN not in entered.headers["set-cookie"]
         assert (await client.get("/")).status == 200
+
+
+async def test_the_page_that_was_asked_for_is_opened_after_the_login(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board:
+        async with board.visited(logged_in=False) as client:
+            asked = await client.get("/calls?server=x&outcome=failed")
+            login = asked.headers["location"]
+            assert login == "/login?next=/calls%3Fserver%3Dx%26outcome%3Dfailed"
+            form = await client.get(login)
+            fields = {
+                "form_token": form.form_token,
+                "secret": TOKEN,
+                "next": form.hidden("next").replace("&amp;", "&"),
+            }
+            entered = await client.post("/login", fields)
+            base, _, rest = entered.headers["location"].partition("/calls")
+            assert base.startswith("/~")
+            assert rest == "?server=x&outcome=failed"
+        async with board.visited(logged_in=False) as client:
+            linked = await client.get(f"/login?code={await board.code()}&next=/servers/x")
+            assert linked.headers["location"].endswith("/servers/x")
+            assert linked.headers["location"].startswith("/~")
+
+
+@pytest.mark.requirement("HARD-54")
+@pytest.mark.parametrize("address", ["//evil.example", "https://evil.example/", "/\\evil.example", "x"])
+async def test_no_link_to_the_login_leads_elsewhere(machine: Machine, address: str) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited(logged_in=False) as client:
+        token = (await client.get("/login")).form_token
+        entered = await client.post("/login", {"form_token": token, "secret": TOKEN, "next": address})
+        assert entered.status == 303
+        assert entered.headers["location"].startswith("/~")
+        assert entered.headers["location"].endswith("/")
+
+
+async def test_a_theme_is_kept_in_the_browser_and_applies_to_every_page(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited() as client:
+        assert "data-theme" not in (await client.get("/")).text
+        chosen = await client.send("/", "/theme", theme="dark", back="/calls?outcome=ok")
+        assert chosen.headers["location"] == f"{client.base}/calls?outcome=ok"
+        assert '<html lang="en" data-theme="dark">' in (await client.get("/calls")).text
+        assert 'data-theme="dark"' in (await client.get("/login")).text
+        assert "Done." not in (await client.get("/")).text
+        await client.send("/", "/theme", theme="auto")
+        assert "data-theme" not in (await client.get("/")).text
+        await client.send("/", "/theme", theme='"><script>')
+        assert "data-theme" not in (await client.get("/")).text
+
+
+async def test_what_was_done_is_confirmed_once_on_the_next_page(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited() as client, board.visited() as other:
+        done = await client.send("/", "/servers/x", do="disable")
+        assert done.status == 303
+        assert "one" not in done.headers["location"].partition("?")[2]
+        assert 'class="said"' not in (await other.get("/")).text
+        assert 'class="said"' not in (await client.get("/", **{"Fairlead-Live": "1"})).text
+        assert 'class="said" role="status"' in (await client.get("/servers/x")).text
+        assert 'class="said"' not in (await client.get("/servers/x")).text
+
+
+async def test_an_address_without_a_page_is_a_page_that_says_so(machine: Machine) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited() as client:
+        page = await client.get("/no/such<page>")
+        assert page.status == 404
+        assert "There is no such page" in page.text
+        assert "/no/such&lt;page&gt;" in page.text
+        assert "Log out" in page.text
+    async with dashboard(machine, SERVERS) as board, board.visited(logged_in=False) as client:
+        page = await client.get("/no/such", Accept="text/html,*/*")
+        assert page.status == 404
+        assert "There is no such page" in page.text
+        assert page.headers["Content-Security-Policy"] == HEADERS["Content-Security-Policy"]
+        assert "<html" not in (await client.get("/no/such", Accept="application/json")).text
+        assert (await client.get("/api/status", Accept="text/html")).status == 401
+
+
+async def test_a_page_that_fails_says_what_to_do_and_nothing_of_why(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with dashboard(machine, SERVERS) as board, board.visited() as client:
+
+        async def fail() -> None:
+            raise RuntimeError("the secret reason")
+
+        monkeypatch.setattr(board.panel.watch, "history", fail)
+        page = await client.get("/")
+        assert page.status == 500
+        assert "This is a fault of Fairlead" in page.text
+        assert "the secret reason" not in page.text
+        assert "the secret reason" in caplog.text
 
 
 async def test_a_token_that_is_taken_back_ends_the_session_and_so_does_logging_out(machine: Machine) -> None:
@@ -130,7 +234,9 @@ async def test_forms_from_elsewhere_are_refused_even_with_everything_right(machi
 @pytest.mark.requirement("HARD-54")
 async def test_every_answer_says_that_nothing_foreign_runs_or_frames_it(machine: Machine) -> None:
     async with dashboard(machine, SERVERS) as board, board.visited() as client:
-        pages = [await client.get(path) for path in (*PAGES[:-1], *OTHERS, "/login", "/servers/nobody")]
+        pages = [
+            await client.get(path) for path in (*PAGES[:-1], *OTHERS, "/login", "/servers/nobody", "/nobody")
+        ]
         pages.append(await client.post("/", {}))
         pages.append(await client.post("/logout", {}))
         pages.append(await client.get("/logout"))

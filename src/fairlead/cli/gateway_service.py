@@ -1,0 +1,289 @@
+"""`fairlead gateway start`, `stop`, `status`, `open` and `logs`: the gateway in the background."""
+
+import os
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fairlead.cli.config_edits import action_context
+from fairlead.cli.gateway_options import GatewayArguments
+from fairlead.cli.options import json_option, load
+from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import (
+    display_path,
+    plural,
+    print_data,
+    print_json,
+    print_notices,
+    printable,
+    say,
+)
+
+if TYPE_CHECKING:
+    from fairlead.actions.gateway_service import GatewayState, StartedGateway
+    from fairlead.config.load import LoadedConfig
+    from fairlead.gateway.registry import RunningGateway, StartedBy
+
+_POLL_SECONDS: Final = 0.3
+_TAIL_BYTES: Final = 1024 * 1024
+_HOW: Final[dict["StartedBy", str]] = {
+    "terminal": "in a terminal",
+    "systemd": "as a systemd unit",
+    "launchd": "as a launchd agent",
+    "background": "in the background",
+    "agent": "for an agent, until it is no longer used",
+}
+
+
+@click.command("start")
+@click.option("--host", help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 8130 if nothing else is said.")
+@click.option("--bundle", metavar="NAME", help="Serve only this bundle.")
+@click.option("--mode", type=click.Choice(["direct", "meta", "auto"]), help="As for `fairlead gateway`.")
+@click.option("--at-login", is_flag=True, help="Start it at every login from now on.")
+@json_option
+@click.pass_context
+def start_command(  # noqa: PLR0913 - click hands every option over by name
+    ctx: click.Context,
+    host: str | None,
+    port: int | None,
+    bundle: str | None,
+    mode: str | None,
+    *,
+    at_login: bool,
+    as_json: bool,
+) -> int:
+    """Run the gateway in the background: by systemd or launchd, else as a process of its own.
+
+    It runs with the configuration of this folder, and stays when the terminal is closed.
+
+    \b
+    Examples:
+      fairlead gateway start
+      fairlead gateway start --at-login
+      fairlead gateway stop --disable
+    """
+    from fairlead.actions.gateway_service import start_gateway
+
+    loaded = load(ctx)
+    if bundle is not None and bundle not in loaded.config.bundles:
+        raise UnknownBundle(
+            f"there is no bundle `{bundle}`", hint="bundles are in `bundles` of the configuration"
+        )
+    before = ctx.parent.params if ctx.parent else {}
+    options = GatewayArguments(
+        host=host or before.get("host"),
+        port=before.get("port") if port is None else port,
+        bundle=bundle or before.get("bundle"),
+        mode=mode or before.get("mode"),
+        config=ctx.find_root().obj,
+    )
+    started = start_gateway(action_context(ctx, loaded), options.words(), at_login=at_login)
+    if as_json:
+        print_json({**_about(started.running), "is_new": started.is_new, "at_login": started.at_login})
+    else:
+        _show_started(started, options)
+    print_notices(started.notices)
+    return Exit.OK
+
+
+def _show_started(started: "StartedGateway", options: GatewayArguments) -> None:
+    running = started.running
+    print_data(f"url        {running.url}{options.path}")
+    if started.is_new:
+        say(f"started    {_HOW[running.started_by]}, process {running.pid}")
+    else:
+        say(f"running    already, {_HOW[running.started_by]}, process {running.pid}; nothing was started")
+    say(f"at login   {'yes; `fairlead gateway stop --disable` ends that' if started.at_login else 'no'}")
+    say("next       `fairlead gateway open` shows its dashboard; there are `status`, `logs` and `stop`")
+
+
+@click.command("stop")
+@click.option("--disable", is_flag=True, help="Start it at login no more, and delete the service's file.")
+@click.option("--all", "every", is_flag=True, help="All of yours, also in terminals and for agents.")
+@json_option
+@click.pass_context
+def stop_command(ctx: click.Context, *, disable: bool, every: bool, as_json: bool) -> int:
+    """End the gateway in the background, or the one that runs with this configuration.
+
+    Requests under way have some seconds to finish, and its servers end with it.
+    """
+    from fairlead.actions.gateway_service import stop_gateway
+
+    stopped = stop_gateway(action_context(ctx), disable=disable, every=every)
+    if as_json:
+        print_json(
+            {
+                "stopped": [_about(running) for running in stopped.ended],
+                "killed": [running.pid for running in stopped.killed],
+                "removed": str(stopped.removed) if stopped.removed else None,
+            }
+        )
+    else:
+        for running in stopped.ended:
+            how = " (it took too long, and was killed)" if running in stopped.killed else ""
+            say(f"stopped the gateway at {running.url}, process {running.pid}{how}")
+        if not stopped.ended:
+            say("no gateway was running")
+        if stopped.removed:
+            say(f"it is not started at login any more: deleted {display_path(stopped.removed)}")
+    print_notices(stopped.notices)
+    return Exit.OK
+
+
+@click.command("status")
+@json_option
+@click.pass_context
+def status_command(ctx: click.Context, *, as_json: bool) -> int:
+    """Say whether a gateway runs: where, since when, how it was started, and how its servers are.
+
+    Exits with 4 where none runs.
+    """
+    from fairlead.actions.gateway_service import gateway_state
+
+    state = gateway_state(_loaded_or_none(ctx), os.environ)
+    if as_json:
+        print_json(_state_as_json(state))
+    elif state.running is None:
+        say("no gateway runs; `fairlead gateway start` starts one in the background")
+        if state.at_login:
+            say("it is started at login")
+    else:
+        _show_state(state, state.running)
+    return Exit.OK if state.running is not None and state.is_answering else Exit.NOT_READY
+
+
+def _show_state(state: "GatewayState", running: "RunningGateway") -> None:
+    since = datetime.fromtimestamp(running.started_at).astimezone()
+    print_data(f"running    {running.url}/mcp" + ("" if state.is_answering else " (does not answer)"))
+    print_data(f"started    {since:%Y-%m-%d %H:%M}, {_HOW[running.started_by]}, process {running.pid}")
+    print_data(f"version    {running.version or 'older than this one'}")
+    print_data(f"folder     {printable(running.workspace)}")
+    print_data(f"servers    {_count_servers(state.servers)}")
+    print_data(f"at login   {'yes' if state.at_login else 'no'}")
+    print_data(f"log        {display_path(Path(running.log)) if running.log else 'its terminal'}")
+    for other in state.others:
+        print_data(f"also       {other.url}/mcp, {_HOW[other.started_by]}, process {other.pid}")
+
+
+def _count_servers(servers: list[dict[str, Any]]) -> str:
+    enabled = [server for server in servers if server.get("enabled")]
+    bad = [server for server in enabled if server.get("state") in ("error", "auth_required")]
+    tools = sum(server.get("tools") or 0 for server in enabled)
+    words = f"{len(enabled) - len(bad)} of {len(enabled)} without trouble, {plural(tools, 'tool')}"
+    return f"{words}; `fairlead status` names the others" if bad else words
+
+
+def _state_as_json(state: "GatewayState") -> dict[str, Any]:
+    about: dict[str, Any] = _about(state.running) if state.running else {}
+    return {
+        "running": state.running is not None,
+        "answering": state.is_answering,
+        **about,
+        "at_login": state.at_login,
+        "manager": state.manager,
+        "log": str(state.log),
+        "servers": state.servers,
+        "others": [_about(other) for other in state.others],
+    }
+
+
+def _about(running: "RunningGateway") -> dict[str, Any]:
+    return {
+        "url": f"{running.url}/mcp",
+        "pid": running.pid,
+        "started_at": running.started_at,
+        "started_by": running.started_by,
+        "version": running.version,
+        "folder": running.workspace,
+    }
+
+
+@click.command("open")
+@json_option
+@click.pass_context
+def open_command(ctx: click.Context, *, as_json: bool) -> int:
+    """Open the running gateway's dashboard in the browser, logged in; without a browser, print the link."""
+    from fairlead.actions.gateway_service import main_gateway
+    from fairlead.auth.browser import open_in_browser
+    from fairlead.config.untyped import as_list
+    from fairlead.terminal.host_run import run_async
+
+    running = main_gateway(_loaded_or_none(ctx), os.environ)
+    if running is None:
+        raise ConfigError("no gateway runs", hint="start it with `fairlead gateway start`")
+    links = [str(link) for link in as_list(running.ask("/api/dashboard-links", {}).get("links"))]
+    if as_json:
+        print_json({"links": links})
+        return Exit.OK
+
+    async def main() -> int:
+        return int(await open_in_browser(links[0]))
+
+    if run_async(main):
+        say(f"opened the dashboard of {running.url} in your browser")
+        return Exit.OK
+    print_data(links[0])
+    for other in links[1:]:
+        say(f"or, if your browser does not know that name: {other}")
+    return Exit.OK
+
+
+@click.command("logs")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=1), default=50, show_default=True, help="How many lines."
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on as it says more, until Ctrl-C.")
+@click.pass_context
+def logs_command(ctx: click.Context, lines: int, *, follow: bool) -> int:
+    """Show the log of the gateway in the background."""
+    from fairlead.actions.gateway_service import main_gateway
+    from fairlead.gateway.registry import service_log
+
+    running = main_gateway(_loaded_or_none(ctx), os.environ)
+    if running is not None and running.log is None:
+        say(f"the gateway at {running.url} logs to its terminal; this is what one in the background said")
+    log = Path(running.log) if running and running.log else service_log(os.environ, "background")
+    end = _show_tail(log, lines)
+    while follow:
+        time.sleep(_POLL_SECONDS)
+        end = _show_new(log, end)
+    return Exit.OK
+
+
+def _show_tail(log: Path, lines: int) -> int:
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        say("no gateway has run in the background yet; `fairlead gateway start` starts one")
+        return 0
+    for line in text.splitlines()[-lines:]:
+        print_data(printable(line))
+    return size
+
+
+def _show_new(log: Path, end: int) -> int:
+    from fairlead.actions.gateway_service import log_since
+
+    text = log_since(log, end)
+    for line in text.splitlines():
+        print_data(printable(line))
+    return log.stat().st_size if text else end
+
+
+def _loaded_or_none(ctx: click.Context) -> "LoadedConfig | None":
+    """The configuration of this folder; None where it cannot be read, which is no reason to know nothing."""
+    try:
+        return load(ctx)
+    except ConfigError:
+        return None
+
+
+SERVICE_COMMANDS: Final = (start_command, stop_command, status_command, open_command, logs_command)

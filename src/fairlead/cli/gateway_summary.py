@@ -1,0 +1,124 @@
+"""What `fairlead gateway` prints when it is up: at most eight lines, and entries to paste if asked for."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead.actions.readiness import Obstacle, ObstacleKind, Readiness
+from fairlead.config.sources import place_of
+from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, plainly
+from fairlead.terminal.output import display_path, plural, print_data, printable, say
+
+MAX_LINES: Final = 8
+_FIXED_LINES: Final = 3
+"""The URL, the dashboard and how agents get there."""
+_NAMED: Final = 4
+"""How many servers a line names; of more it says the number."""
+_LABELS: Final[dict[ObstacleKind, tuple[str, str]]] = {
+    "not approved": ("approve", "may not start yet"),
+    "broken": ("broken", "did not work when last tried"),
+    "needs a login": ("login", "wants a login"),
+    "changed": ("changed", "has tools that changed and are held back"),
+    "not reviewed": ("review", "has tools that no one reviewed"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedGateway:
+    """What a person or a program has to know about a gateway that is up."""
+
+    reach: GatewayRoute
+    dashboard: str
+    """A link that logs its opener in, at a terminal; else the address: a log has other readers."""
+    servers: list[str]
+    ready: Readiness
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs: what is not ready by its reason, and the commands that mend it."""
+        found = self.ready.obstacles
+        return {
+            "url": self.reach.url,
+            "token": self.reach.token,
+            "dashboard": self.dashboard,
+            "servers": self.servers,
+            "pid": os.getpid(),
+            "ready": list(self.ready.ready),
+            "tools": self.ready.tools,
+            "mode": self.ready.mode,
+            "not_connected_yet": list(self.ready.unlisted),
+            **{
+                kind.replace(" ", "_"): [name for each in found for name in each.servers if each.kind == kind]
+                for kind in _LABELS
+            },
+            "commands": [each.command for each in found],
+        }
+
+
+def introduce(served: ServedGateway, printed: int = 0) -> None:
+    """Tell a person where it is, what agents can use of it, and what mends the rest.
+
+    Args:
+        served: The gateway.
+        printed: How many lines were printed before, of the eight that are read.
+    """
+    reach = served.reach
+    is_open = " (no token: every program on this machine may call)" if reach.token_file is None else ""
+    print_data(f"url        {reach.url}{is_open}")
+    print_data(f"dashboard  {served.dashboard}")
+    about = [_ready_line(served.ready), *map(_obstacle_line, served.ready.obstacles)]
+    for line in _shortened(about, MAX_LINES - _FIXED_LINES - printed):
+        say(printable(line))
+    if sys.stderr.isatty():
+        agents = f"`fairlead gateway --install {'|'.join(AGENTS)}`"
+        say(f"agents     {agents}, or `--snippets` to paste; Ctrl-C stops")
+
+
+def show_snippets(reach: GatewayRoute, agents: Sequence[str]) -> None:
+    """Print entries to paste into agents' files, with the token: this is what they were asked for."""
+    place = place_of(os.environ, Path.cwd())
+    for agent in agents:
+        dialect = dialect_of(agent)
+        where = "" if agent == "claude" else f", in {display_path(file_of(dialect, place))}"
+        say(f"\n{dialect.title}{where}:")
+        print_data("\n".join(f"  {line}" for line in plainly(agent, reach).splitlines()))
+
+
+def _ready_line(ready: Readiness) -> str:
+    if not ready.servers:
+        return (
+            "ready      no servers yet: `fairlead add` adds one, `fairlead import` takes over those of agents"
+        )
+    of_all = "" if len(ready.ready) == ready.servers else f" of {ready.servers}"
+    words = f"ready      {len(ready.ready)}{of_all} {'server' if ready.servers == 1 else 'servers'}"
+    if ready.tools:
+        words += f", {plural(ready.tools, 'tool')}"
+        if ready.mode == "meta":
+            words += " behind meta-tools (`--mode direct` offers them all)"
+    elif ready.ready:
+        words += ", whose tools are listed at the first use"
+    if ready.unlisted:
+        verb = "connects" if len(ready.unlisted) == 1 else "connect"
+        words += f"; {_names(ready.unlisted)} {verb} at the first use"
+    return words
+
+
+def _obstacle_line(obstacle: Obstacle) -> str:
+    label, what = _LABELS[obstacle.kind]
+    if len(obstacle.servers) > 1:
+        what = what.replace("wants ", "want ").replace("has ", "have ")
+    return f"{label:<11}{_names(obstacle.servers)} {what}: `{obstacle.command}`"
+
+
+def _names(servers: Sequence[str]) -> str:
+    if len(servers) > _NAMED:
+        return f"{', '.join(servers[: _NAMED - 1])} and {len(servers) - _NAMED + 1} more"
+    return " and ".join(filter(None, (", ".join(servers[:-1]), servers[-1])))
+
+
+def _shortened(lines: list[str], limit: int) -> list[str]:
+    if len(lines) <= limit:
+        return lines
+    return [*lines[: limit - 1], "more       `fairlead doctor` names the rest, with what mends it"]

@@ -1,0 +1,1 @@
+"""The built-in `edit` server: create, change, move and delete files below confined folders, with undo."""

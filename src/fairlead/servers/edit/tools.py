@@ -1,0 +1,422 @@
+"""The tools of the built-in `edit` server: write, replace, patch, move, delete and undo."""
+
+import codecs
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar
+
+from anyio import to_thread
+from mcp_types import TextContent, ToolAnnotations
+from pydantic import Field
+
+from fairlead.errors import ToolFailed
+from fairlead.servers.edit.changes import MAX_FILE_BYTES, Change, FileChanges, FileContent
+from fairlead.servers.edit.patch import FilePatch, apply_hunks, parse_patch
+from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
+from fairlead.servers.repo.files import PathText, version_of, where_paths_start
+from fairlead.servers.repo.folders import Confinement
+
+MAX_DIFF_LINES = 400
+MAX_DIFF_CHARACTERS = 20_000
+
+
+Content = Annotated[str, Field(max_length=MAX_FILE_BYTES)]
+Version = Annotated[str, Field(max_length=64)]
+
+
+class WriteFileInput(ToolModel):
+    """A file to write."""
+
+    path: PathText
+    """The file, with `/` between names. Folders that are missing are made."""
+    content: Content
+    """The whole text of the file."""
+    version: Version | None = None
+    """To replace a file that exists: its version, from `repo.readFile` `withVersion` or an edit tool."""
+
+
+class ReplaceInput(ToolModel):
+    """A text to replace in a file."""
+
+    path: PathText
+    old_text: Annotated[str, Field(min_length=1, max_length=MAX_FILE_BYTES)]
+    """The text as it is in the file, with enough around it to occur once."""
+    new_text: Content
+    """The text to put there."""
+    replace_all: bool = False
+    """Replace it wherever it occurs."""
+
+
+class ApplyPatchInput(ToolModel):
+    """A patch."""
+
+    patch: Content
+    """A unified diff, as `git diff` writes it: of one file or several; also new, deleted and renamed ones."""
+
+
+class MoveInput(ToolModel):
+    """A file to move."""
+
+    source: PathText
+    """The file."""
+    target: PathText
+    """Its new path, where no file is yet. Folders that are missing are made."""
+
+
+class DeleteInput(ToolModel):
+    """A file to delete."""
+
+    path: PathText
+
+
+class UndoInput(ToolModel):
+    """Nothing to say."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Coding:
+    """How a file holds its text: the encoding, and the byte order mark in front of it."""
+
+    encoding: str
+    mark: bytes = b""
+
+
+_PLAIN = _Coding(encoding="utf-8")
+_MARKED = tuple(
+    _Coding(encoding=encoding, mark=mark)
+    for encoding, mark in (
+        ("utf-8", codecs.BOM_UTF8),
+        ("utf-16-le", codecs.BOM_UTF16_LE),
+        ("utf-16-be", codecs.BOM_UTF16_BE),
+    )
+)
+
+FileAction = Literal["created", "changed", "deleted", "moved"]
+
+
+class ChangedFile(ToolModel):
+    """What happened to one file."""
+
+    path: str
+    action: FileAction
+    version: str | None = None
+    """Version of the file now, for the next `edit.writeFile`."""
+    moved_from: str | None = None
+
+
+class EditOutput(ToolModel):
+    """What was changed."""
+
+    files: list[ChangedFile]
+    diff: str
+    """The change as a unified diff; cut if it is long."""
+    truncated: bool = False
+    """Whether the diff is cut. The change itself is whole."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Step:
+    """The changes of one call, and the files that a move took elsewhere."""
+
+    changes: tuple[Change, ...]
+    moved: tuple[tuple[str, str], ...] = ()
+
+
+InputT = TypeVar("InputT", bound=ToolModel)
+Planner = Callable[[FileChanges, InputT], _Step]
+
+
+def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
+    """The tools that change files within `confinement`, which stays the caller's to close."""
+    changes = FileChanges(confinement)
+    where = where_paths_start(confinement)
+
+    def tool(
+        name: str,
+        title: str,
+        description: str,
+        model: type[InputT],
+        plan: Planner[InputT],
+    ) -> AnyTool:
+        def work(request: InputT) -> Reply[EditOutput]:
+            step = plan(changes, request)
+            changes.apply(step.changes)
+            return _reply(step)
+
+        async def handler(_: ToolContext, request: InputT) -> Reply[EditOutput]:
+            return await to_thread.run_sync(work, request)
+
+        return ToolDefinition(
+            name=f"edit.{name}",
+            title=title,
+            description=f"{description} {where}",
+            input=model,
+            output=EditOutput,
+            handler=handler,
+            annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False),
+        )
+
+    async def undo(_: ToolContext, request: UndoInput) -> Reply[EditOutput]:
+        return _reply(_Step(changes=await to_thread.run_sync(changes.undo)))
+
+    return (
+        tool(
+            "writeFile",
+            "Write a file",
+            "Create a text file, or replace all of one, given its version. `edit.replace` changes a part.",
+            WriteFileInput,
+            _plan_write,
+        ),
+        tool(
+            "replace",
+            "Replace text in a file",
+            "Replace a text in a file by another. The old text must be there exactly, and once.",
+            ReplaceInput,
+            _plan_replace,
+        ),
+        tool(
+            "applyPatch",
+            "Apply a patch",
+            "Apply a unified diff to one or more files: all of it, or nothing if a part does not fit.",
+            ApplyPatchInput,
+            _plan_patch,
+        ),
+        tool("move", "Move a file", "Move or rename a file.", MoveInput, _plan_move),
+        tool("delete", "Delete a file", "Delete a file.", DeleteInput, _plan_delete),
+        ToolDefinition(
+            name="edit.undo",
+            title="Undo the last edit",
+            description="Take back the last change that an edit tool made. Repeat it to go further back.",
+            input=UndoInput,
+            output=EditOutput,
+            handler=undo,
+            annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False),
+        ),
+    )
+
+
+def _plan_write(files: FileChanges, request: WriteFileInput) -> _Step:
+    found = files.read(request.path)
+    if found.data is None and request.version is not None:
+        raise ToolFailed(
+            f"there is no `{found.shown}` of version {request.version}", hint="leave `version` out"
+        )
+    if found.data is not None:
+        _require_version(found, request.version)
+    return _Step(changes=(_change(found, _encode(request.content, _coding_of(found), found.shown)),))
+
+
+def _require_version(found: FileContent, version: str | None) -> None:
+    assert found.data is not None
+    if version is None:
+        raise ToolFailed(
+            f"`{found.shown}` exists already",
+            hint="use `edit.replace`, or `repo.readFile` with `withVersion` and give that version",
+        )
+    if version != version_of(found.data):
+        raise ToolFailed(f"`{found.shown}` was changed since version {version}", hint="read it again")
+
+
+def _plan_replace(files: FileChanges, request: ReplaceInput) -> _Step:
+    found = _existing(files, request.path)
+    text, coding = _decode(found)
+    old, new = request.old_text, request.new_text
+    if old not in text and "\r\n" in text:
+        # Models read and write plain line breaks, whatever the file has.
+        old, new = (value.replace("\r\n", "\n").replace("\n", "\r\n") for value in (old, new))
+    count = text.count(old)
+    if count == 0:
+        raise ToolFailed(
+            f"the old text is not in `{found.shown}`", hint="read the file again; every character counts"
+        )
+    if count > 1 and not request.replace_all:
+        raise ToolFailed(
+            f"the old text is {count} times in `{found.shown}`",
+            hint="give more of the text around it, or set `replaceAll`",
+        )
+    changed = _encode(text.replace(old, new), coding, found.shown)
+    return _Step(changes=(_change(found, changed),))
+
+
+def _plan_patch(files: FileChanges, request: ApplyPatchInput) -> _Step:
+    changes: list[Change] = []
+    moved: list[tuple[str, str]] = []
+    for patch in parse_patch(request.patch):
+        planned = _plan_one_patch(files, patch)
+        changes += planned.changes
+        moved += planned.moved
+    paths = [change.names for change in changes]
+    if len(set(paths)) < len(paths):
+        raise ToolFailed("the patch has a file twice", hint="put all hunks of a file under one header")
+    return _Step(changes=tuple(changes), moved=tuple(moved))
+
+
+def _plan_one_patch(files: FileChanges, patch: FilePatch) -> _Step:
+    if patch.source is None:
+        assert patch.target is not None
+        target = files.read(patch.target)
+        text = apply_hunks("", patch.hunks, target.shown)
+        return _Step(changes=(_change(target, _encode(text, _PLAIN, target.shown)),))
+    source = _existing(files, patch.source)
+    data = _patched(source, patch)
+    if patch.target is None:
+        return _Step(changes=(_change(source, None),))
+    if patch.target == patch.source:
+        return _Step(changes=(_change(source, data),))
+    return _move(source, files.read(patch.target), data)
+
+
+def _patched(source: FileContent, patch: FilePatch) -> bytes | None:
+    """The content after the hunks, which must fit a deleted file too: so that it is the one meant."""
+    if not patch.hunks:
+        return source.data
+    text, coding = _decode(source)
+    return _encode(apply_hunks(text, patch.hunks, source.shown), coding, source.shown)
+
+
+def _plan_move(files: FileChanges, request: MoveInput) -> _Step:
+    source = _existing(files, request.source)
+    return _move(source, files.read(request.target), source.data)
+
+
+def _move(source: FileContent, target: FileContent, data: bytes | None) -> _Step:
+    if target.data is not None:
+        raise ToolFailed(f"`{target.shown}` exists already", hint="delete it first, or choose another path")
+    created = Change(names=target.names, shown=target.shown, before=None, after=data, mode=source.mode)
+    return _Step(changes=(created, _change(source, None)), moved=((source.shown, target.shown),))
+
+
+def _plan_delete(files: FileChanges, request: DeleteInput) -> _Step:
+    return _Step(changes=(_change(_existing(files, request.path), None),))
+
+
+def _existing(files: FileChanges, path: str) -> FileContent:
+    found = files.read(path)
+    if found.data is None:
+        raise ToolFailed(f"there is no `{found.shown}`", hint="`repo.listDir` shows what is there")
+    return found
+
+
+def _change(found: FileContent, after: bytes | None) -> Change:
+    if found.data == after:
+        raise ToolFailed(f"`{found.shown}` holds this already: nothing would change")
+    return Change(names=found.names, shown=found.shown, before=found.data, after=after, mode=found.mode)
+
+
+def _coding_of(found: FileContent) -> _Coding:
+    data = found.data or b""
+    if coding := next((coding for coding in _MARKED if data.startswith(coding.mark)), None):
+        return coding
+    if b"\0" in data:
+        raise ToolFailed(f"`{found.shown}` is a binary file; only text is edited")
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return _Coding(encoding="latin-1")  # as `repo.readFile` shows it; every byte keeps its value
+    return _PLAIN
+
+
+def _decode(found: FileContent) -> tuple[str, _Coding]:
+    assert found.data is not None
+    coding = _coding_of(found)
+    try:
+        return found.data.removeprefix(coding.mark).decode(coding.encoding), coding
+    except UnicodeDecodeError as error:
+        raise ToolFailed(f"`{found.shown}` is not valid {coding.encoding}; it is not edited") from error
+
+
+def _encode(text: str, coding: _Coding, shown: str) -> bytes:
+    try:
+        data = coding.mark + text.encode(coding.encoding)
+    except UnicodeEncodeError as error:
+        missing = ascii(text[error.start])
+        raise ToolFailed(f"`{shown}` is encoded in {coding.encoding}, which has no {missing}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise ToolFailed(f"`{shown}` would have {len(data)} bytes; {MAX_FILE_BYTES} is the most")
+    return data
+
+
+def _reply(step: _Step) -> Reply[EditOutput]:
+    sources = {target: source for source, target in step.moved}
+    gone = set(sources.values())
+    files = [
+        ChangedFile(
+            path=change.shown,
+            action="moved" if change.shown in sources else _action(change),
+            version=None if change.after is None else version_of(change.after),
+            moved_from=sources.get(change.shown),
+        )
+        for change in step.changes
+        if change.shown not in gone
+    ]
+    diff, is_cut = render_diff(step.changes)
+    output = EditOutput(files=files, diff=diff, truncated=is_cut)
+    summary = "\n".join(_summarize(file) for file in files)
+    content = [TextContent(text=summary)]
+    if diff:
+        content.append(TextContent(text=diff))
+    if is_cut:
+        content.append(TextContent(text="(the diff is cut; the change is whole)"))
+    return Reply(output=output, content=tuple(content))
+
+
+def _action(change: Change) -> FileAction:
+    if change.before is None:
+        return "created"
+    return "deleted" if change.after is None else "changed"
+
+
+def _summarize(file: ChangedFile) -> str:
+    origin = f" from `{file.moved_from}`" if file.moved_from else ""
+    version = f" (version {file.version})" if file.version else ""
+    return f"{file.action} `{file.path}`{origin}{version}"
+
+
+def render_diff(changes: Sequence[Change]) -> tuple[str, bool]:
+    """The changes as a unified diff, and whether it was cut.
+
+    Args:
+        changes: The changes; a file that is moved unchanged is left out.
+    """
+    lines: list[str] = []
+    size = 0
+    moved = {change.before for change in changes if change.after is None}
+    for change in changes:
+        is_move = change.before is None and change.after in moved
+        if is_move or (change.after is None and any(change.before == other.after for other in changes)):
+            continue
+        for line in _diff_lines(change):
+            size += len(line) + 1
+            if len(lines) >= MAX_DIFF_LINES or size > MAX_DIFF_CHARACTERS:
+                return "\n".join(lines), True
+            lines.append(line)
+    return "\n".join(lines), False
+
+
+def _diff_lines(change: Change) -> list[str]:
+    old, new = (_lines_of(data) for data in (change.before, change.after))
+    if old is None or new is None:
+        return [f"Binary file {change.shown} differs"]
+    if len(old) + len(new) > 20_000:
+        # The matcher's time grows with the square of the lines: of large files, show where they differ.
+        old, new = _middle(old, new)
+    names = (
+        "/dev/null" if change.before is None else f"a/{change.shown}",
+        "/dev/null" if change.after is None else f"b/{change.shown}",
+    )
+    return list(difflib.unified_diff(old, new, *names, lineterm=""))
+
+
+def _lines_of(data: bytes | None) -> list[str] | None:
+    if data is None:
+        return []
+    if b"\0" in data:
+        return None
+    return data.decode("utf-8", "replace").splitlines()
+
+
+def _middle(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
+    """The lines between the beginning and the end that both have, no more than a diff shows."""
+    begin = next((at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
+    return old[begin : begin + MAX_DIFF_LINES], new[begin : begin + MAX_DIFF_LINES]

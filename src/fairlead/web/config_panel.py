@@ -1,0 +1,199 @@
+"""What the dashboard changes in configuration files: servers are added, edited, imported and removed."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from anyio import to_thread
+
+from fairlead.actions.config_edits import EditOutcome, add_choices, existing_servers
+from fairlead.actions.context import ActionContext
+from fairlead.actions.entries import add_server, edit_server, remove_server
+from fairlead.actions.imports import ImportPlan, find_sources, import_servers, natural_target, plan_import
+from fairlead.config.edit_scope import EditTarget
+from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret
+from fairlead.config.sources import place_of
+from fairlead.config.untyped import as_object
+from fairlead.errors import ConfigError, UnknownServer
+
+ResultT = TypeVar("ResultT")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileEntry:
+    """The entry of a server in one file."""
+
+    target: EditTarget
+    entry: Mapping[str, Any]
+
+    @property
+    def has_target(self) -> bool:
+        """Does it say what the server is, rather than change what another file says?"""
+        return "command" in self.entry or "url" in self.entry
+
+
+class ConfigPanel:
+    """Edits of configuration files by the visitors of the dashboard, each in a worker thread."""
+
+    def __init__(
+        self,
+        actions: Callable[[str], ActionContext],
+        connect: Callable[[str], None],
+        note_change: Callable[[], None],
+    ) -> None:
+        """Edit with the context of actions of a principal.
+
+        Args:
+            actions: Makes the context for a principal, which the audit log names.
+            connect: Connects a server in the background.
+            note_change: Tells open pages to look again.
+        """
+        self._actions = actions
+        self._connect = connect
+        self._note_change = note_change
+
+    async def files(self, principal: str) -> Sequence[EditTarget]:
+        """The files that a new entry can go to, the usual one first."""
+        return await to_thread.run_sync(add_choices, self._actions(principal))
+
+    async def entries(self, server_id: str, principal: str) -> Sequence[FileEntry]:
+        """The entries of a server in the files that Fairlead edits; the one that decides comes first."""
+
+        def read() -> list[FileEntry]:
+            found = [(target, existing_servers(target)) for target in add_choices(self._actions(principal))]
+            return [
+                FileEntry(target=target, entry=as_object(servers[server_id]))
+                for target, servers in sorted(found, key=lambda each: each[0].scope != "project")
+                if server_id in servers
+            ]
+
+        return await to_thread.run_sync(read)
+
+    async def entry(self, server_id: str, scope: str, principal: str) -> FileEntry:
+        """The entry of a server in the file of a scope, or in the one that decides.
+
+        Raises:
+            UnknownServer: There is none.
+        """
+        for each in await self.entries(server_id, principal):
+            if scope in ("", each.target.scope):
+                return each
+        raise UnknownServer(
+            f"no file that Fairlead edits has an entry of `{server_id}`",
+            hint="it is built in, or in another agent's file: import it to edit it here",
+        )
+
+    async def add(self, server_id: str, entry: dict[str, Any], scope: str, *, principal: str) -> str:
+        """Add a server, connect it in the background, and say what was done.
+
+        Raises:
+            ConfigInvalid: Loading would refuse the entry. Nothing was written.
+            ConfigError: There is a server of that id already, or no such scope.
+        """
+        target = self._target(await self.files(principal), scope)
+        add = partial(add_server, self._actions(principal), target, server_id, entry, replace=False)
+        added = await self._run(add)
+        self._require_effect(added.edit)
+        self._connect(server_id)
+        return f"Added `{server_id}` to {target.path}. {_about_stashed(added.stashed)}".strip()
+
+    async def edit(self, server_id: str, changes: Mapping[str, Any], scope: str, *, principal: str) -> str:
+        """Change fields of an entry, and say what was done. Raises as `add` does, and as `entry` does."""
+        target = (await self.entry(server_id, scope, principal)).target
+        edited = await self._run(partial(edit_server, self._actions(principal), server_id, target, changes))
+        self._require_effect(edited.edit)
+        if not edited.is_written:
+            return f"`{server_id}` in {target.path} is as it was."
+        said = (_about_stashed(edited.stashed), _about_forgotten(edited.forgotten))
+        return " ".join((f"Saved `{server_id}` in {target.path}.", *filter(None, said)))
+
+    async def remove(self, server_id: str, scope: str, *, principal: str) -> str:
+        """Remove an entry, and say what was done. Raises as `entry` does."""
+        target = (await self.entry(server_id, scope, principal)).target
+        removed = await self._run(partial(remove_server, self._actions(principal), server_id, target))
+        self._require_effect(removed.edit)
+        said = [f"Removed `{server_id}` from {target.path}.", _about_forgotten(removed.forgotten)]
+        if removed.remaining is not None:
+            layer = removed.remaining.definition.source
+            said.append(f"It is still defined in {layer.path or layer.label}, which is in effect now.")
+        return " ".join(filter(None, said))
+
+    # Other agents' files.
+
+    async def plan_import(self, principal: str, *, replace: bool) -> ImportPlan:
+        """What was found in other agents' files, and what would become of it. Writes nothing."""
+
+        def plan() -> ImportPlan:
+            context = self._actions(principal)
+            place = place_of(context.env, Path.cwd())
+            target_of = partial(natural_target, context.loaded, place)
+            return plan_import(find_sources(None, None, place), place, target_of, replace=replace)
+
+        return await to_thread.run_sync(plan)
+
+    async def import_servers(
+        self, digests: Collection[str], native: Collection[str], *, principal: str, replace: bool
+    ) -> list[str]:
+        """Take over servers that were shown, connect them, and say what was done, for each file.
+
+        Args:
+            digests: The candidates that were chosen, by their digests.
+            native: Those of them that shall be reached by URL rather than through `mcp-remote`.
+            principal: Who chose them.
+            replace: May servers of the same id be replaced?
+
+        Raises:
+            ConfigError: One of them is no longer as it was shown. Nothing was written.
+        """
+        plan = await self.plan_import(principal, replace=replace)
+        found = {each.digest: each for each in plan.candidates if each.action != "skip"}
+        if not digests or not found.keys() >= set(digests):
+            if not digests:
+                raise ConfigError("no server was ticked", hint="tick the servers to take over")
+            raise ConfigError("the files of the agents changed meanwhile", hint="look at the list again")
+        wanted = [(found[digest].native if digest in native else None) or found[digest] for digest in digests]
+        context = self._actions(principal)
+        written = await self._run(lambda: [*import_servers(context, plan, wanted, replace=replace)])
+        said: list[str] = []
+        for file in written:
+            self._require_effect(file.added.edit)
+            names = ", ".join(f"`{server_id}`" for server_id in file.server_ids)
+            secrets = _about_stashed([secret for _, secret in file.stashed])
+            said.append(f"Added {names} to {file.target.path}. {secrets}".strip())
+            for server_id in file.server_ids:
+                self._connect(server_id)
+        return said
+
+    async def _run(self, action: Callable[[], ResultT]) -> ResultT:
+        try:
+            return await to_thread.run_sync(action)
+        finally:
+            self._note_change()
+
+    def _target(self, files: Sequence[EditTarget], scope: str) -> EditTarget:
+        found = next((file for file in files if file.scope == scope or not scope), None)
+        if found is None:
+            raise ConfigError(f"no file of the scope `{scope}` can be written")
+        return found
+
+    def _require_effect(self, edit: EditOutcome) -> None:
+        for notice in edit.notices:
+            logger.warning("after an action in the dashboard", extra={"notice": notice.message})
+        edit.require_loaded()
+
+
+def _about_stashed(stashed: Sequence[StoredSecret]) -> str:
+    if not stashed:
+        return ""
+    fields = ", ".join(sorted({secret.field for secret in stashed}))
+    return f"Stored as a secret, with a reference in the file: {fields}."
+
+
+def _about_forgotten(forgotten: ForgottenSecrets | None) -> str:
+    deleted = len(forgotten.deleted) if forgotten else 0
+    return f"Deleted {deleted} stored secret{'' if deleted == 1 else 's'} of it." if deleted else ""

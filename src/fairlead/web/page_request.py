@@ -1,0 +1,302 @@
+"""One request on its way to a page and back: who asks, whether a form is ours, what every answer says."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from fairlead.errors import FairleadError, StoreError, UnknownServer
+from fairlead.gateway.access.auth import AuthenticatedRequest, screened_headers
+from fairlead.gateway.access.origin import RequestRefused
+from fairlead.web.html import BASE, THEME, with_session_base
+from fairlead.web.sessions import LoginSessions, SessionCookie, base_of, keep_ticket
+
+Audience = Literal["people", "strangers", "programs", "public"]
+"""Who a door is for: people are sent to the login, where they are strangers; programs are told that they need
+a token; what is public needs nothing."""
+
+LOGIN: Final = "/login"
+MAX_FORM_BYTES: Final = 64 * 1024
+MAX_FIELDS: Final = 2000
+THEME_COOKIE: Final = "fairlead_theme"
+THEMES: Final = ("light", "dark")
+LIVE_HEADER: Final = "fairlead-live"
+"""Sent by the script that keeps an open page fresh: its requests are not visits."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # without any, browsers send our own forms with `Origin: null`
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageRequest:
+    """A request, as pages see it."""
+
+    request: Request
+    entrance: LoginSessions
+    ticket: SessionCookie
+    form: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    admitted: AuthenticatedRequest | None = None
+    """Who asks; None at doors that are open to strangers."""
+
+    @property
+    def form_token(self) -> str:
+        """What every form on the page has to carry."""
+        return self.entrance.form_token(self.request.scope, self.ticket)
+
+    @property
+    def base(self) -> str:
+        """The path that the pages of this session are under."""
+        return base_of(self.request.path_params.get("place", ""))
+
+    @property
+    def path(self) -> str:
+        """The path of the page, below that of its session."""
+        return self.request.url.path.removeprefix(self.base) or "/"
+
+    @property
+    def address(self) -> str:
+        """The path of the page with its query, below that of its session."""
+        query = self.request.url.query
+        return f"{self.path}?{query}" if query else self.path
+
+    @property
+    def theme(self) -> str:
+        """The theme that the visitor chose; empty where the system's applies."""
+        chosen = self.request.cookies.get(THEME_COOKIE, "")
+        return chosen if chosen in THEMES else ""
+
+    @property
+    def is_live(self) -> bool:
+        """Does an open page ask for its own fresh parts?"""
+        return LIVE_HEADER in self.request.headers
+
+    def take_message(self) -> str | None:
+        """The confirmation to show on this page, once."""
+        return None if self.is_live else self.entrance.take_message(self.request.scope, self.ticket)
+
+    @property
+    def is_known(self) -> bool:
+        """Does it come from a browser that is logged in?"""
+        return self.entrance.is_session(self.request.scope, self.ticket)
+
+    @property
+    def is_admin(self) -> bool:
+        """May the visitor decide for every principal?"""
+        return self.admitted is not None and self.admitted.decides_for is None
+
+    @property
+    def principal(self) -> str:
+        """The principal that the visitor acts as."""
+        assert self.admitted is not None, "strangers act for no one"
+        return self.admitted.principal
+
+    @property
+    def decides_for(self) -> str | None:
+        """Whose approvals may be seen and answered; None for those of all principals."""
+        assert self.admitted is not None, "strangers decide nothing"
+        return self.admitted.decides_for
+
+    def step(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+    def query(self, name: str) -> str:
+        """A field of the address, empty where it is not there."""
+        return self.request.query_params.get(name, "")[:1000]
+
+    def field(self, name: str) -> str:
+        """A field of the form, empty where it is not there."""
+        return next(iter(self.form.get(name, ())), "")
+
+
+Answer = Callable[[PageRequest], Awaitable[Response]]
+ErrorPage = Callable[[PageRequest, FairleadError], str]
+
+logger = logging.getLogger(__name__)
+
+
+class AccessCheck:
+    """The way to one page. An ASGI application, so that every answer of its path goes through here."""
+
+    def __init__(  # noqa: PLR0913 - one for each property of a page
+        self,
+        entrance: LoginSessions,
+        *,
+        get: Answer | None = None,
+        post: Answer | None = None,
+        audience: Audience = "people",
+        needed: str = "admin",
+        error_page: ErrorPage | None = None,
+        confirms: bool = True,
+    ) -> None:
+        """Make the way to a page.
+
+        Args:
+            entrance: Who may come.
+            get: Shows the page.
+            post: Does what its forms say.
+            audience: Who the page is for.
+            needed: The scope that people need.
+            error_page: Shows what went wrong, in place of plain text.
+            confirms: Does the page after a form say that it was done, where `post` says nothing of it?
+        """
+        self._needed = needed
+        self._confirms = confirms
+        self._entrance = entrance
+        self._answers = {"GET": get, "HEAD": get, "POST": post}
+        self._audience: Audience = audience
+        self._error_page = error_page
+
+    @property
+    def is_for_people(self) -> bool:
+        """Is it a page for people with a login?"""
+        return self._audience == "people"
+
+    @property
+    def is_shown(self) -> bool:
+        """Is there something to see, rather than forms alone that are sent there?"""
+        return self._answers["GET"] is not None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+        visit = PageRequest(request=request, entrance=self._entrance, ticket=self._entrance.ticket(scope))
+        base, theme = BASE.set(visit.base), THEME.set(visit.theme)
+        try:
+            response = await self._respond(visit)
+        except ClientDisconnect:
+            return
+        finally:
+            BASE.reset(base)
+            THEME.reset(theme)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        if visit.ticket.is_new and self._audience == "strangers" and "set-cookie" not in response.headers:
+            keep_ticket(response, visit.ticket, scope, request.url.path)
+        await response(scope, receive, send)
+
+    async def _respond(self, visit: PageRequest) -> Response:
+        answer = self._answers.get(visit.request.method)
+        if answer is None:
+            allowed = ", ".join(method for method, known in self._answers.items() if known)
+            return _plain(405, "this is not used so", {"Allow": allowed})
+        screened_headers(visit.request.scope)  # raises where the guard was left out
+        admitted = await self._admit(visit)
+        if isinstance(admitted, RequestRefused):
+            return _refusal(visit, admitted, self._audience)
+        visit = replace(visit, admitted=admitted)
+        if visit.request.method == "POST":
+            form = await _read_form(visit.request)
+            if form is None:
+                return _plain(400, "that is no form of this page, or too large a one")
+            visit = replace(visit, form=form)
+            if not self._entrance.is_own_form(visit.request.scope, visit.ticket, visit.field("form_token")):
+                return _plain(403, "this form was not sent from the dashboard; load the page again")
+        try:
+            response = await answer(visit)
+        except FairleadError as exc:
+            return self._error_response(visit, exc, _status_of(exc))
+        except Exception:
+            logger.exception("a page of the dashboard failed", extra={"page": visit.path})
+            unexpected = FairleadError(
+                "The gateway failed to answer. This is a fault of Fairlead, and its log says more.",
+                hint="look at the end of the gateway's log, and report it",
+            )
+            return self._error_response(visit, unexpected, 500)
+        is_done = visit.request.method == "POST" and response.status_code == 303
+        if is_done and self._confirms and not self._entrance.has_message(visit.ticket):
+            self._entrance.leave_message(visit.request.scope, visit.ticket, "Done.")
+        return response
+
+    async def _admit(self, visit: PageRequest) -> AuthenticatedRequest | RequestRefused | None:
+        if self._audience in ("strangers", "public"):
+            return None
+        needed = self._needed if self._audience == "people" else "status"
+        return await self._entrance.admit(visit.request.scope, visit.ticket, needed)
+
+    def _error_response(self, visit: PageRequest, error: FairleadError, status: int) -> Response:
+        if self._error_page is None:
+            return _plain(status, str(error))
+        return Response(self._error_page(visit, error), status, media_type="text/html")
+
+
+def _status_of(error: FairleadError) -> int:
+    if isinstance(error, UnknownServer):
+        return 404
+    return 503 if isinstance(error, StoreError) else 409
+
+
+def see(path: str) -> Response:
+    """Send the browser on after a form was dealt with."""
+    return RedirectResponse(with_session_base(path), status_code=303)
+
+
+def confirm(visit: PageRequest, path: str, message: str) -> Response:
+    """Send the browser on after a form was dealt with; the page there says what was done."""
+    visit.entrance.leave_message(visit.request.scope, visit.ticket, message)
+    return see(path)
+
+
+def login_path(visit: PageRequest) -> str:
+    """The login page, which leads back to the page that was asked for."""
+    address = visit.address
+    return LOGIN if address == "/" else f"{LOGIN}?next={quote(address, safe='/')}"
+
+
+def _refusal(visit: PageRequest, refused: RequestRefused, audience: Audience) -> Response:
+    is_person = audience == "people" and "authorization" not in visit.request.headers
+    if is_person and refused.status in (401, 403) and visit.request.method != "POST" and not visit.is_known:
+        return see(login_path(visit))
+    return Response(refused.body, refused.status, dict(refused.headers))
+
+
+def _plain(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+    return PlainTextResponse(f"{text}\n", status, dict(headers or {}))
+
+
+async def _read_form(request: Request) -> Mapping[str, tuple[str, ...]] | None:
+    """The fields of a form; None where it is none, or too large."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        return None
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_FORM_BYTES:
+            return None
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+        )
+    except ValueError:
+        return None
+    if any("\0" in name or "\0" in value for name, value in pairs):
+        return None  # which no browser sends, and no file name or database takes
+    fields: dict[str, tuple[str, ...]] = {}
+    for name, value in pairs:
+        fields[name] = (*fields.get(name, ()), value)
+    return fields
+
+
+def own_path(text: str, fallback: str) -> str:
+    """A path of this very site that a form wants to go back to, or another."""
+    parts = urlsplit(text)
+    is_own = (
+        not parts.scheme and not parts.netloc and text.startswith("/") and not text.startswith(("//", "/\\"))
+    )
+    return text if is_own and text.isprintable() else fallback

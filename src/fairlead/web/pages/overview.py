@@ -1,0 +1,192 @@
+"""The start page: what needs the user first, then how things are going."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.responses import HTMLResponse, Response
+
+from fairlead.config.command_lines import command_line
+from fairlead.host.managed_server import ServerStatus
+from fairlead.web.call_history import CallSummary, summarize
+from fairlead.web.charts import calls_chart, duration, latency_chart
+from fairlead.web.host_panel import HostPanel
+from fairlead.web.html import Child, Html, tag
+from fairlead.web.layout import (
+    button,
+    code,
+    form,
+    live,
+    moment,
+    page,
+    plural,
+    server_link,
+    server_path,
+    state,
+)
+from fairlead.web.page_request import Answer, PageRequest
+from fairlead.web.panel import PendingCall
+
+HOUR: Final = 3600.0
+MOST_CARDS: Final = 20
+"""How many broken servers are shown whole. The rest is counted."""
+
+
+def overview(panel: HostPanel) -> Answer:
+    """What needs the user, and how things are going."""
+
+    async def answer(visit: PageRequest) -> Response:
+        history = await panel.watch.history()
+        found = summarize(history.calls, now=time.time(), seconds=HOUR)
+        servers = panel.status()
+        content = (
+            live("attention", _attention(visit, panel, servers)),
+            live("figures", _figures(panel, servers, found)),
+            live(
+                "charts",
+                tag(
+                    "div", calls_chart(found, key="calls"), latency_chart(found, key="latency"), class_="grid"
+                ),
+                tag("p", tag("a", "All calls", href="/calls", class_="button")),
+            ),
+        )
+        return HTMLResponse(page(visit, panel, "Overview", *content))
+
+    return answer
+
+
+def _attention(visit: PageRequest, panel: HostPanel, servers: Sequence[ServerStatus]) -> Child:
+    broken = [status for status in servers if status.enabled and status.state in ("error", "auth_required")]
+    unapproved = panel.unapproved()
+    cards: list[Child] = []
+    if pending := panel.pending(visit.decides_for):
+        cards.append(_pending(pending))
+    cards += [_broken(visit, status) for status in broken[:MOST_CARDS] if status.server_id not in unapproved]
+    if len(broken) > MOST_CARDS:
+        more = f"{plural(len(broken) - MOST_CARDS, 'more server')} not working"
+        cards.append(tag("p", tag("a", more, href="/servers"), class_="card bad"))
+    cards += [_changed(server_id, count) for server_id, count in panel.held_back().items()]
+    cards += [_unapproved(server_id) for server_id in unapproved]
+    cards += [_unreviewed(server_id) for server_id in panel.unreviewed() if server_id not in unapproved]
+    if not servers:
+        return _first_steps()
+    if not cards:
+        return tag(
+            "p", tag("span", class_="dot", aria_hidden="true"), "Nothing needs you now.", class_="card good"
+        )
+    return (tag("h2", "Needs you"), cards)
+
+
+def _first_steps() -> Html:
+    return tag(
+        "div",
+        tag("h2", "No MCP servers configured."),
+        tag("p", "Add one, or import those of another agent:"),
+        tag("p", code("fairlead add"), " · ", code("fairlead import")),
+        class_="card",
+    )
+
+
+def _pending(pending: Sequence[PendingCall]) -> Html:
+    first = pending[0].request
+    verb = "waits" if len(pending) == 1 else "wait"
+    return tag(
+        "article",
+        tag("h3", f"{plural(len(pending), 'call')} {verb} for your approval"),
+        tag(
+            "p",
+            tag("strong", first.principal),
+            " wants to call ",
+            code(f"{first.server_id}.{first.tool}"),
+            " since ",
+            moment(pending[0].created),
+        ),
+        tag("p", tag("a", "Decide", href="/approvals", class_="button main", id="decide")),
+        class_="card attention",
+    )
+
+
+def _broken(visit: PageRequest, status: ServerStatus) -> Html:
+    server_id = status.server_id
+    path = server_path(server_id)
+    log_in = tag("a", "Log in", href=path, class_="button main") if status.state == "auth_required" else None
+    logs = tag(
+        "a", "Log", href=f"/logs?server={server_id}", class_="button", aria_label=f"Log of {server_id}"
+    )
+    return tag(
+        "article",
+        tag("h3", server_link(server_id), " ", state(status.state)),
+        tag("div", status.last_error or "No reason is known.", class_="trouble text"),
+        tag("p", f"Hint: {status.hint}") if status.hint else None,
+        tag(
+            "div",
+            log_in,
+            form(visit, path, button("Restart", "do", "restart", key=server_id), back="/"),
+            logs if status.transport == "stdio" else None,
+            class_="row",
+        ),
+        class_="card bad",
+    )
+
+
+def _changed(server_id: str, count: int) -> Html:
+    verb = "is not what was" if count == 1 else "are not what was"
+    return tag(
+        "article",
+        tag("h3", f"{plural(count, 'tool')} of {server_id} {verb} reviewed"),
+        tag("p", "Agents do not get them before you have looked at what changed."),
+        tag(
+            "p",
+            tag(
+                "a",
+                f"Review {server_id}",
+                href=server_path(server_id, "review"),
+                class_="button main",
+                id=f"review-{server_id}",
+            ),
+        ),
+        class_="card attention",
+    )
+
+
+def _unapproved(server_id: str) -> Html:
+    return tag(
+        "article",
+        tag("h3", server_link(server_id), " waits for your consent"),
+        tag(
+            "p",
+            "It comes from a project's file, so it does not start before you have approved what it runs: ",
+            code(command_line("approve", server_id)),
+        ),
+        class_="card attention",
+    )
+
+
+def _unreviewed(server_id: str) -> Html:
+    link = tag("a", f"Review {server_id}", href=server_path(server_id, "review"), class_="button")
+    return tag(
+        "article",
+        tag("h3", server_link(server_id), " was not reviewed"),
+        tag("p", "Its tools are held back, or each of their calls needs your approval, until you decide."),
+        tag("p", link),
+        class_="card",
+    )
+
+
+def _figures(panel: HostPanel, servers: Sequence[ServerStatus], found: CallSummary) -> Html:
+    enabled = [status for status in servers if status.enabled]
+    ready = sum(status.state == "ready" for status in enabled)
+    every = found.all
+    share = f"{every.failed / every.total:.1%}" if every.total else "-"
+    figures = (
+        (f"{ready} of {len(enabled)}", "servers ready"),
+        (f"{sum(status.tools or 0 for status in enabled):,}", "tools"),
+        (f"{every.total:,}", "calls in the last hour"),
+        (share, "of them failed"),
+        (duration(every.percentile(95)), "95th percentile"),
+        (f"{len(panel.activity.running):,}", "calls under way"),
+        (f"{len(panel.sessions()):,}", "clients"),
+    )
+    return tag(
+        "ul", [tag("li", tag("b", number), tag("span", what)) for number, what in figures], class_="figures"
+    )

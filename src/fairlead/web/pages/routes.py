@@ -1,0 +1,28 @@
+"""The routes of the pages that change something: servers, reviews."""
+
+from typing import Protocol
+
+from starlette.routing import Route
+
+from fairlead.web.host_panel import HostPanel
+from fairlead.web.page_request import Answer
+from fairlead.web.pages import imports, review, server_edit
+
+
+class Door(Protocol):
+    """Makes the route of a page for people who are logged in."""
+
+    def __call__(self, path: str, get: Answer | None = None, post: Answer | None = None) -> Route:
+        """The route, with the answers to reading it and to its forms."""
+        ...
+
+
+def working_pages(panel: HostPanel, door: Door) -> list[Route]:
+    """The routes of these pages."""
+    return [
+        door("/add", server_edit.add(panel), server_edit.take_added(panel)),
+        door("/import", imports.show(panel), imports.take(panel)),
+        door("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
+        door("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),
+        door("/servers/{server}/review", review.review(panel), review.decide(panel)),
+    ]

@@ -1,0 +1,266 @@
+"""The form of a server's entry: what was typed, the entry that it means, and the entry as it is shown.
+
+Lists are texts with one item per line. A secret of an entry is shown as a reference or as `•••`; where that
+comes back as it was shown, the entry keeps its value.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fairlead.catalog.sanitize import gate
+from fairlead.config.models import transport_of
+from fairlead.config.secrets.masking import MASK
+from fairlead.config.secrets.redaction import redact_entry
+from fairlead.config.untyped import as_list, as_object, is_list, is_object
+from fairlead.errors import ConfigInvalid, Problem
+
+KINDS: Final = {"stdio": "A command to run", "http": "A URL", "sse": "A URL with the older SSE transport"}
+LOGINS: Final = {
+    "auto": "log in where the server asks for it",
+    "client": "with an OAuth client of my own",
+    "never": "never log in",
+}
+TRUSTS: Final = {
+    "untrusted": "untrusted: what it says of its tools does not count",
+    "trusted": "trusted: its annotations and instructions count",
+}
+_OF_KIND: Final = {
+    "stdio": ("command", "args", "cwd", "env", "sandbox"),
+    "http": ("url", "headers", "oauth"),
+    "sse": ("url", "headers", "oauth"),
+}
+FIELDS: Final = ("transport", "description", "trust", *_OF_KIND["stdio"], *_OF_KIND["http"])
+"""The fields of an entry that the form has. Others stay as they are."""
+_CLIENT: Final = ("client_id", "client_secret", "scope")
+
+
+@dataclass(kw_only=True, slots=True)
+class ServerForm:
+    """What was typed, by the name of the input, and what is wrong with it."""
+
+    typed: dict[str, str]
+    problems: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """By the name of the input; "" for what concerns none of them alone."""
+
+    def text(self, name: str) -> str:
+        """What was typed into an input that has one line."""
+        return self.typed.get(name, "").strip()
+
+    def lines(self, name: str) -> list[str]:
+        """What was typed into one with a line for each item; blank lines are none."""
+        return [line.strip() for line in self.typed.get(name, "").splitlines() if line.strip()]
+
+    def is_on(self, name: str) -> bool:
+        """Was a box ticked?"""
+        return bool(self.typed.get(name))
+
+    @property
+    def kind(self) -> str:
+        """What sort of server it is."""
+        return self.text("kind") if self.text("kind") in KINDS else "stdio"
+
+    def complain(self, name: str, message: str) -> None:
+        """Note what is wrong with an input."""
+        self.problems.setdefault(name, []).append(message)
+
+    def take_problems(self, error: ConfigInvalid) -> None:
+        """Put each problem of the entry to its input."""
+        for problem in error.problems:
+            self.complain(_input_of(problem), _words(problem))
+
+
+def form_of(entry: Mapping[str, Any], server_id: str = "") -> ServerForm:
+    """The form that shows an entry, its secrets as references or masked."""
+    shown = _shown(entry)
+    oauth, sandbox = shown.get("oauth"), as_object(shown.get("sandbox"))
+    client = as_object(oauth)
+    typed = {
+        "id": server_id,
+        "kind": transport_of(dict(entry)) or "stdio",
+        "description": str(shown.get("description") or ""),
+        "trust": str(shown.get("trust") or "untrusted"),
+        "command": str(shown.get("command") or ""),
+        "args": _joined(as_list(shown.get("args"))),
+        "cwd": str(shown.get("cwd") or ""),
+        "env": _joined([f"{name}={value}" for name, value in as_object(shown.get("env")).items()]),
+        "sandbox": "on" if "sandbox" in entry and entry["sandbox"] is not None else "",
+        "sandbox_network": "on" if sandbox.get("network") else "",
+        "sandbox_read": _joined(as_list(sandbox.get("read"))),
+        "sandbox_write": _joined(as_list(sandbox.get("write"))),
+        "url": str(shown.get("url") or ""),
+        "headers": _joined([f"{name}: {value}" for name, value in as_object(shown.get("headers")).items()]),
+        "login": "never" if oauth is False else "client" if client else "auto",
+        **{f"oauth_{name}": str(client.get(name) or "") for name in _CLIENT},
+    }
+    return ServerForm(typed=typed)
+
+
+def entry_of(form: ServerForm, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The fields of the entry that a form means; what cannot be read is noted in `form.problems`.
+
+    Args:
+        form: What was typed.
+        before: The entry that is edited: what is shown masked has its value from there.
+
+    Returns:
+        A value for each of `FIELDS`; None for one that the entry does not have.
+    """
+    known = _Known(form, before or {})
+    entry: dict[str, Any] = dict.fromkeys(FIELDS)
+    entry["description"] = form.text("description") or None
+    trust = form.text("trust") or "untrusted"
+    entry["trust"] = trust if trust != "untrusted" or "trust" in (before or {}) else None
+    if form.kind == "stdio":
+        entry |= _program(form, known)
+        if (before or {}).get("transport") == "stdio":
+            entry["transport"] = "stdio"
+    else:
+        entry |= _remote(form, known)
+        is_said = form.kind == "sse" or "transport" in (before or {})
+        entry["transport"] = form.kind if is_said else None
+    return entry
+
+
+def _program(form: ServerForm, known: "_Known") -> dict[str, Any]:
+    # Not stripped: a blank at the end of an argument may be meant.
+    arguments = [line for line in form.typed.get("args", "").splitlines() if line]
+    if not form.text("command"):
+        form.complain("command", "say which program to run")
+    return {
+        "command": form.text("command") or None,
+        "args": [known.value(("args",), "args", line) for line in arguments] or None,
+        "cwd": form.text("cwd") or None,
+        "env": dict(_variables(form, known)) or None,
+        "sandbox": _sandbox(form, as_object(known.before.get("sandbox"))),
+    }
+
+
+def _sandbox(form: ServerForm, before: dict[str, Any]) -> dict[str, Any] | None:
+    more = {
+        "network": form.is_on("sandbox_network"),
+        "read": form.lines("sandbox_read"),
+        "write": form.lines("sandbox_write"),
+    }
+    said = {name: value for name, value in more.items() if value}
+    kept = {name: value for name, value in before.items() if name not in more}
+    return {"kind": "bwrap", **kept, **said} if form.is_on("sandbox") or said else None
+
+
+def _remote(form: ServerForm, known: "_Known") -> dict[str, Any]:
+    if not form.text("url"):
+        form.complain("url", "say where it is, as https://…")
+    return {
+        "url": known.value(("url",), "url", form.text("url")) or None,
+        "headers": dict(_headers(form, known)) or None,
+        "oauth": _oauth(form, known),
+    }
+
+
+def _oauth(form: ServerForm, known: "_Known") -> dict[str, Any] | bool | None:
+    login, before = form.text("login"), known.before.get("oauth")
+    if login == "never":
+        return False
+    if login != "client":
+        return None
+    kept = {name: value for name, value in as_object(before).items() if name not in _CLIENT}
+    for name in _CLIENT:
+        if text := form.text(f"oauth_{name}"):
+            kept[name] = known.value(("oauth", name), f"oauth_{name}", text)
+    if not kept:
+        form.complain("login", "give the id of the client, or let the server say how to log in")
+    return kept or None
+
+
+def _variables(form: ServerForm, known: "_Known") -> Iterator[tuple[str, str]]:
+    for line in form.lines("env"):
+        name, equals, value = line.partition("=")
+        if not name.strip():
+            form.complain("env", f"`{line}` is not NAME=VALUE")
+        # A name alone passes the user's own variable on, as with `fairlead add --env NAME`.
+        yield name, known.value(("env", name), "env", value) if equals else f"${{{name}}}"
+
+
+def _headers(form: ServerForm, known: "_Known") -> Iterator[tuple[str, str]]:
+    for line in form.lines("headers"):
+        equals, colon = line.find("="), line.find(":")
+        at = min((place for place in (equals, colon) if place > 0), default=-1)
+        if at < 0:
+            form.complain("headers", "write each header as `Name: value`")
+            continue
+        name = line[:at].strip()
+        yield name, known.value(("headers", name), "headers", line[at + 1 :].strip())
+
+
+class _Known:
+    """The entry that is edited, and its values by how they are shown."""
+
+    def __init__(self, form: ServerForm, before: Mapping[str, Any]) -> None:
+        self._form = form
+        self.before = before
+        shown = _shown(before)
+        self._values: dict[tuple[str, ...], dict[str, str]] = {}
+        for path, value, display in _pairs(before, shown):
+            self._values.setdefault(path, {})[display] = value
+
+    def value(self, path: tuple[str, ...], name: str, text: str) -> str:
+        """The value that a text means: that of the entry, where it is shown so."""
+        kept = self._values.get(path, {}).get(text)
+        if kept is not None:
+            return kept
+        if MASK in text:
+            self._form.complain(name, "a secret that was hidden here is needed again: type it anew")
+        return text
+
+
+def _pairs(entry: Mapping[str, Any], shown: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Each text of an entry that may hold a secret, with its place and how it is shown."""
+    for group in ("env", "headers", "oauth"):
+        displayed = as_object(shown.get(group))
+        for name, value in as_object(entry.get(group)).items():
+            if isinstance(value, str):
+                yield (group, name), value, str(displayed.get(name)).strip()
+    for value, display in zip(as_list(entry.get("args")), as_list(shown.get("args")), strict=True):
+        yield ("args",), str(value), str(display)
+    if isinstance(entry.get("url"), str):
+        yield ("url",), entry["url"], str(shown.get("url"))
+
+
+def _shown(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry as pages show it: secrets in plain text, and all that is known to be one, masked."""
+    return as_object(_masked(redact_entry(dict(entry))))
+
+
+def _masked(value: object) -> object:
+    if isinstance(value, str):
+        return gate.mask_secrets(value)
+    if is_object(value):
+        return {name: _masked(each) for name, each in value.items()}
+    return [_masked(each) for each in value] if is_list(value) else value
+
+
+def _joined(items: Sequence[object]) -> str:
+    return "\n".join(map(str, items))
+
+
+_INPUTS: Final = frozenset(
+    ("description", "trust", "command", "args", "cwd", "env", "url", "headers", "sandbox")
+)
+
+
+def _input_of(problem: Problem) -> str:
+    """The input that a problem of an entry belongs to."""
+    path = problem.path[2:]
+    if len(problem.path) == 2:
+        return "id"
+    if path[:1] == ("sandbox",) and path[1:2] and path[1] in ("read", "write"):
+        return f"sandbox_{path[1]}"
+    if path[:1] == ("oauth",):
+        return f"oauth_{path[1]}" if path[1:2] and path[1] in _CLIENT else "login"
+    return str(path[0]) if path and path[0] in _INPUTS else ""
+
+
+def _words(problem: Problem) -> str:
+    inside = ".".join(map(str, problem.path[3:]))
+    text = f"{inside}: {problem.message}" if inside else problem.message
+    return f"{text} ({problem.hint})" if problem.hint else text

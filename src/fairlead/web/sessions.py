@@ -1,0 +1,318 @@
+"""Dashboard sessions: who gets in, by a token or a one-time link, and which forms are the dashboard's own.
+
+A session has two secrets: the value of its cookie, and its place, a path that all its pages are under and
+that is also the path of the cookie. Browsers send cookies to every port of a host. A server on another port
+gets none of these, since it has no page under that path. A cookie without its place opens nothing, so that a
+stolen one can neither read a page nor send a form. On this machine the dashboard has a name of its own, too:
+see `gateway/access/origin.py`.
+
+Sessions and one-time codes grant nothing by themselves. Each holds the token that it was made with, which is
+identified again for every request: the session acts as that token's principal, with at most the scopes that
+the token had at the start, and ends once the token is removed, replaced or expired.
+"""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Scope
+
+from fairlead.gateway.access.auth import AuthenticatedRequest, token_in
+from fairlead.gateway.access.origin import RequestRefused
+from fairlead.net.listen import mark_authenticated
+
+SESSION_SECONDS: Final = 12 * 3600.0
+CODE_SECONDS: Final = 600.0
+MAX_SESSIONS: Final = 1000
+COOKIE: Final = "fairlead_session"
+
+
+class Doorkeeper(Protocol):
+    """What the dashboard needs of the gateway's authenticator."""
+
+    async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
+        """Say for whom a request goes on, or how it is answered instead."""
+        ...
+
+    async def identify(self, token: str) -> AuthenticatedRequest | None:
+        """Say whose token this is."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionCookie:
+    """What a browser shows of itself: the value of its cookie."""
+
+    value: str
+    is_new: bool = False
+    """It came without one, and gets this."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrowserSession:
+    """A session as its browser is told of it, once."""
+
+    ticket: SessionCookie
+    base: str
+    """The path that its pages are under."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Grant:
+    """The token that a code or a session was made with, and the identity it had then."""
+
+    token: str = field(repr=False)
+    principal: str
+    scopes: frozenset[str]
+
+    def confirm(self, now: AuthenticatedRequest | None) -> AuthenticatedRequest | None:
+        """What the token still grants; None where it is refused by now, or stands for another principal."""
+        if now is None or now.principal != self.principal:
+            return None
+        return msgspec.structs.replace(now, scopes=now.scopes & self.scopes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Code:
+    grant: _Grant
+    ends: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Session:
+    grant: _Grant
+    place: str
+    """The digest of the secret in its path."""
+    form_token: str
+    ends: float
+
+
+class LoginSessions:
+    """Lets people in, and remembers whom it let in."""
+
+    def __init__(self, keeper: Doorkeeper, origins: Sequence[str] = ()) -> None:
+        """Let in those whom `keeper` lets in. `origins` are where people reach it, the best first."""
+        self._keeper = keeper
+        self._origins = tuple(origins)
+        self._key = secrets.token_bytes(32)
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._codes: OrderedDict[str, _Code] = OrderedDict()
+        self._messages: dict[str, str] = {}
+        """What the next page of a session confirms. Kept here: an address may be seen by others."""
+
+    # Who is there.
+
+    def ticket(self, scope: Scope) -> SessionCookie:
+        """The cookie of a request, or a new one."""
+        try:
+            cookies = SimpleCookie(Headers(scope=scope).get("cookie", ""))
+        except CookieError:
+            cookies = SimpleCookie()
+        morsel = cookies.get(_cookie_name(scope))
+        return SessionCookie(value=morsel.value) if morsel and morsel.value else _new_ticket()
+
+    async def admit(
+        self, scope: Scope, ticket: SessionCookie, needed: str
+    ) -> AuthenticatedRequest | RequestRefused:
+        """Say who a request is from: by its session, else as for any other request."""
+        admitted = await self._by_session(scope, ticket)
+        if admitted is None:
+            return await self.admit_token(scope)
+        if needed not in admitted.scopes:
+            return RequestRefused.saying(403, f"insufficient scope: the token lacks `{needed}`")
+        mark_authenticated(scope)
+        return admitted
+
+    async def admit_token(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
+        """Say who a program's request is from: by its token alone."""
+        return await self._keeper.admit(scope)
+
+    def is_session(self, scope: Scope, ticket: SessionCookie) -> bool:
+        """Does a request have the cookie and the place of a session?"""
+        return self._session(scope, ticket) is not None
+
+    def _session(self, scope: Scope, ticket: SessionCookie) -> _Session | None:
+        session = self._sessions.get(_digest(ticket.value))
+        place = scope.get("path_params", {}).get("place", "")
+        if session is None or not hmac.compare_digest(session.place, _digest(place)):
+            return None
+        return session if session.ends >= time.time() else None
+
+    async def _by_session(self, scope: Scope, ticket: SessionCookie) -> AuthenticatedRequest | None:
+        session = self._session(scope, ticket)
+        if session is None:
+            return None
+        admitted = session.grant.confirm(await self._keeper.identify(session.grant.token))
+        if admitted is None:
+            self.log_out(ticket)  # its token was removed, or has expired
+        return admitted
+
+    async def is_admitted(self, scope: Scope, ticket: SessionCookie, needed: str) -> bool:
+        """Would a request that was admitted a while ago be admitted now? For responses that last."""
+        if self.is_session(scope, ticket):
+            admitted = await self._by_session(scope, ticket)
+        else:
+            token = token_in(scope)
+            admitted = await self._keeper.identify(token) if token else None
+        return admitted is not None and needed in admitted.scopes
+
+    # Coming and going.
+
+    async def one_time_code(self, token: str) -> str | None:
+        """Make a code that logs in once, within some minutes, for `/login?code=…`.
+
+        Args:
+            token: The token that asks for it. The session has its principal and scopes, and ends with it.
+
+        Returns:
+            The code; None where the token does not decide, or is refused.
+        """
+        grant = await self._grant(token)
+        if grant is None:
+            return None
+        now = time.time()
+        for digest in [digest for digest, code in self._codes.items() if code.ends < now]:
+            del self._codes[digest]
+        secret = secrets.token_urlsafe(24)
+        self._codes[_digest(secret)] = _Code(grant=grant, ends=now + CODE_SECONDS)
+        if len(self._codes) > MAX_SESSIONS:
+            self._codes.popitem(last=False)
+        return secret
+
+    async def links(self, token: str) -> list[str]:
+        """Links with one code that log the opener in, the best first; it can be used at one of them.
+
+        The code is made with `token`, as by `one_time_code`. Without a code there are no links.
+        """
+        code = await self.one_time_code(token)
+        return [f"{origin}/login?code={code}" for origin in self._origins] if code is not None else []
+
+    async def redeem(self, code: str) -> BrowserSession | None:
+        """Begin a session for a one-time code, which opens nothing after that."""
+        found = self._codes.pop(_digest(code), None)
+        if found is None or found.ends < time.time():
+            return None
+        is_granted = found.grant.confirm(await self._keeper.identify(found.grant.token)) is not None
+        return self._begin(found.grant) if is_granted else None
+
+    async def log_in(self, secret: str) -> BrowserSession | None:
+        """Begin a session for a token that decides, or a one-time code. The cookie is new in any case."""
+        if (redeemed := await self.redeem(secret)) is not None:
+            return redeemed
+        grant = await self._grant(secret)
+        return self._begin(grant) if grant is not None else None
+
+    async def _grant(self, token: str) -> _Grant | None:
+        admitted = await self._keeper.identify(token)
+        if admitted is None or "decide" not in admitted.scopes:
+            return None
+        return _Grant(token=token, principal=admitted.principal, scopes=admitted.scopes)
+
+    def _begin(self, grant: _Grant) -> BrowserSession:
+        ticket, place = _new_ticket(), secrets.token_urlsafe(24)
+        self._sessions[_digest(ticket.value)] = _Session(
+            grant=grant,
+            place=_digest(place),
+            form_token=secrets.token_urlsafe(32),
+            ends=time.time() + SESSION_SECONDS,
+        )
+        if len(self._sessions) > MAX_SESSIONS:
+            self._forget(next(iter(self._sessions)))
+        return BrowserSession(ticket=ticket, base=base_of(place))
+
+    def log_out(self, ticket: SessionCookie) -> None:
+        """End a session."""
+        self._forget(_digest(ticket.value))
+
+    def _forget(self, digest: str) -> None:
+        self._sessions.pop(digest, None)
+        self._messages.pop(digest, None)
+
+    # Confirmations.
+
+    def leave_message(self, scope: Scope, ticket: SessionCookie, message: str) -> None:
+        """Keep a message for the next page that the session opens."""
+        if self.is_session(scope, ticket):
+            self._messages[_digest(ticket.value)] = message
+
+    def has_message(self, ticket: SessionCookie) -> bool:
+        """Is there a message for the next page?"""
+        return _digest(ticket.value) in self._messages
+
+    def take_message(self, scope: Scope, ticket: SessionCookie) -> str | None:
+        """The message for this page, once."""
+        return self._messages.pop(_digest(ticket.value), None) if self.is_session(scope, ticket) else None
+
+    # Forms.
+
+    def form_token(self, scope: Scope, ticket: SessionCookie) -> str:
+        """What every form of this browser has to carry. A session's cannot be computed from its cookie."""
+        session = self._session(scope, ticket)
+        if session is not None:
+            return session.form_token
+        return hmac.new(self._key, ticket.value.encode(), hashlib.sha256).hexdigest()
+
+    def is_own_form(self, scope: Scope, ticket: SessionCookie, given: str) -> bool:
+        """Does a form come from a page of ours, in this very browser, and from that page's exact origin?"""
+        expected = self.form_token(scope, ticket).encode()
+        is_known = not ticket.is_new and hmac.compare_digest(given.encode(errors="replace"), expected)
+        return is_known and _is_from_its_origin(scope)
+
+
+def base_of(place: str) -> str:
+    """The path that the pages of a session are under."""
+    return f"/~{place}" if place else ""
+
+
+def keep_ticket(response: Response, ticket: SessionCookie, scope: Scope, path: str) -> None:
+    """Have the browser keep its cookie, for this host and below this path only."""
+    response.set_cookie(
+        _cookie_name(scope),
+        ticket.value,
+        max_age=int(SESSION_SECONDS),
+        path=quote(path, safe="/~"),  # it came with a request, and goes into a header
+        httponly=True,
+        samesite="strict",
+        secure=scope["scheme"] == "https",
+    )
+
+
+def drop_ticket(response: Response, scope: Scope, path: str) -> None:
+    """Have the browser forget its cookie."""
+    response.delete_cookie(_cookie_name(scope), path=path, httponly=True, samesite="strict")
+
+
+def _is_from_its_origin(scope: Scope) -> bool:
+    """Is the one `Origin` of a request that of the address it was sent to? Ports count."""
+    headers = Headers(scope=scope)
+    origins, hosts = headers.getlist("origin"), headers.getlist("host")
+    if len(origins) != 1 or len(hosts) != 1:
+        return False
+    # Browsers write an origin in lower case: to compare it as it came lets nothing else through.
+    scheme, _, authority = origins[0].partition("://")
+    return scheme in ("http", "https") and authority == hosts[0].lower()
+
+
+def _new_ticket() -> SessionCookie:
+    return SessionCookie(value=secrets.token_urlsafe(32), is_new=True)
+
+
+def _digest(secret: str) -> str:
+    """What secrets are kept and found by, so that neither memory nor timing tells them."""
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+def _cookie_name(scope: Scope) -> str:
+    """A name for each port: several gateways may run on one host."""
+    port = (scope.get("server") or ("", 0))[1]
+    return f"{COOKIE}_{port}"

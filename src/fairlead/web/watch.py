@@ -1,0 +1,160 @@
+"""What pages show of calls, records and logs while people watch, and how a call is cancelled."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from anyio import Lock, to_thread
+
+from fairlead.actions.context import ActionContext, RunningConfiguration
+from fairlead.actions.logs import LogReader, server_log
+from fairlead.actions.running_calls import cancel_call
+from fairlead.catalog.sanitize import gate
+from fairlead.config.paths import store_file
+from fairlead.errors import ConfigError, StoreError
+from fairlead.host.host import Host
+from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls, latest_records
+from fairlead.store.sqlite import Database
+from fairlead.web.call_history import CallHistory
+from fairlead.web.live import Activity
+
+GATEWAY_LINES: Final = 2_000
+"""How many lines of the gateway's own log are kept for the dashboard."""
+_OWN_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundLines:
+    """Lines of a log, the oldest first."""
+
+    lines: Sequence[str]
+    matching: int
+    """How many lines fit what was searched for; the last of them are shown."""
+    total: int
+
+
+class GatewayLog(logging.Handler):
+    """The last lines of what this program logs. They may be on a terminal that is closed by now."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: deque[str] = deque(maxlen=GATEWAY_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record as a line."""
+        then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        parts = [f"{then} {record.levelname.lower()}: {record.getMessage()}"]
+        parts += [f"{name}={value}" for name, value in vars(record).items() if name not in _OWN_FIELDS]
+        if record.exc_info and record.exc_info[1] is not None:
+            parts.append(f"error={record.exc_info[1]!r}")
+        self.lines.append(gate.log_line(" ".join(parts)))
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Keep what is logged for the length of the block."""
+        own = logging.getLogger("fairlead")
+        own.addHandler(self)
+        try:
+            yield
+        finally:
+            own.removeHandler(self)
+
+
+class Watch:
+    """Calls, audit records and logs of one host."""
+
+    def __init__(
+        self, host: Host, configuration: RunningConfiguration, env: Mapping[str, str], activity: Activity
+    ) -> None:
+        self._host = host
+        self._configuration = configuration
+        self._env = env
+        self._activity = activity
+        self._history = CallHistory()
+        self._reading = Lock()
+        self.log = GatewayLog()
+
+    # Calls.
+
+    async def history(self) -> CallHistory:
+        """The calls of the last day, up to now."""
+        if self._host.store is not None:
+            await self._host.store.flush()
+
+            def read() -> None:
+                with Database.open(self._store_file) as database:
+                    self._history.read(database, time.time())
+
+            async with self._reading:
+                await to_thread.run_sync(read)
+        return self._history
+
+    async def warm_up(self) -> None:
+        """Read the calls of the last day before anyone looks: the first page need not wait for it."""
+        try:
+            await self.history()
+        except StoreError:
+            logger.warning("the calls of the last day cannot be read", exc_info=True)
+
+    async def cancel(self, context: ActionContext, call_id: int) -> str:
+        """Cancel a call that is under way. Returns its name."""
+        call = next((each for each in self._activity.running if each.call_id == call_id), None)
+        if call is None:
+            raise ConfigError("that call is over", hint="load the page again")
+        notices = await cancel_call(
+            context,
+            self._host,
+            call_id,
+            server_id=call.server_id,
+            tool=call.tool,
+            principal=call.principal,
+        )
+        for notice in notices:
+            logger.warning("after an action in the dashboard", extra={"notice": notice.message})
+        return f"{call.server_id}.{call.tool}"
+
+    # Audit records.
+
+    async def audit(self, wanted: AuditQuery, limit: int, *, every: bool = False) -> Sequence[AuditRecord]:
+        """The last records, the newest first: one for each call, or `every` one as it is kept."""
+        if self._host.store is None:
+            return ()
+        await self._host.store.flush()
+
+        def read() -> Sequence[AuditRecord]:
+            with Database.open(self._store_file) as database:
+                return (latest_records if every else latest_calls)(database, wanted, limit)[::-1]
+
+        return await to_thread.run_sync(read)
+
+    # Logs.
+
+    async def find_lines(self, server_id: str | None, query: str, limit: int) -> FoundLines:
+        """The last lines of a server's log, or the gateway's, that contain a text; without one, all."""
+        if server_id is None:
+            return _find([*self.log.lines], query, limit)
+        self._configuration.loaded.server(server_id)  # raises where there is none
+        path = server_log(self._env, server_id)
+
+        def read() -> FoundLines:
+            text = "\n".join(LogReader(path).tail() or ())
+            return _find(gate.log_text(text.encode()).splitlines(), query, limit)
+
+        return await to_thread.run_sync(read)
+
+    @property
+    def _store_file(self) -> Path:
+        return store_file(self._env, self._configuration.loaded.config.store.path)
+
+
+def _find(lines: Sequence[str], query: str, limit: int) -> FoundLines:
+    wanted = query.casefold()
+    found = [line for line in lines if wanted in line.casefold()] if wanted else lines
+    return FoundLines(lines=found[-limit:], matching=len(found), total=len(lines))

@@ -1,0 +1,184 @@
+"""Agents that are started from the desktop: what `--install` writes needs nothing of a shell."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.gateway.install import AGENTS
+from fairlead.gateway.registry import attachment, living
+from fairlead.policy.audit import AuditQuery, latest_records
+from fairlead.store.sqlite import Database
+from tests.cli.gateway_support import (
+    INITIALIZE,
+    INITIALIZED,
+    LIST,
+    SECONDS,
+    Fairlead,
+    add_scripted,
+    call,
+    command,
+    gateway,
+    served_by,
+)
+from tests.conftest import Machine
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(machine: Machine) -> Iterator[None]:
+    yield
+    subprocess.run(
+        command("gateway", "stop", "--all"),
+        env=machine.env,
+        cwd=machine.project,
+        timeout=SECONDS,
+        capture_output=True,
+        check=False,
+    )
+    assert living(machine.env) == []
+
+
+class Agent:
+    """A program that starts the command of its file with as few variables as a desktop gives."""
+
+    def __init__(self, machine: Machine, entry: dict[str, Any], cwd: Path) -> None:
+        words = [entry["command"], *entry["args"]]
+        assert Path(words[0]).is_absolute()
+        env = {"HOME": str(machine.home), **entry.get("env", {})}
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=cwd
+        )
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+        while "id" in message:
+            answer = json.loads(self.process.stdout.readline())
+            if answer.get("id") == message["id"]:
+                return answer
+        return {}
+
+    def begin(self) -> list[str]:
+        """Shake hands, and return the names of the tools."""
+        self.ask(INITIALIZE)
+        self.ask(INITIALIZED)
+        return served_by(self.ask(LIST))
+
+    def end(self) -> int:
+        self.process.communicate(timeout=SECONDS)
+        return self.process.returncode
+
+
+def install(machine: Machine, fairlead: Fairlead, agent: str = "claude") -> dict[str, Any]:
+    done = fairlead("gateway", "--install", agent, "--yes")
+    assert done.status == 0, done.err
+    return json.loads((machine.home / ".claude.json").read_text())["mcpServers"]["fairlead"]
+
+
+def test_it_starts_the_gateway_and_another_agent_shares_it(machine: Machine, fairlead: Fairlead) -> None:
+    record = add_scripted(machine, tools=["pid"])
+    entry = install(machine, fairlead)
+    assert living(machine.env) == []
+    first = Agent(machine, entry, machine.home)
+    assert first.begin() == ["s_pid"]
+    (running,) = living(machine.env)
+    assert running.started_by == "agent"
+    second = Agent(machine, entry, Path("/"))
+    assert second.begin() == ["s_pid"]
+    assert [each.pid for each in living(machine.env)] == [running.pid]
+    pids = [agent.ask(call(3, "s_pid"))["result"]["content"][0]["text"] for agent in (first, second)]
+    assert pids[0] == pids[1]
+    assert record.read_text().count('"started"') == 1
+    assert (first.end(), second.end()) == (0, 0)
+
+
+def test_agents_that_start_at_once_share_one_gateway(machine: Machine, fairlead: Fairlead) -> None:
+    add_scripted(machine, tools=["pid"])
+    entry = install(machine, fairlead)
+    agents = [Agent(machine, entry, machine.home) for _ in range(3)]
+    with ThreadPoolExecutor() as threads:
+        assert list(threads.map(Agent.begin, agents)) == [["s_pid"]] * 3
+    assert len(living(machine.env)) == 1
+    assert [agent.end() for agent in agents] == [0, 0, 0]
+
+
+def test_it_attaches_to_the_gateway_that_runs(machine: Machine, fairlead: Fairlead) -> None:
+    add_scripted(machine, tools=["pid"])
+    entry = install(machine, fairlead)
+    with gateway(machine) as up:
+        for folder in (machine.project, machine.home, Path("/")):
+            agent = Agent(machine, entry, folder)
+            assert agent.begin() == ["s_pid"]
+            assert agent.end() == 0
+        assert [running.pid for running in living(machine.env)] == [up.process.pid]
+
+
+def test_a_gateway_for_agents_ends_after_the_last_one(machine: Machine) -> None:
+    words = command("gateway", "--started-by", "agent", "--port", "0", "--idle-exit", "5")
+    with subprocess.Popen(words, env=machine.env, cwd=machine.project) as process:
+        deadline = time.monotonic() + SECONDS
+        while not (found := living(machine.env)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with attachment(machine.env, found[0]), pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+        assert process.wait(timeout=SECONDS) == 0
+    assert living(machine.env) == []
+
+
+def test_where_no_gateway_can_be_started_the_command_serves_by_itself(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    add_scripted(machine, tools=["pid"])
+    entry = install(machine, fairlead)
+    # Something in the way of the log file, without which nothing is started in the background.
+    log = machine.home / ".local/state/fairlead/gateway/agent-gateway.log"
+    log.mkdir(parents=True)
+    agent = Agent(machine, entry, machine.home)
+    assert agent.begin() == ["s_pid"]
+    assert agent.end() == 0
+    assert living(machine.env) == []
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_gets_an_absolute_command_and_nothing_to_set(
+    machine: Machine, fairlead: Fairlead, agent: str
+) -> None:
+    done = fairlead("gateway", "--install", agent, "--bundle", "work", "--yes")
+    assert done.status == 1  # no such bundle
+    add_scripted(machine, tools=["pid"])
+    done = fairlead("gateway", "--install", agent, "--bundle", "work", "--yes")
+    assert done.status == 0, done.err
+    assert "export" not in done.err
+    assert "uvx" not in done.err
+    assert fairlead("import", "--from", agent).status == 0
+    entry = json.loads(machine.user_file.read_text())["servers"]["fairlead"]
+    assert Path(entry["command"]).is_absolute()
+    assert os.access(entry["command"], os.X_OK)
+    assert entry["args"][-5:] == ["gateway", "--stdio", "--start", "--bundle", "work"]
+    assert "PATH" in entry["env"]
+    assert fairlead("gateway", "--uninstall", agent, "--yes").status == 0
+    assert "nothing was changed" in fairlead("gateway", "--uninstall", agent, "--yes").err
+
+
+@pytest.mark.requirement("NEED-30")
+def test_installing_and_uninstalling_are_in_the_audit_log(machine: Machine, fairlead: Fairlead) -> None:
+    file = str(machine.home / ".cursor/mcp.json")
+    assert fairlead("gateway", "--install", "cursor").status == 1  # declined, so not recorded
+    assert fairlead("gateway", "--install", "cursor", "--yes").status == 0
+    assert fairlead("gateway", "--install", "cursor", "--yes").status == 0  # nothing changed, so not recorded
+    assert fairlead("gateway", "--uninstall", "cursor", "--yes").status == 0
+    with Database.open(machine.home / ".local/state/fairlead/state.db") as database:
+        records = latest_records(database, AuditQuery(), 100)
+    assert [(each.kind, each.principal, each.details) for each in records] == [
+        (kind, "local", {"in": "command line", "agent": "cursor", "file": file})
+        for kind in ("install", "uninstall")
+    ]

@@ -1,0 +1,461 @@
+"""The built-in `edit` server: changes are checked, atomic and can be undone; nothing outside is touched."""
+
+import os
+import stat
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.errors import ToolFailed
+from fairlead.servers.edit import changes as changes_module
+from fairlead.servers.edit.changes import Change, FileChanges
+from fairlead.servers.edit.patch import apply_hunks, parse_patch
+from fairlead.servers.edit.tools import EditOutput, edit_tools
+from fairlead.servers.framework.tools import AnyTool, Reply
+from fairlead.servers.protected import is_protected
+from fairlead.servers.repo.files import file_tools, version_of
+from fairlead.servers.repo.folders import Confinement
+from tests.servers.calling import call, texts
+
+Edit = Callable[..., Awaitable[Reply[EditOutput]]]
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    return repo
+
+
+@pytest.fixture(params=[True, False], ids=["strict", "checked"])
+def confinement(repo: Path, request: pytest.FixtureRequest) -> Generator[Confinement]:
+    with Confinement([repo], is_strict=request.param) as confinement:
+        yield confinement
+
+
+@pytest.fixture
+def edit(confinement: Confinement) -> Edit:
+    tools = {tool.name.removeprefix("edit."): tool for tool in edit_tools(confinement)}
+
+    async def edit(name: str, **arguments: Any) -> Reply[EditOutput]:
+        return await call(tools[name], arguments)
+
+    return edit
+
+
+def test_the_tools_say_that_they_change_files(confinement: Confinement) -> None:
+    tools: tuple[AnyTool, ...] = edit_tools(confinement)
+    names = ["writeFile", "replace", "applyPatch", "move", "delete", "undo"]
+    assert [tool.name for tool in tools] == [f"edit.{name}" for name in names]
+    for tool in tools:
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is False
+        assert tool.annotations.destructive_hint is True
+        assert tool.annotations.open_world_hint is False
+
+
+# ── writeFile ──
+
+
+async def test_a_new_file_is_created_with_its_folders(repo: Path, edit: Edit) -> None:
+    reply = await edit("writeFile", path="src/a/b.py", content="x = 1\n")
+    assert (repo / "src/a/b.py").read_text() == "x = 1\n"
+    assert [file.action for file in reply.output.files] == ["created"]
+    assert "+x = 1" in reply.output.diff
+    assert [entry.name for entry in (repo / "src/a").iterdir()] == ["b.py"], "a temporary file was left"
+
+
+async def test_a_file_that_exists_is_replaced_only_with_its_version(
+    repo: Path, edit: Edit, confinement: Confinement
+) -> None:
+    (repo / "a.txt").write_text("one\n")
+    with pytest.raises(ToolFailed, match="exists already"):
+        await edit("writeFile", path="a.txt", content="two\n")
+    read = await call(file_tools(confinement)[0], {"path": "a.txt", "withVersion": True})
+    version = read.output.version
+    assert f"(version {version})" in texts(read)
+    reply = await edit("writeFile", path="a.txt", content="two\n", version=version)
+    assert (repo / "a.txt").read_text() == "two\n"
+    assert reply.output.files[0].version == version_of(b"two\n")
+    with pytest.raises(ToolFailed, match="was changed since version"):
+        await edit("writeFile", path="a.txt", content="three\n", version=version)
+    assert (repo / "a.txt").read_text() == "two\n"
+
+
+async def test_a_partly_read_file_has_no_version(repo: Path, confinement: Confinement) -> None:
+    (repo / "a.txt").write_text("one\ntwo\n")
+    for rest in ({"lineRange": [1, 1]}, {"offset": 2}, {"maxBytes": 3}):
+        read = await call(file_tools(confinement)[0], {"path": "a.txt", "withVersion": True, **rest})
+        assert read.output.version is None
+
+
+async def test_the_mode_of_a_file_stays(repo: Path, edit: Edit) -> None:
+    script = repo / "run.sh"
+    script.write_text("#!/bin/sh\necho one\n")
+    script.chmod(0o750)
+    await edit("replace", path="run.sh", oldText="one", newText="two")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o750
+    await edit("move", source="run.sh", target="bin/run.sh")
+    assert stat.S_IMODE((repo / "bin/run.sh").stat().st_mode) == 0o750
+
+
+# ── replace ──
+
+
+async def test_text_is_replaced_once(repo: Path, edit: Edit) -> None:
+    (repo / "a.py").write_text("a = 1\nb = 1\n")
+    with pytest.raises(ToolFailed, match="2 times"):
+        await edit("replace", path="a.py", oldText="= 1", newText="= 2")
+    with pytest.raises(ToolFailed, match="not in"):
+        await edit("replace", path="a.py", oldText="c = 1", newText="c = 2")
+    await edit("replace", path="a.py", oldText="b = 1", newText="b = 2")
+    assert (repo / "a.py").read_text() == "a = 1\nb = 2\n"
+    await edit("replace", path="a.py", oldText=" = ", newText="=", replaceAll=True)
+    assert (repo / "a.py").read_text() == "a=1\nb=2\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (b"one\r\ntwo\r\n", "one\ntwo", "1\n2", b"1\r\n2\r\n"),
+        (b"\xef\xbb\xbfone\n", "one", "two", b"\xef\xbb\xbftwo\n"),
+        ("one €\n".encode("utf-16"), "€", "$", "one $\n".encode("utf-16")),
+        (b"\xfe\xff" + "one".encode("utf-16-be"), "one", "two", b"\xfe\xff" + "two".encode("utf-16-be")),
+        (b"caf\xe9 one\n", "one", "two", b"caf\xe9 two\n"),
+        (b"no end", "end", "END", b"no END"),
+    ],
+)
+async def test_bytes_that_are_not_meant_stay(
+    repo: Path, edit: Edit, before: bytes, old: str, new: str, after: bytes
+) -> None:
+    (repo / "a.txt").write_bytes(before)
+    await edit("replace", path="a.txt", oldText=old, newText=new)
+    assert (repo / "a.txt").read_bytes() == after
+
+
+async def test_what_cannot_be_edited_is_said(repo: Path, edit: Edit) -> None:
+    (repo / "image.bin").write_bytes(b"\x00\x01\x02")
+    (repo / "latin.txt").write_bytes(b"caf\xe9\n")
+    (repo / "folder").mkdir()
+    (repo / "large.txt").write_bytes(b"x" * (changes_module.MAX_FILE_BYTES + 1))
+    for arguments, words in (
+        ({"path": "image.bin", "oldText": "a", "newText": "b"}, "binary"),
+        ({"path": "latin.txt", "oldText": "caf", "newText": "€"}, "latin-1"),
+        ({"path": "folder", "oldText": "a", "newText": "b"}, "folder"),
+        ({"path": "large.txt", "oldText": "a", "newText": "b"}, "bytes"),
+        ({"path": "none.txt", "oldText": "a", "newText": "b"}, "there is no"),
+        ({"path": "latin.txt", "oldText": "caf", "newText": "caf"}, "nothing would change"),
+    ):
+        with pytest.raises(ToolFailed, match=words):
+            await edit("replace", **arguments)
+    assert (repo / "latin.txt").read_bytes() == b"caf\xe9\n"
+
+
+# ── confinement ──
+
+
+PROTECTED = [
+    ".git/hooks/pre-commit",
+    ".git/config",
+    ".GIT/config",
+    "sub/.git/hooks/post-checkout",
+    ".envrc",
+    "sub/.ENVRC",
+    "fairlead.json",
+    "fairlead.lock",
+    ".fairlead/fairlead.json",
+    ".vscode/tasks.json",
+    ".idea/runConfigurations/x.xml",
+    ".cursor/mcp.json",
+    ".claude/settings.json",
+    ".mcp.json",
+    ".zed/tasks.json",
+    ".vscode./tasks.json",
+]
+
+
+@pytest.mark.parametrize("path", PROTECTED)
+async def test_what_others_would_run_is_protected(repo: Path, edit: Edit, path: str) -> None:
+    for name, arguments in (
+        ("writeFile", {"path": path, "content": "x"}),
+        ("applyPatch", {"patch": f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"}),
+    ):
+        with pytest.raises(ToolFailed, match="protected"):
+            await edit(name, **arguments)
+    (repo / "mine.txt").write_text("x")
+    with pytest.raises(ToolFailed, match="protected"):
+        await edit("move", source="mine.txt", target=path)
+    assert not (repo / path).exists()
+
+
+def test_ordinary_files_are_not_protected() -> None:
+    for path in ("src/main.py", ".gitignore", ".github/workflows/ci.yml", "git/config", "vscode/x"):
+        assert not is_protected(path.split("/"))
+
+
+@pytest.mark.parametrize("path", ["../out.txt", "/etc/x", "a/../../out.txt", "link/out.txt", "file-link"])
+async def test_nothing_outside_is_written(repo: Path, edit: Edit, path: str) -> None:
+    outside = repo.parent / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret")
+    (repo / "link").symlink_to(outside)
+    (repo / "file-link").symlink_to(outside / "secret.txt")
+    for name, arguments in (
+        ("writeFile", {"path": path, "content": "x"}),
+        ("writeFile", {"path": path, "content": "x", "version": version_of(b"secret")}),
+        ("replace", {"path": path, "oldText": "secret", "newText": "x"}),
+        ("delete", {"path": path}),
+        ("applyPatch", {"patch": f"--- /dev/null\n+++ {path}\n@@ -0,0 +1 @@\n+x\n"}),
+    ):
+        with pytest.raises(ToolFailed):
+            await edit(name, **arguments)
+    assert [entry.name for entry in outside.iterdir()] == ["secret.txt"]
+    assert (outside / "secret.txt").read_text() == "secret"
+    assert not (repo.parent / "out.txt").exists()
+
+
+async def test_a_hard_link_elsewhere_keeps_its_content(repo: Path, edit: Edit) -> None:
+    outside = repo.parent / "outside.txt"
+    outside.write_text("one")
+    os.link(outside, repo / "a.txt")
+    await edit("replace", path="a.txt", oldText="one", newText="two")
+    assert (repo / "a.txt").read_text() == "two"
+    assert outside.read_text() == "one"
+
+
+# ── applyPatch ──
+
+PATCH = """Here is the change.
+diff --git a/a.py b/a.py
+index 111..222 100644
+--- a/a.py
++++ b/a.py
+@@ -1,3 +1,3 @@
+ one
+-two
++TWO
+ three
+@@ -7,2 +7,3 @@ def f():
+ seven
++seven and a half
+ eight
+diff --git a/new.py b/new.py
+new file mode 100644
+--- /dev/null
++++ b/new.py
+@@ -0,0 +1,2 @@
++first
++second
+diff --git a/old.py b/old.py
+deleted file mode 100644
+--- a/old.py
++++ /dev/null
+@@ -1 +0,0 @@
+-gone
+diff --git a/name.py b/named.py
+similarity index 100%
+rename from name.py
+rename to named.py
+"""
+NUMBERS = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\n"
+
+
+async def test_a_patch_of_several_files(repo: Path, edit: Edit) -> None:
+    (repo / "a.py").write_text(NUMBERS)
+    (repo / "old.py").write_text("gone\n")
+    (repo / "name.py").write_text("named\n")
+    reply = await edit("applyPatch", patch=PATCH)
+    assert (repo / "a.py").read_text() == (
+        "one\nTWO\nthree\nfour\nfive\nsix\nseven\nseven and a half\neight\n"
+    )
+    assert (repo / "new.py").read_text() == "first\nsecond\n"
+    assert not (repo / "old.py").exists()
+    assert not (repo / "name.py").exists()
+    assert (repo / "named.py").read_text() == "named\n"
+    actions = {file.path: file.action for file in reply.output.files}
+    assert actions == {"a.py": "changed", "new.py": "created", "old.py": "deleted", "named.py": "moved"}
+    await edit("undo")
+    assert sorted(os.listdir(repo)) == ["a.py", "name.py", "old.py"]
+    assert (repo / "a.py").read_text() == NUMBERS
+
+
+async def test_a_patch_that_does_not_fit_changes_nothing(repo: Path, edit: Edit) -> None:
+    (repo / "a.py").write_text("one\ntwo\n")
+    (repo / "b.py").write_text("other\n")
+    patch = (
+        "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n+TWO\n"
+        "--- a/b.py\n+++ b/b.py\n@@ -1 +1 @@\n-expected\n+new\n"
+    )
+    with pytest.raises(ToolFailed, match=r"hunk 1 of 1 does not fit `b.py`: there is no line `expected`"):
+        await edit("applyPatch", patch=patch)
+    assert (repo / "a.py").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "hunk", "after"),
+    [
+        pytest.param(
+            NUMBERS, "@@ -90,3 +90,3 @@\n five\n-six\n+6\n seven\n", "six\n:6\n", id="wrong line number"
+        ),
+        pytest.param(NUMBERS, "@@ -5,9 +5,1 @@\n five\n-six\n+6\n seven\n", "six\n:6\n", id="wrong counts"),
+        pytest.param(NUMBERS, "@@\n five\n-six\n+6\n seven\n", "six\n:6\n", id="no numbers"),
+        pytest.param(NUMBERS, "@@ -8,1 +8,2 @@\n eight\n+nine\n", "eight\n:eight\nnine\n", id="at the end"),
+        pytest.param(NUMBERS, "@@ -0,0 +1 @@\n+zero\n", "one\n:zero\none\n", id="at the beginning"),
+        pytest.param(
+            "a\r\nb\r\n", "@@ -1,2 +1,3 @@\n a\n+x\n b\n", "a\r\n:a\r\nx\r\n", id="other line breaks"
+        ),
+        pytest.param(
+            "a\nb", "@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "b:c", id="no line break at the end, not mentioned"
+        ),
+        pytest.param(
+            "a\nb",
+            "@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n",
+            "b:c\n",
+            id="a line break at the end is added",
+        ),
+        pytest.param(
+            "a\nb\n",
+            "@@ -1,2 +1,2 @@\n a\n-b\n+c\n\\ No newline at end of file\n",
+            "b\n:c",
+            id="a line break at the end is removed",
+        ),
+        pytest.param(
+            "a\n\nb\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+c\n", "b\n:c\n", id="an empty line without its space"
+        ),
+        pytest.param(
+            "-- x\ny\n", "@@ -1,2 +1,1 @@\n--- x\n y\n", "-- x\n:", id="a removed line like a header"
+        ),
+    ],
+)
+def test_a_hunk_fits_where_its_lines_are(text: str, hunk: str, after: str) -> None:
+    (patch,) = parse_patch(f"--- a/f\n+++ b/f\n{hunk}")
+    old, new = after.split(":")
+    assert apply_hunks(text, patch.hunks, "f") == text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ("", "no file header"),
+        ("just words", "no file header"),
+        ("@@ -1 +1 @@\n-a\n+b\n", "before any file header"),
+        ("--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-a\n", "names no file"),
+        ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n", "without lines"),
+        ("diff --git a/x b/x\nGIT binary patch\nliteral 1\n", "binary"),
+    ],
+)
+def test_what_is_no_patch_is_said(patch: str, words: str) -> None:
+    with pytest.raises(ToolFailed, match=words):
+        parse_patch(patch)
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "c", "", " d", "-- e", "++ f"]), max_size=12)
+
+
+@given(old=LINES, new=LINES, breaks=st.sampled_from(["\n", "\r\n"]))
+def test_every_diff_of_difflib_applies(old: list[str], new: list[str], breaks: str) -> None:
+    import difflib
+
+    diff = "\n".join(difflib.unified_diff(old, new, "a/f", "b/f", lineterm=""))
+    if not diff:
+        return
+    text, expected = ("".join(line + breaks for line in lines) for lines in (old, new))
+    (patch,) = parse_patch(diff + "\n")
+    result = apply_hunks(text, patch.hunks, "f")
+    assert result.replace("\r\n", "\n") == expected.replace("\r\n", "\n")
+
+
+# ── move, delete, undo ──
+
+
+async def test_move_does_not_replace(repo: Path, edit: Edit) -> None:
+    (repo / "a.txt").write_text("a")
+    (repo / "b.txt").write_text("b")
+    with pytest.raises(ToolFailed, match="exists already"):
+        await edit("move", source="a.txt", target="b.txt")
+    reply = await edit("move", source="a.txt", target="sub/c.txt")
+    assert (repo / "sub/c.txt").read_text() == "a"
+    assert not (repo / "a.txt").exists()
+    assert reply.output.files[0].moved_from == "a.txt"
+    assert reply.output.diff == ""
+
+
+async def test_undo_goes_back_step_by_step(repo: Path, edit: Edit) -> None:
+    with pytest.raises(ToolFailed, match="no change to undo"):
+        await edit("undo")
+    await edit("writeFile", path="a.txt", content="one\n")
+    await edit("replace", path="a.txt", oldText="one", newText="two")
+    await edit("delete", path="a.txt")
+    assert not (repo / "a.txt").exists()
+    await edit("undo")
+    assert (repo / "a.txt").read_text() == "two\n"
+    await edit("undo")
+    assert (repo / "a.txt").read_text() == "one\n"
+    await edit("undo")
+    assert not (repo / "a.txt").exists()
+    with pytest.raises(ToolFailed, match="no change to undo"):
+        await edit("undo")
+
+
+async def test_undo_loses_no_other_change(repo: Path, edit: Edit) -> None:
+    await edit("writeFile", path="a.txt", content="one\n")
+    (repo / "a.txt").write_text("mine\n")
+    with pytest.raises(ToolFailed, match="was changed since"):
+        await edit("undo")
+    assert (repo / "a.txt").read_text() == "mine\n"
+
+
+def test_a_file_that_changed_meanwhile_is_not_overwritten(repo: Path, confinement: Confinement) -> None:
+    files = FileChanges(confinement)
+    (repo / "a.txt").write_text("one")
+    (repo / "b.txt").write_text("one")
+    found = [files.read(name) for name in ("a.txt", "b.txt")]
+    (repo / "b.txt").write_text("mine")
+    changes = [Change(names=f.names, shown=f.shown, before=f.data, after=b"two", mode=f.mode) for f in found]
+    with pytest.raises(ToolFailed, match=r"`b\.txt` was changed since it was read"):
+        files.apply(changes)
+    assert (repo / "a.txt").read_text() == "one"
+    assert (repo / "b.txt").read_text() == "mine"
+
+
+def test_a_failure_half_way_takes_the_first_half_back(repo: Path, confinement: Confinement) -> None:
+    files = FileChanges(confinement)
+    first = Change(names=("a.txt",), shown="a.txt", before=None, after=b"one")
+    long_name = "x" * 300
+    second = Change(names=(long_name,), shown="x", before=None, after=b"two")
+    with pytest.raises(ToolFailed):
+        files.apply([first, second])
+    assert list(repo.iterdir()) == []
+
+
+def test_memory_of_undo_is_bounded(
+    repo: Path, confinement: Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes_module, "MAX_UNDO_BYTES", 25)
+    files = FileChanges(confinement)
+    for number in range(5):
+        name = f"{number}.txt"
+        files.apply([Change(names=(name,), shown=name, before=None, after=b"x" * 10)])
+    files.undo()
+    files.undo()
+    with pytest.raises(ToolFailed, match="no change to undo"):
+        files.undo()
+    assert sorted(entry.name for entry in repo.iterdir()) == ["0.txt", "1.txt", "2.txt"]
+
+
+async def test_several_roots(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with Confinement([tmp_path / "one", tmp_path / "two"]) as confinement:
+        tools = {tool.name: tool for tool in edit_tools(confinement)}
+        await call(tools["edit.writeFile"], {"path": "two/deep/a.txt", "content": "a"})
+        await call(tools["edit.move"], {"source": "two/deep/a.txt", "target": "one/b.txt"})
+        for path in ("three/a.txt", "a.txt", "one"):
+            with pytest.raises(ToolFailed):
+                await call(tools["edit.writeFile"], {"path": path, "content": "a"})
+    assert (tmp_path / "one/b.txt").read_text() == "a"
+    assert not (tmp_path / "two/deep/a.txt").exists()

@@ -1,0 +1,34 @@
+"""Every page of the dashboard, from its own routes."""
+
+from collections.abc import Mapping, Sequence
+
+from starlette.routing import BaseRoute, Route
+
+from fairlead.web.page_request import AccessCheck
+
+EXAMPLES = {"server": "github", "tool": "search_issues", "path": "no-such-page"}
+"""What stands for the parts of a path, in the demo."""
+NOT_PAGES = {"/events", "/audit.csv", "/audit.jsonl"}
+
+
+def page_paths(routes: Sequence[BaseRoute]) -> Mapping[str, str]:
+    """The pages that people see with a login: a name for each, and its path below that of the session."""
+    found: dict[str, str] = {}
+    for route in routes:
+        if not isinstance(route, Route) or route.path in NOT_PAGES:
+            continue
+        check = route.endpoint
+        if isinstance(check, AccessCheck) and check.is_for_people and check.is_shown:
+            path = route.path
+            for name, value in EXAMPLES.items():
+                path = path.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
+            assert "{" not in path, f"say in EXAMPLES what stands for the parts of {route.path}"
+            found[_name_of(route.path)] = path
+    return found
+
+
+def _name_of(path: str) -> str:
+    words = [word.strip("{}").partition(":")[0] for word in path.strip("/").split("/")]
+    if words == [""]:
+        return "overview"
+    return "missing" if words == ["path"] else "-".join(words)
