@@ -90,7 +90,6 @@ class OriginPolicy:
         if name and name == self._dashboard:
             return self._screen_dashboard(scope, headers, host)
         # DNS rebinding: a page can give its own name this machine's address, but its requests have that name.
-        if host not in self._authorities and not self._is_own_address(scope, host):
         if name not in _LOOPBACK and host not in self._authorities and not self._is_own_address(scope, host):
             return RequestRefused.saying(421, "Host header not allowed; add it to `gateway.names`")
         origin = headers.get(b"origin")
