@@ -171,6 +171,7 @@ def _filter_project_layer(
         return _without_bad_sections(layer, problems)
     kept = _drop_malformed(layer, below, problems)
     for key in layer.data:
+        # A cloned repository must not choose where state and tokens go, or who may use the gateway.
         if key in USERS_KEYS and key in kept:
             del kept[key]
             origin = ValueOrigin(layer=layer, path=(key,))

@@ -286,6 +286,7 @@ class Gateway:
         if ended is None:
             yield False
             return
+        # Counted before anything is awaited: no other task may take the room meanwhile.
         self._begun[own] += 1
         try:
             for client in ended:
@@ -308,6 +309,7 @@ class Gateway:
         )
         for limit, counts in quotas:
             counted = [client for client in clients if counts(client.token_key) and client not in ended]
+            # Sessions that are just being opened count: many at once would otherwise all find the same room.
             opening = sum(number for key, number in self._begun.items() if counts(key))
             excess = len(counted) + opening + 1 - limit
             if excess <= 0:
@@ -422,6 +424,7 @@ class Gateway:
             for client in self.clients()
             if client.requests.running_at(event.server_id) and client.shares(host, event.server_id)
         ]
+        # With several it is unknown whose it is, and a log may quote one principal's data to another.
         if len(asking) == 1:
             asking[0].notifier.log(event)
 

@@ -137,7 +137,7 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     Most calls are of such a tool, and nothing has changed since the last one: to look up the definition, the
     decision and the limits again took half of the time of a call.
 
-    Nothing has to be told that a plan is outdated. It was made of a member's `screened` and `policy`, which
+    Nothing has to be told that a plan is outdated. It was made of a server's `screened` and `policy`, which
     are replaced whenever a listing, pin, lock, rule or entry changes, and it holds while they are the same.
     """
 
@@ -224,6 +224,7 @@ class CallRunner:
         entry, screened = managed.entry(proposal.tool), managed.screened
         if entry is None or screened is None or managed.is_unchecked:
             return None
+        # A rule about arguments has to see each call's own, so that there is nothing to plan.
         if managed.refusal(proposal.tool) is not None or proposal.argument_patterns:
             return None
         decision = proposal.decide()
@@ -309,6 +310,7 @@ class CallRunner:
                 # Fixed before they are read: what the rules looked at is what is sent.
                 shown, sent = fix_arguments(fit)
                 readings = await read_for_rules(proposal, shown)
+            # After the arguments were fitted: the user is shown, and rules judge, what the server will get.
             decision = await self._decide(proposal, readings)
             if decision.verdict == "ask" and readings is None:
                 shown, sent = fix_arguments(fit)
@@ -432,6 +434,7 @@ class CallRunner:
         total: float | None,
         message: str | None,
     ) -> None:
+        # A server's text like any other: what is hidden in it reaches neither terminal nor model.
         message = gate.text(message) if message else None
         self._bus.emit(McpToolCallProgress(call_id=call_id, progress=progress, total=total, message=message))
         if on_progress is not None:
@@ -509,6 +512,7 @@ def _blame_arguments(error: BaseException, arguments: Mapping[str, Any] | msgspe
 def _record_failure(audited: AuditedCall, exc: BaseException) -> str:
     """Record the failure of a call that was sent. Returns its error code."""
     if not isinstance(exc, FairleadError):
+        # The server may have carried it out: only the wait for it has ended.
         audited.record_result("cancelled", "unknown")
         return "cancelled"
     audited.record_result(exc.code, exc.delivery)

@@ -42,6 +42,7 @@ def is_shared(managed: ManagedServer) -> bool:
         return managed.config.sharing == "shared"
     if managed.keeps_sessions:
         return False  # a gateway behind: what it has for one client is not another's
+    # Only stateless protocol versions keep nothing between requests; a session belongs to one client.
     return managed.version in MODERN_PROTOCOL_VERSIONS or managed.server.transport in (
         "builtin",
         "in_process",
@@ -73,6 +74,7 @@ class ClientServers:
             return own
         if is_shared(above):
             return above
+        # A request that outlives its client must not open a connection that no one closes.
         if self._is_closed:
             raise ConnectFailed(server_id, "the host is closed")
         known = KnownServerState(

@@ -427,6 +427,7 @@ class ManagedServers:
         while True:
             try:
                 async with store.subscribe(REVIEWED) as messages:
+                    # Subscribed first: a review between loading and subscribing would otherwise be missed.
                     if any(isinstance(managed.pins, UntrustedPins) for managed in self):
                         await self._load_pins(store)
                     async for payload in messages:

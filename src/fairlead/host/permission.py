@@ -179,11 +179,13 @@ class CallPermission:
             return Permit(by="policy", reason=decision.reason)
         if decision.verdict == "deny":
             raise denial(proposal, decision)
+        # After `deny`: the user's word for this very call stands in for an answer, not for a rule.
         if proposal.confirmed:
             return Permit(by="person", reason="confirmed by user")
         approval = _approval(proposal)
         if await self._is_answered(approval, decision):
             return Permit(by="earlier answer", reason="approved by user earlier")
+        # Fails rather than waits: without a user the call would hang until its client gives up.
         if "approve" not in self._operator.abilities:
             raise _approval_required(proposal, decision)
         async with self._alone(proposal):
@@ -252,6 +254,7 @@ class CallPermission:
                 answer = await self._operator.approve(request)
         finally:
             self._waiting.discard(waiting)
+        # The tool may have been reviewed, denied or disabled while the approval was open.
         now = _decide_again(proposal, readings)
         if waiting.scope.cancelled_caught:
             if now.verdict == "ask":
@@ -323,6 +326,7 @@ def encode_arguments(arguments: object) -> msgspec.Raw:
     given = cast("Mapping[str, Any]", arguments)
     try:
         encoded = msgspec.json.encode(given if isinstance(given, dict) else {**given})
+        # msgspec writes NaN and infinity as null, so that most arguments need not be walked through.
         is_finite = b"null" not in encoded or _is_finite(given)
         msgspec.json.decode(encoded)  # what cannot be read again could not be shown or checked
     except RecursionError as exc:
@@ -368,6 +372,7 @@ async def read_for_rules(proposal: ProposedCall, arguments: Mapping[str, Any]) -
     if not patterns:
         return None
     context = _path_context(proposal.managed)
+    # A network drive may hang for minutes, and its thread cannot be interrupted: it is left behind.
     with anyio.move_on_after(READING_SECONDS):
         return await anyio.to_thread.run_sync(
             read_arguments, patterns, arguments, context, abandon_on_cancel=True

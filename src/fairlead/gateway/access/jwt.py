@@ -130,6 +130,7 @@ class IssuerKeys:
             document = answer.read(_Metadata) if answer.status == 200 else None
             if document is None:
                 continue
+            # RFC 8414, 3.3: keys of another issuer would let its tokens in.
             if document.issuer != self._oauth.issuer:
                 message = f"the metadata of {shown(self._oauth.issuer)} is that of {shown(document.issuer)}"
                 raise LoginFailed(_NAME, message, hint="write `gateway.oauth.issuer` as it does")
@@ -151,6 +152,7 @@ def _usable(entry: dict[str, Any]) -> jwt.PyJWK | None:
     """A key that signatures can be checked with, by a way that counts as safe."""
     if entry.get("use", "sig") != "sig":
         return None
+    # The key decides about the algorithm, never the token: `none`, or HMAC with a public key, would pass.
     algorithm = "RS256" if entry.get("kty") == "RSA" else "ES256"
     if entry.get("alg", algorithm) != algorithm:
         return None
@@ -270,6 +272,7 @@ class JwtAccess:
 
     async def verify(self, token: str) -> VerifiedToken | TokenInvalid | TokenForbidden | TokenUnverifiable:
         """Check a token, or remember that it was checked a moment ago."""
+        # By digest, so that no token is kept in memory for longer than its request.
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         known = self._known.get(digest)
         if known is not None and self._clock() < known[0]:
@@ -312,6 +315,7 @@ class JwtAccess:
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in ALGORITHMS:
             return TokenInvalid(f"it must be signed with {' or '.join(ALGORITHMS)}")
+        # RFC 7515, 4.1.11: what must be understood and is not makes the token invalid.
         if "crit" in header:
             return TokenInvalid("it has a critical header (`crit`) that is not supported")
         key = await self._keys.key(kid if isinstance(kid, str) else None, algorithm)
