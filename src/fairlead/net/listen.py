@@ -19,6 +19,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairlead.errors import ListenFailed
+from fairlead.net.port_owner import explain_bind_error
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -202,7 +203,8 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as exc:
         listener.close()
         hint = "choose another with `--port`, or `--port 0` for any that is free"
-        raise ListenFailed(f"cannot listen on {host}:{port}: {exc.strerror or exc}", hint=hint) from exc
+        why = explain_bind_error(exc, port)
+        raise ListenFailed(f"cannot listen on {host}:{port}: {why}", hint=hint) from exc
     return listener
 
 

@@ -182,7 +182,7 @@ async def _find_tool(host: "Host | ControlClient", server_id: str, tool: str) ->
     """The tool's definition, as it is known or else as the server says now."""
     from fairlead.terminal.host_run import spinning
 
-    async with spinning(f"starting {server_id} …"):
+    async with spinning(f"starting {server_id} …", getattr(host, "bus", None)):
         known = await host.tools_of(server_id)
         if find_tool(tool, known) is None:
             await host.connect(server_id)  # the list may be an old one
