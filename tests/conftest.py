@@ -71,6 +71,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Show what each journey took: see `tests/journeys`."""
+    taken: dict[str, list[tuple[int, float]]] = {}
+    for report in terminalreporter.stats.get("", ()):  # where the ends of tests are
+        for name, value in getattr(report, "user_properties", ()):
+            if name == "journey" and report.when == "teardown":
+                taken.setdefault(value[0], []).append((value[1], value[2]))
+    for name, parts in sorted(taken.items()):
+        commands, seconds = sum(part[0] for part in parts), sum(part[1] for part in parts)
+        terminalreporter.write_line(f"journey, {name}: {commands} commands, {seconds:.1f} s")
+
+
 @pytest.fixture(params=chosen_loops())
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """The event loop a test runs on; `FAIRLEAD_TEST_LOOPS` says which, see `tests/loops.py`."""

@@ -20,7 +20,10 @@ StartupStatus = Literal["starting", "ready", "failed", "auth_required", "cancell
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class StateChanged(BoundedRepr):
-    """A server changed its state; `reason` says why where it is not obvious."""
+    """A server changed its state; `reason` says why where it is not obvious.
+
+    While it is `connecting`, another one comes for each step of a download that goes before its start.
+    """
 
     server_id: str
     state: ServerState

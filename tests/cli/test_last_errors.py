@@ -61,11 +61,47 @@ def test_status_shows_the_whole_last_error_until_a_call_succeeds(
     assert "Node.js v22.1.0" not in in_table
     assert whole.startswith("flaky: the server exited with code 1: Error: Cannot find module 'zod'\n")
     assert "Node.js v22.1.0" in whole
+    for command in ("status", "get"):
+        one = fairlead(command, "flaky")
+        assert one.status == 0
+        assert "exited with code 1: Error: Cannot find module 'zod'\n" in one.out
+        assert "Node.js v22.1.0" in one.out
+        assert "hint: what it needs is not installed: run `npm install`" in one.out
+    assert "MODULE_NOT_FOUND" in json.loads(fairlead("get", "flaky", "--json").out)["last_error"]
     key.touch()
     assert fairlead("call", "flaky", "echo", "--yes").status == 0
     shown = row(fairlead)
     assert (shown["state"], shown["last_error"], shown["hint"]) == ("idle", None, None)
     assert "Cannot find" not in fairlead("status").out
+    for command in ("status", "get"):
+        assert "last error" not in fairlead(command, "flaky").out.replace("last error  ", "")
+    assert json.loads(fairlead("get", "flaky", "--json").out)["last_error"] is None
+
+
+def test_status_of_one_server_shows_no_other_and_knows_its_ids(fairlead: Fairlead, machine: Machine) -> None:
+    for name in ("one", "other"):
+        assert fairlead("add", name, "--", "no-such-program-anywhere").status == 0
+        fairlead("test", name)
+    shown = fairlead("status", "one")
+    assert "last error (" in shown.out
+    assert "other" not in shown.out
+    (found,) = json.loads(fairlead("status", "one", "--json").out)["servers"]
+    assert found["id"] == "one"
+    outcome = fairlead("status", "onne")
+    assert outcome.status == 1
+    assert "`one`" in outcome.err
+
+
+def test_what_a_server_writes_to_stdout_beside_mcp_is_noted(fairlead: Fairlead, machine: Machine) -> None:
+    script = json.dumps({"record": str(machine.home / "record"), "tools": ["echo"]})
+    code = (
+        "print('Loaded 3 plugins', flush=True); import runpy, sys; "
+        f"sys.argv[1:] = [{script!r}]; runpy.run_path({scripted_program.__file__!r}, run_name='__main__')"
+    )
+    assert fairlead("add", "noisy", "--trust", "trusted", "--", sys.executable, "-c", code).status == 0
+    outcome = fairlead("test", "noisy")
+    assert outcome.status == 0
+    assert "note: it writes to stdout, where only MCP messages belong: Loaded 3 plugins\n" in outcome.err
 
 
 def test_status_shows_the_hint_of_the_last_error(fairlead: Fairlead, machine: Machine) -> None:

@@ -37,7 +37,7 @@ def certificate_error() -> ssl.SSLCertVerificationError:
         ),
         (
             aiohttp.ClientConnectorError(KEY, OSError(111, "Connection refused")),
-            "no connection to mcp.test:443: Connection refused",
+            "no connection to mcp.test:443: nothing listens there (connection refused)",
         ),
         (aiohttp.ClientOSError(f"Can not write request body for {URL}"), "the connection broke"),
         (aiohttp.ServerDisconnectedError(), "the server closed the connection"),

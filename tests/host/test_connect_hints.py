@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import jwt
 import pytest
 import trustme
 
@@ -175,7 +176,7 @@ async def test_tls_at_a_plain_port_is_told_and_the_other_scheme_works(machine: M
     async with listening(serve) as port:
         error = await failure_at(machine, f"https://127.0.0.1:{port}/mcp")
         is_plain = True
-        assert "no TLS connection to 127.0.0.1" in str(error)
+        assert f"127.0.0.1:{port} does not speak TLS" in str(error)
         assert "write `http://` in `url`" in (error.hint or "")
         async with hosting(machine, x={"url": f"http://127.0.0.1:{port}/mcp", "oauth": False}) as host:
             assert await host.connect("x") == {}
@@ -185,7 +186,8 @@ async def test_plain_http_at_a_tls_port_is_told(machine: Machine) -> None:
     tls = tls_server(trustme.CA().issue_cert("127.0.0.1"))
     async with listening(HostileServer(frozenset()).serve, tls) as port:
         error = await failure_at(machine, f"http://127.0.0.1:{port}/mcp")
-    assert "write `https://` in `url`" in (error.hint or "")
+    assert f"127.0.0.1:{port} speaks TLS" in str(error)
+    assert error.hint == "write `https://` in `url`"
 
 
 async def test_an_untrusted_certificate_is_said_to_be_it_and_naming_it_helps(
@@ -234,7 +236,7 @@ async def test_a_certificate_that_is_expired_or_of_another_host_is_told_apart(
 
 async def test_a_connection_that_is_reset_is_no_refused_handshake(machine: Machine) -> None:
     async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        await reader.read(1)
         writer.transport.abort()
 
     async with listening(reset) as port:
@@ -324,3 +326,95 @@ async def test_a_call_that_is_rate_limited_says_when_to_try_again(machine: Machi
             with pytest.raises(CallFailed, match="429") as raised:
                 await host.call("x", "echo")
     assert "wait 5 s" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        ("stale-token-1234", "it refused the token in `headers.X-Api-Key` (401): bad signature"),
+        (
+            jwt.encode({"exp": 1}, "k" * 32),
+            "the token in `headers.X-Api-Key` has expired (401): bad signature",
+        ),
+        ("a.b.c", "it refused the token in `headers.X-Api-Key` (401): bad signature"),
+    ],
+    ids=["opaque", "jwt", "no-jwt"],
+)
+async def test_a_401_says_which_token_was_refused_and_why(machine: Machine, token: str, words: str) -> None:
+    head = "401 Unauthorized\r\nContent-Type: application/json"
+    async with answering(head, '{"error": {"message": "bad signature"}}') as url:
+        error = await failure_at(machine, url, headers={"X-Api-Key": token})
+    assert isinstance(error, AuthRequired)
+    assert words in str(error)
+    assert token not in f"{error} {error.hint}"
+
+
+async def test_a_key_that_may_be_refused_beside_a_missing_login_is_named(machine: Machine) -> None:
+    async with (
+        answering("401 Unauthorized") as url,
+        hosting(machine, x={"url": url, "headers": {"X-Api-Key": "key-1234"}}) as host,
+    ):
+        error = await failure_of(host)
+    assert "it wants a login, or refused `headers.X-Api-Key`" in str(error)
+    assert error.hint == "correct `headers.X-Api-Key`; or run `fairlead login x`"
+
+
+@pytest.mark.parametrize(
+    ("posted", "got", "words"),
+    [
+        ("404 Not Found", "405 Method Not Allowed", "HTTP 404"),
+        ("405 Method Not Allowed", "404 Not Found", "HTTP 405"),
+        ("405 Method Not Allowed", "200 OK\r\nContent-Type: text/html", "a web page of type 'text/html'"),
+        ("404 Not Found", "503 Service Unavailable", "HTTP 503"),
+    ],
+)
+async def test_of_two_refusals_the_more_telling_one_is_told(
+    machine: Machine, posted: str, got: str, words: str
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        head = posted if request.startswith(b"POST") else got
+        writer.write(f"HTTP/1.1 {head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    async with listening(refuse) as port:
+        error = await failure_at(machine, f"http://127.0.0.1:{port}/mcp")
+    assert words in str(error)
+
+
+async def test_streamable_http_that_is_configured_as_sse_is_told_and_works_without(machine: Machine) -> None:
+    async with listening(HostileServer(frozenset()).serve) as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        error = await failure_at(machine, url, transport="sse")
+        assert "take `transport` out" in (error.hint or "")
+        async with hosting(machine, x={"url": url, "oauth": False}) as host:
+            assert await host.connect("x") == {}
+
+
+async def test_a_proxy_that_refuses_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 Not That Host\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with listening(proxy) as port:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        error = await failure_at(machine, "https://mcp.test/mcp")
+    assert "the proxy refused the connection: 403" in str(error)
+    assert "NO_PROXY" in (error.hint or "")
+
+
+async def test_a_server_at_the_other_loopback_address_is_found_by_the_hint(machine: Machine) -> None:
+    try:
+        server = await asyncio.start_server(HostileServer(frozenset()).serve, "::1", 0)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    port = server.sockets[0].getsockname()[1]
+    error = await failure_at(machine, f"http://127.0.0.1:{port}/mcp")
+    assert f"no connection to 127.0.0.1:{port}: nothing listens there" in str(error)
+    assert "`[::1]`" in (error.hint or "")
+    async with hosting(machine, x={"url": f"http://[::1]:{port}/mcp", "oauth": False}) as host:
+        assert await host.connect("x") == {}
+    server.close()

@@ -66,13 +66,14 @@ def status_as_json(status: ServerStatus) -> dict[str, Any]:
 def saved_status(server: LoadedServer, saved: SavedState) -> ServerStatus:
     """The state of a server that no running program has connected, as the last run left it."""
     snapshot, trouble = saved.snapshot, saved.trouble
-    error = next((str(p) for p in server.problems if p.severity == "error" and server.enabled), None)
+    problem = next((p for p in server.problems if p.severity == "error" and server.enabled), None)
+    error, hint = (str(problem), problem.hint) if problem else (None, None)
     if error is None and not saved.approved:
         error = f"not approved; run `{command_line('approve', server.server_id)}`"
     failed = trouble if error is None else None
     if failed is not None:
         what_to_do = f"; {failed.hint}" if failed.state == "auth_required" and failed.hint else ""
-        error = f"{failed.message}{what_to_do}"
+        error, hint = f"{failed.message}{what_to_do}", failed.hint
     return ServerStatus(
         server_id=server.server_id,
         transport=server.transport,
@@ -85,7 +86,7 @@ def saved_status(server: LoadedServer, saved: SavedState) -> ServerStatus:
         last_connected_at=snapshot.saved_at if snapshot else None,
         last_error=error,
         last_error_at=failed.at if failed else None,
-        hint=failed.hint if failed else None,
+        hint=hint,
         connects=0,
         calls=0,
         notes=(

@@ -374,7 +374,8 @@ def _server(key: LoginKey) -> _Server:
 
 
 def _login_needed(server_id: str) -> AuthRequired:
-    return AuthRequired(server_id, "it needs a login", hint=f"run `{command_line('login', server_id)}`")
+    message = "your login has expired, or was ended: it needs a login again"
+    return AuthRequired(server_id, message, hint=f"run `{command_line('login', server_id)}`")
 
 
 def _failure_for_server(server_id: str, failure: Exception) -> Exception:

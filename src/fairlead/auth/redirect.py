@@ -15,6 +15,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from fairlead.config.command_lines import command_line
 from fairlead.errors import ListenFailed, LoginFailed
+from fairlead.net.port_owner import explain_bind_error
 
 MAX_CHARACTERS: Final = 16 * 1024
 _SHOWN_CHARACTERS: Final = 300
@@ -185,8 +186,9 @@ class BrowserRedirect:
         try:
             listener = await anyio.create_tcp_listener(local_host=HOST, local_port=port or 0)
         except OSError as exc:
+            why = explain_bind_error(exc, port or 0)
             raise ListenFailed(
-                f"cannot listen on {HOST}:{port} for the end of the login: {exc.strerror or exc}",
+                f"cannot listen on {HOST}:{port} for the end of the login: {why}",
                 hint="end what uses that port, set another `oauth.callback_port`, or use `--no-browser`",
             ) from exc
         async with listener:

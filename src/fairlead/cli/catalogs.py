@@ -89,7 +89,7 @@ def ask_now(loaded: LoadedConfig, server_ids: list[str]) -> dict[str, FairleadEr
     async def main() -> int:
         operator = operator_here()  # who is there can log in where a server wants it
         doing = f"connecting {', '.join(server_ids)} …"
-        async with Host.open(loaded, operator=operator) as host, spinning(doing):
+        async with Host.open(loaded, operator=operator) as host, spinning(doing, host.bus):
             failures.update(await host.connect(*server_ids))
         return 0
 

@@ -320,7 +320,9 @@ def _plainly(error: ErrorDetails, path: Path, document: dict[str, Any]) -> Valid
         bound = error.get("ctx", {})
         limit = f"at least {bound['ge']}" if "ge" in bound else f"at most {bound['le']}"
         return ValidationFault(path=path, message=f"must be {limit}")
-    return ValidationFault(path=path, message=WANTED.get(kind) or error["msg"].removeprefix("Value error, "))
+    message = WANTED.get(kind) or error["msg"].removeprefix("Value error, ")
+    hint = "write it whole, such as `https://example.com/mcp`" if path[-1:] == ("url",) else None
+    return ValidationFault(path=path, message=message, hint=hint)
 
 
 def _document_path(loc: tuple[int | str, ...], document: object) -> Path:

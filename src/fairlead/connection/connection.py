@@ -361,7 +361,7 @@ class Connection:
                 failure = exc
             except CallFailed as exc:
                 # Once: a server that loses every session would otherwise be called for ever.
-                if again or not await self._prepare_to_repeat(exc, link, safe_to_repeat=safe_to_repeat):
+                if not await self._prepare_to_repeat(exc, link, safe_to_repeat=safe_to_repeat, again=again):
                     raise
                 again = True
                 continue
@@ -392,17 +392,21 @@ class Connection:
                 span.record_failure("tool_error")
             return result
 
-    async def _prepare_to_repeat(self, exc: CallFailed, link: SessionLink, *, safe_to_repeat: bool) -> bool:
-        """Set right what made a request fail. False where it must not be sent again."""
+    async def _prepare_to_repeat(
+        self, exc: CallFailed, link: SessionLink, *, safe_to_repeat: bool, again: bool
+    ) -> bool:
+        """Set right what made a request fail. False where it must not be sent again, or was already."""
         if isinstance(exc, CallRejected):
             exc.untrusted = not self._is_trusted
-        if _is_header_mismatch(exc):
+        if not again and _is_header_mismatch(exc):
             # The headers are made from the schema of the last listing, and the server has another one by now.
             await self._supervisor.list_again(link)
             return True
-        if _may_repeat(exc, safe_to_repeat=safe_to_repeat):
+        if not again and _may_repeat(exc, safe_to_repeat=safe_to_repeat):
             self._supervisor.give_up(link)
             return True
+        if isinstance(exc, ConnectionLost):
+            self._supervisor.note_loss(link)
         return False
 
 

@@ -61,7 +61,8 @@ _KNOWN = re.compile(
        |segmentation\sfault|out\sof\smemory|cannot\sconnect|is\srequired|are\srequired|must\sbe\s(?:set|provided)
        |\w\snot\s(?:set|defined|provided|given|specified|configured)\b|missing|invalid|unrecogni[sz]ed|unknown\s(?:option
        |argument|command|flag)|not\sdefined:|not\senough|too\s(?:few|many)\sarguments|expected\sone\sof|unauthori[sz]ed
-       |authentication\sfailed|access\sdenied|\(\w*(?:Error|Exception)\)$|unsupported|requires\s(?:node|python)""",
+       |authentication\sfailed|access\sdenied|\(\w*(?:Error|Exception)\)$|unsupported|requires\s(?:node|python)
+       |is\snot\sa\sTTY|while\sloading\sshared""",
     re.VERBOSE | re.IGNORECASE,
 )
 _LEVEL = re.compile(
@@ -139,7 +140,7 @@ def _root_cause(lines: Sequence[str]) -> str | None:
     return cause
 
 
-_CAUSE = re.compile(r"\s*(?:Caused by:|---> )\s*(.*?)\s*$")
+_CAUSE = re.compile(r"\s*(?:Caused by:|cause:|---> )\s*(.*?)\s*$")
 
 
 def _telling_block(lines: Sequence[str], *, latest: bool) -> _FailureLines | None:
@@ -246,10 +247,10 @@ def _lone_block(lines: Sequence[str]) -> _FailureLines | None:
 
 def _excerpt(lines: Sequence[str], block: _FailureLines) -> tuple[str, ...]:
     """The reason with what follows it, and the last lines; without the frames of stacks."""
-    around = [at for at in range(block.reason, min(block.end, len(lines))) if not _FRAME.match(lines[at])]
+    around = [at for at in range(block.reason, min(block.end, len(lines))) if not _is_frame(lines, at)]
     chosen = {block.reason, *around[: MAX_EXCERPT - _EXCERPT_END]}
     room = MAX_EXCERPT - len(chosen)
-    last = [at for at in range(len(lines)) if not _FRAME.match(lines[at]) and at not in chosen]
+    last = [at for at in range(len(lines)) if not _is_frame(lines, at) and at not in chosen]
     chosen |= {*last[-room:]} if room > 0 else set()
     shown: list[str] = []
     before: int | None = None
@@ -259,6 +260,15 @@ def _excerpt(lines: Sequence[str], block: _FailureLines) -> tuple[str, ...]:
         shown.append(lines[at])
         before = at
     return tuple(shown)
+
+
+def _is_frame(lines: Sequence[str], at: int) -> bool:
+    """Whether a line belongs to a stack; below that of a frame, Python prints the frame's code."""
+    is_code = at > 0 and lines[at][:4].isspace() and _FILE.match(lines[at - 1]) is not None
+    return is_code or _FRAME.match(lines[at]) is not None
+
+
+_FILE = re.compile(r'\s+File "')
 
 
 def _without_edge(line: str) -> str:

@@ -1,15 +1,11 @@
 """Conversion of exceptions of the SDK, the system and HTTP into `FairleadError`s with hints.
 
-No other module converts them. Text of servers is sanitized here. Each hint names the setting to change or the
-command to run; tests follow those that can be followed on one machine.
+No other module converts them. Text of servers is sanitized here; the hints are in `failure_hints`.
 """
 
-import errno
-import re
-import signal
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
@@ -18,8 +14,25 @@ from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
 from fairlead.catalog.sanitize import gate
-from fairlead.config.command_lines import command_line
 from fairlead.connection.diagnosis import MAX_EXCERPT, Diagnosis, diagnose
+from fairlead.connection.failure_hints import (
+    CRASHES,
+    NO_SSE,
+    NOT_MCP,
+    NOT_MCP_ANSWER,
+    OTHER_TRANSPORT,
+    hint_for_download,
+    hint_for_ending,
+    hint_for_login,
+    hint_for_loss,
+    hint_for_refusal,
+    hint_for_slow_answer,
+    hint_for_slow_start,
+    hint_for_spawn,
+    hint_for_status,
+    hint_for_version,
+    hint_on_the_way,
+)
 from fairlead.connection.outcomes import (
     AnswerLost,
     AnswerUnreadable,
@@ -33,7 +46,6 @@ from fairlead.connection.outcomes import (
     RequestRejected,
     SessionExpired,
     SpawnFailed,
-    TroubleKind,
     Unreachable,
 )
 from fairlead.errors import (
@@ -47,117 +59,6 @@ from fairlead.errors import (
     FairleadError,
 )
 
-_MCP_URL = "look for the MCP URL in the server's documentation, often one that ends in `/mcp` or `/sse`"
-_MORE_TIME = "`startup_timeout_ms` gives it more time"
-_PROXY_LOGIN = "the proxy wants a login: write HTTPS_PROXY or HTTP_PROXY as `http://user:password@host:port`"
-
-_ON_THE_WAY: Mapping[TroubleKind | None, str] = {
-    "certificate": (
-        "add the certificate, or that of its issuer, to those that this machine trusts; or set SSL_CERT_FILE"
-        " to a PEM file of all certificates to trust, which then replaces the machine's"
-    ),
-    "certificate_expired": "have the server's certificate renewed; is the clock of this machine right?",
-    "certificate_host": (
-        "write the host in `url` as the certificate names it, or have the certificate name this one too"
-    ),
-    "tls": "does the server speak TLS at this port? If not, write `http://` in `url`",
-    "dns": (
-        "check the host in `url`; is this machine online? The name may need a VPN, or a proxy (HTTPS_PROXY)"
-    ),
-    "refused": "is the server running, and is the port in `url` right?",
-    "unreachable": "can this machine reach that network? It may need a VPN, or a proxy (HTTPS_PROXY)",
-    "timeout": (
-        "is the host in `url` right, and does a firewall let this machine reach it? HTTPS_PROXY sets a proxy"
-    ),
-    "proxy": "check HTTPS_PROXY and HTTP_PROXY; NO_PROXY names hosts that are reached without a proxy",
-    "proxy_login": _PROXY_LOGIN,
-    "not_http": "does the server speak TLS at this port? Then write `https://` in `url`; else check the port",
-    "closed": (
-        "does the server speak TLS at this port? Then write `https://` in `url`;"
-        " else the server's own log may say why it closed the connection"
-    ),
-    None: "is it running, and is the URL right?",
-}
-
-_STATUSES: Mapping[int, str] = {
-    400: f"is `url` an MCP endpoint? {_MCP_URL}",
-    403: (
-        "the server does not allow it: check the rights of the token or key in `headers`,"
-        " and whether the server lets this machine in"
-    ),
-    404: f"check the path of `url`; {_MCP_URL}",
-    405: f"`url` takes no MCP requests; {_MCP_URL}",
-    406: f"`url` does not answer as MCP does; {_MCP_URL}",
-    407: _PROXY_LOGIN,
-    408: "the server gave up waiting; try again, and see its own log if that does not help",
-    410: f"what was at `url` is gone; {_MCP_URL}",
-    415: f"`url` does not take what MCP sends; {_MCP_URL}",
-    421: "write the host in `url` as the server knows it",
-    429: "it limits how often it may be asked; try again later",
-    502: "what stands in front of the server cannot reach it: is the server behind it running?",
-    503: "the server is overloaded or down for maintenance; try again later",
-    504: "what stands in front of the server got no answer from it: is the server behind it running?",
-}
-
-_LOGIN_PAGE = re.compile(r"log-?in|sign-?in|sso|auth|account|saml|idp", re.IGNORECASE)
-_WANTS_TLS = re.compile(r"https", re.IGNORECASE)
-
-
-def hint_on_the_way(kind: TroubleKind | None) -> str:
-    """The hint for a network error."""
-    return _ON_THE_WAY[kind]
-
-
-def hint_for_status(rejected: HttpRejected) -> str:
-    """The hint for an unexpected HTTP response."""
-    status = rejected.status
-    if 300 <= status < 400:
-        if _LOGIN_PAGE.search(rejected.location or ""):
-            return f"that looks like a login page, so `url` is a web page and no MCP endpoint; {_MCP_URL}"
-        return "if you trust where it leads, write that address as `url`"
-    if status < 300 and "html" in (rejected.content_type or ""):
-        return f"`url` is a web page, not an MCP endpoint; {_MCP_URL}"
-    if status == 400 and _WANTS_TLS.search(rejected.message):
-        return _ON_THE_WAY["not_http"]
-    if rejected.retry_after and status in (429, 503):
-        wait = (
-            f"{rejected.retry_after} s"
-            if rejected.retry_after.isdecimal()
-            else f"until {rejected.retry_after}"
-        )
-        return f"{_STATUSES[status].partition(';')[0]}; wait {wait} and try again"
-    if status in _STATUSES:
-        return _STATUSES[status]
-    return (
-        _STATUSES[400]
-        if status < 500
-        else "the trouble is at the server: its own log says more; try again later"
-    )
-
-
-def hint_for_spawn(failed: SpawnFailed) -> str:
-    """The hint for a process that could not be started."""
-    match failed.__cause__:
-        case OSError(filename="folder"):
-            return "correct `cwd`"
-        case FileNotFoundError():
-            return "install it, or write its whole path as `command`; is `cwd` right?"
-        case PermissionError():
-            return "make it executable (`chmod +x`), or correct `command`"
-        case OSError(errno=errno.ENOEXEC):
-            return "is it for this machine? A script needs a first line such as `#!/usr/bin/env python3`"
-        case _:
-            return "check `command`, `args`, `env` and `cwd`"
-
-
-def hint_for_slow_start(*, is_local: bool, has_said: bool) -> str:
-    """The hint for a server that was not ready in time."""
-    if not is_local:
-        return f"it does not answer: is `url` an MCP endpoint? {_MCP_URL}; {_MORE_TIME}"
-    if has_said:
-        return f"does it wait for something, or does it not speak MCP over stdio? {_MORE_TIME}"
-    return f"it wrote nothing to stderr: does it need an argument to speak MCP over stdio? {_MORE_TIME}"
-
 
 def root_cause(exc: BaseException) -> BaseException:
     """The exception inside nested exception groups; the first if there are several."""
@@ -167,8 +68,14 @@ def root_cause(exc: BaseException) -> BaseException:
 
 
 @contextmanager
-def connecting(server_id: str) -> Generator[None]:
-    """Raise one of our errors for anything that goes wrong before a connection is ready."""
+def connecting(server_id: str, *, is_local: bool = False, wants_sse: bool = False) -> Generator[None]:
+    """Raise one of our errors for anything that goes wrong before a connection is ready.
+
+    Args:
+        server_id: The server.
+        is_local: It is a process, not a URL.
+        wants_sse: Its entry has the older transport, HTTP+SSE, and no other is tried.
+    """
     try:
         yield
     except FairleadError:
@@ -177,28 +84,42 @@ def connecting(server_id: str) -> Generator[None]:
         cause = root_cause(exc)
         if isinstance(cause, FairleadError):
             raise cause from None
-        raise connect_failure(server_id, cause) from gate.displayable_cause(cause)
+        error = connect_failure(server_id, cause, is_local=is_local)
+        if wants_sse and isinstance(cause, HttpRejected) and cause.status in OTHER_TRANSPORT:
+            error.hint = f"{NO_SSE}; else {error.hint}"
+        raise error from gate.displayable_cause(cause)
 
 
-def connect_failure(server_id: str, cause: BaseException) -> ConnectFailed | AuthRequired:
+def connect_failure(
+    server_id: str, cause: BaseException, *, is_local: bool = False
+) -> ConnectFailed | AuthRequired:
     """The error for a connection that could not be made."""
     words = gate.text(str(cause))
     if isinstance(cause, HttpRejected) and cause.status == 401:
-        return _login_refusal(server_id)
+        return _login_refusal(server_id, cause)
     hint = _connect_hint(cause)
     if hint is not None:
         return ConnectFailed(server_id, words, hint=hint)
     match cause:
         case ConnectionClosed():
-            return ConnectFailed(server_id, _ending_words(cause.ending))
+            return _ended_early(server_id, cause.ending)
         case MCPError() if cause.code == UNSUPPORTED_PROTOCOL_VERSION:
-            return ConnectFailed(server_id, f"it speaks no protocol version known here: {words}")
+            message = f"it speaks no protocol version known here: {words}"
+            return ConnectFailed(server_id, message, hint=hint_for_version(words))
         case ValidationError():
-            return ConnectFailed(server_id, f"its answer to the handshake is not valid MCP: {_fields(cause)}")
+            message = f"its answer to the handshake is not valid MCP: {_fields(cause)}"
+            return ConnectFailed(server_id, message, hint=NOT_MCP)
         case MCPError():
-            return ConnectFailed(server_id, f"it refused the handshake: {words}")
+            hint = hint_for_refusal(server_id, words, is_local=is_local)
+            return ConnectFailed(server_id, f"it refused the handshake: {words}", hint=hint)
         case _:
             return ConnectFailed(server_id, words or type(cause).__name__)
+
+
+def _ended_early(server_id: str, ending: ConnectionEnding) -> ConnectFailed:
+    found = _diagnose_ending(ending)
+    hint = hint_for_ending(server_id, ending, found.reason) if ending.is_local else None
+    return ConnectFailed(server_id, _ending_words(ending, found), hint=hint)
 
 
 def _fields(cause: ValidationError) -> str:
@@ -213,7 +134,7 @@ def _fields(cause: ValidationError) -> str:
 def _connect_hint(cause: BaseException) -> str | None:
     match cause:
         case SpawnFailed():
-            return hint_for_spawn(cause)
+            return gate.text(hint_for_spawn(cause))  # it may quote the first line of a script
         case HttpRejected():
             return hint_for_status(cause)
         case AnswerLost() | Unreachable():
@@ -221,41 +142,67 @@ def _connect_hint(cause: BaseException) -> str | None:
         case NotSent():
             return "correct `headers`, or what gives them"
         case AnswerUnreadable():
-            return "is it an MCP server?"
+            return NOT_MCP_ANSWER
         case _:
             return None
 
 
-def start_timed_out(
-    server_id: str, allowed: float, took: float, said: Sequence[str], *, is_local: bool
-) -> ConnectFailed:
-    """The error for a server that was not ready in time.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowStart:
+    """A start that took too long."""
 
-    Args:
-        server_id: The server.
-        allowed: The start timeout, in seconds.
-        took: How long it was waited for in fact; closing what did not answer can take longer.
-        said: What it wrote to stderr, or to stdout beside the protocol, until then.
-        is_local: It is a process, not a URL.
-    """
-    seconds = allowed if took < allowed + 0.5 else round(took, 1)
-    message = _with_diagnosis(f"not ready after {seconds:g} s", diagnose(said))
-    hint = hint_for_slow_start(is_local=is_local, has_said=bool(said))
-    return ConnectFailed(server_id, message, hint=hint)
+    allowed: float
+    """The start timeout, in seconds."""
+    took: float
+    """How long it was waited for in fact; closing what did not answer can take longer."""
+    is_local: bool
+    """It is a process, not a URL."""
+    said: Sequence[str] = ()
+    """What it wrote to stderr until then."""
+    noise: Sequence[str] = ()
+    """What it wrote to stdout beside the protocol."""
+    download: str | None = None
+    """What it was still fetching, in its own words."""
+    command: str | None = None
+    """The command that fetches it, where that can be shown."""
 
 
-def _ending_words(ending: ConnectionEnding, *, has_worked: bool = False) -> str:
-    if not ending.stderr and ending.noise:
-        noise = "\n".join(f"  {line}" for line in ending.noise[-MAX_EXCERPT:])
-        said = f"{ending.message}; it wrote to stdout, where only MCP messages belong:\n{noise}"
-        return gate.text(said, 2 * gate.MAX_TEXT_BYTES)
+def start_timed_out(server_id: str, start: SlowStart) -> ConnectFailed:
+    """The error for a server that was not ready in time."""
+    seconds = start.allowed if start.took < start.allowed + 0.5 else round(start.took, 1)
+    if start.download is not None:
+        message = gate.text(f"still downloading after {round(start.took):g} s: {start.download}")
+        return ConnectFailed(server_id, message, hint=hint_for_download(start.command))
+    found = diagnose(start.said)
+    message = f"not ready after {seconds:g} s"
+    if not start.is_local:
+        return ConnectFailed(server_id, _with_diagnosis(message, found), hint=hint_for_slow_answer())
+    hint = hint_for_slow_start(has_said=bool(start.said), noise=() if found.reason else start.noise)
+    if start.command is not None and not start.said:
+        hint = f"it may be downloading the server: {hint_for_download(start.command)}; or {hint}"
+    return ConnectFailed(server_id, _with_noise(message, found, start.noise), hint=hint)
+
+
+def _diagnose_ending(ending: ConnectionEnding, *, has_worked: bool = False) -> Diagnosis:
     found = diagnose(ending.stderr, has_worked=has_worked)
-    if ending.signal is not None and ending.signal not in _CRASHES:
-        found = replace(found, reason=None)  # it was ended from outside, whatever it wrote before
-    return _with_diagnosis(ending.message, found)
+    if ending.signal is not None and ending.signal not in CRASHES:
+        return replace(found, reason=None)  # it was ended from outside, whatever it wrote before
+    return found
 
 
-_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGILL, signal.SIGFPE})
+def _ending_words(ending: ConnectionEnding, found: Diagnosis) -> str:
+    return _with_noise(ending.message, found, ending.noise)
+
+
+def _with_noise(message: str, found: Diagnosis, noise: Sequence[str]) -> str:
+    """A message with the reason; where stderr has none, with what the server wrote to stdout as well."""
+    if found.reason is not None or not noise:
+        return _with_diagnosis(message, found)
+    telling = diagnose(noise).reason or noise[-1]
+    message += f"; it wrote to stdout, where only MCP messages belong: {telling}"
+    if len(noise) > 1:
+        message += "\n" + "\n".join(f"  {line}" for line in noise[-MAX_EXCERPT:])
+    return _with_diagnosis(message, found)
 
 
 def _with_diagnosis(message: str, found: Diagnosis) -> str:
@@ -267,9 +214,18 @@ def _with_diagnosis(message: str, found: Diagnosis) -> str:
     return gate.text(message, 2 * gate.MAX_TEXT_BYTES)
 
 
-def _login_refusal(server_id: str) -> AuthRequired:
-    hint = f"correct `headers.Authorization`; or leave it out and run `{command_line('login', server_id)}`"
-    return AuthRequired(server_id, "it wants a login (401)", hint=hint)
+def _login_refusal(server_id: str, rejected: HttpRejected) -> AuthRequired:
+    """The error for a request that was refused for want of a login: by what it was sent with."""
+    refused = rejected.credentials
+    if refused is None or not refused.names:
+        message = "it wants a login (401)"
+    elif refused.expired:
+        message = f"{refused.described} has expired (401)"
+    else:
+        message = f"it refused {refused.described} (401)"
+    if rejected.detail:
+        message = gate.text(f"{message}: {rejected.detail}")
+    return AuthRequired(server_id, message, hint=hint_for_login(server_id, rejected))
 
 
 FAILURES = (RequestFailed, NotSent, NotEncodable)
@@ -310,12 +266,13 @@ def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) ->
         case RequestRejected():
             return CallRejected(server_id, words, rpc_code=exc.code, data=exc.error.data)
         case ConnectionClosed():
-            message = _ending_words(exc.ending, has_worked=True)
-            return ConnectionLost(server_id, message, delivery=delivery, hint=_repeat_hint(delivery))
+            found = _diagnose_ending(exc.ending, has_worked=True)
+            hint = _repeat_hint(delivery) or hint_for_loss(server_id, exc.ending)
+            return ConnectionLost(server_id, _ending_words(exc.ending, found), delivery=delivery, hint=hint)
         case SessionExpired():
             return ConnectionLost(server_id, words, delivery=delivery)
         case HttpRejected(status=401):
-            return _login_refusal(server_id)
+            return _login_refusal(server_id, exc)
         case HttpRejected(status=403 | 407 | 429 | 500 | 502 | 503 | 504):
             return CallFailed(server_id, words, delivery=delivery, hint=hint_for_status(exc))
         case Unreachable():
@@ -330,7 +287,8 @@ def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) ->
 
 def lost(server_id: str, ending: ConnectionEnding) -> ConnectionLost:
     """The error for a connection that ended by itself."""
-    return ConnectionLost(server_id, _ending_words(ending, has_worked=True), delivery="not_sent")
+    message = _ending_words(ending, _diagnose_ending(ending, has_worked=True))
+    return ConnectionLost(server_id, message, delivery="not_sent", hint=hint_for_loss(server_id, ending))
 
 
 def _repeat_hint(delivery: Delivery) -> str | None:

@@ -1,7 +1,7 @@
 """One run of a connection: its transport and session, and the task that opens and closes both."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import anyio
@@ -17,6 +17,7 @@ from fairlead.connection.server_requests import ServerRequests, answering_sessio
 from fairlead.connection.session import Negotiation, Session, SilentOnProbe
 from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.connection.transport.legacy_sse import is_fallback_worthy
+from fairlead.errors import ServerError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +72,40 @@ class SessionLink:
             self.wake()
 
 
+@dataclass(kw_only=True, slots=True, eq=False)
+class ConnectAttempt:
+    """A connect under way, and those who wait for it."""
+
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    over: anyio.Event = field(default_factory=anyio.Event)
+    """Set when nothing is left of it, nor of the link it led to."""
+    starting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    aborted: bool = False
+    began: float = 0.0
+    """When the server began to start, after all waiting."""
+    said: tuple[str, ...] = ()
+    """The server's stderr while it started."""
+    noise: tuple[str, ...] = ()
+    """Its stdout beside the protocol while it started."""
+    download: str | None = None
+    """What was being downloaded when its time was up."""
+    fetch_command: str | None = None
+    """The command that fetches the server, where there is one that can be shown."""
+    link: SessionLink | None = None
+    error: ServerError | None = None
+
+    def settle(self, link: SessionLink | None, error: ServerError | None) -> None:
+        """Tell those who wait, once."""
+        if not self.settled.is_set():
+            self.link, self.error = link, error
+            self.settled.set()
+
+    def abort(self) -> None:
+        """Have it end, because it is no longer wanted."""
+        self.aborted = True
+        self.starting.cancel()
+
+
 @asynccontextmanager
 async def open_session(  # noqa: PLR0913 - what a session is opened with
     transports: Sequence[Transport],
@@ -81,6 +116,7 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
     log_level: types.LoggingLevel | None,
     session_key: str | None = None,
     on_message: Callable[[IncomingMessage], None],
+    on_opened: Callable[[WireDispatcher], AbstractContextManager[None]] = lambda _dispatcher: nullcontext(),
     on_closing: Callable[[WireDispatcher], None] = lambda _dispatcher: None,
 ) -> AsyncGenerator[Session]:
     """Open a transport and negotiate on it; where one way fails as old servers fail, try the next.
@@ -95,12 +131,13 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
         log_level: The level of log messages to ask for.
         session_key: Names the session to a gateway that keeps sessions for stateless requests.
         on_message: Called with each notification and server request.
+        on_opened: What it returns for a transport is entered while its session is negotiated.
         on_closing: Called with each transport before it is closed: closing may take long, and makes some
             servers write about that to stderr.
     """
     introduction = Introduction(peer, session_key)
     way: ConnectRoute | None = ConnectRoute(transport=0, probe=probe)
-    refusal: BaseException | None = None
+    refusal: HttpRejected | None = None
     async with AsyncExitStack() as stack:
         session: Session | None = None
         while session is None:
@@ -112,19 +149,19 @@ async def open_session(  # noqa: PLR0913 - what a session is opened with
                     sdk = answering_session(dispatcher, peer, introduction, requests, on_message)
                     await attempt.enter_async_context(sdk)
                     attempt.callback(on_closing, dispatcher)
-                    await Negotiation(dispatcher, sdk, introduction).run(probe=way.probe, seconds=seconds)
+                    with on_opened(dispatcher):
+                        await Negotiation(dispatcher, sdk, introduction).run(probe=way.probe, seconds=seconds)
                     session = Session(dispatcher, sdk, introduction, requests, log_level)
                     stack.push_async_exit(attempt.pop_all())
             except Exception as exc:
                 failure, tried = root_cause(exc), way
                 way = another_way(way, failure, transports=len(transports))
                 if way is None:
-                    if refusal is not None and isinstance(failure, HttpRejected):
+                    if refusal is not None and _says_less(failure, refusal):
                         raise refusal from None
                     raise
                 if way.transport != tried.transport and isinstance(failure, HttpRejected):
-                    # A server that calls the request bad says why; of the older transport it knows nothing.
-                    refusal = failure if failure.status == 400 else None
+                    refusal = failure
         yield session
 
 
@@ -137,6 +174,18 @@ def another_way(way: ConnectRoute, failure: BaseException, *, transports: int) -
     if is_fallback_worthy(failure) and way.transport + 1 < transports:
         return ConnectRoute(transport=way.transport + 1, probe=False)
     return None
+
+
+_NOT_THERE = frozenset({400, 404, 405, 406, 410, 415, 501})
+
+
+def _says_less(failure: BaseException, refusal: HttpRejected) -> bool:
+    """Whether the failure of the older transport says less than the `refusal` of the newer one before it.
+
+    A server that calls the request bad says why; of the older transport it knows nothing. Where neither is
+    there, what was said of the newer one counts.
+    """
+    return isinstance(failure, HttpRejected) and (refusal.status == 400 or failure.status in _NOT_THERE)
 
 
 def _is_due_to_probe(failure: BaseException) -> bool:

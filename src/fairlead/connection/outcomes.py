@@ -35,6 +35,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND, PARSE_ERROR, REQUEST_TIMEOUT
 
 from fairlead.errors import Delivery
+from fairlead.net.http import is_loopback
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +48,9 @@ class ConnectionEnding:
     signal: int | None = None
     stderr: tuple[str, ...] = ()
     noise: tuple[str, ...] = ()
-    """Its stdout output that is not a message, if it wrote nothing to stderr."""
+    """Its stdout output that is not a message."""
+    is_local: bool = False
+    """It was a process on this machine."""
     unheard: bool = False
     """The server read nothing of what it was sent: whatever ended it, that did not."""
 
@@ -94,10 +97,45 @@ class ConnectionClosed(RequestFailed):
         self.delivery = delivery
 
 
+SpawnTrouble: TypeAlias = Literal[
+    "no_folder",
+    "folder_denied",
+    "no_program",
+    "whole_line",
+    "tilde",
+    "no_interpreter",
+    "is_folder",
+    "denied",
+    "format",
+]
+"""Why a process could not be started, where that is known."""
+
+
 class SpawnFailed(Exception):
     """A server's process could not be started."""
 
     delivery: ClassVar[Delivery] = "not_sent"
+
+    def __init__(
+        self,
+        message: str,
+        trouble: SpawnTrouble | None = None,
+        *,
+        program: str = "",
+        instead: str | None = None,
+    ) -> None:
+        """Say why.
+
+        Args:
+            message: What happened, for people.
+            trouble: The kind of failure.
+            program: What was to be run.
+            instead: What was meant, or is missing: a program of a similar name, an interpreter.
+        """
+        super().__init__(message)
+        self.trouble: SpawnTrouble | None = trouble
+        self.program = program
+        self.instead = instead
 
 
 class NotEncodable(ValueError):
@@ -111,8 +149,11 @@ TroubleKind: TypeAlias = Literal[
     "certificate_expired",
     "certificate_host",
     "tls",
+    "no_tls",
+    "wants_tls",
     "dns",
     "refused",
+    "refused_loopback",
     "unreachable",
     "timeout",
     "proxy",
@@ -141,12 +182,41 @@ class HeadersUnavailable(NotSent):
     """The headers a request needs could not be had."""
 
 
+CredentialOrigin: TypeAlias = Literal["headers", "headers_helper", "auth_provider", "login"]
+"""Where the credentials of a request come from: the entry, a program, the program's own code, a login."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Credentials:
+    """What a request was sent with that lets it in, without the values."""
+
+    origin: CredentialOrigin
+    names: tuple[str, ...] = ()
+    """The headers."""
+    expired: bool = False
+    """Whether the token says of itself that it has expired, or the server does."""
+
+    @property
+    def described(self) -> str:
+        """What it is, for people."""
+        match self.origin:
+            case "login":
+                return "the token of your login"
+            case "headers_helper":
+                return "what `headers_helper` prints"
+            case "auth_provider":
+                return "what the auth provider returns"
+            case "headers":
+                return "the token in " + " and ".join(f"`headers.{name}`" for name in self.names)
+
+
 class HttpRejected(RequestFailed):
     """The server's HTTP answer is no answer to the request.
 
     `status` and `challenge`, its `WWW-Authenticate`, are what a login needs to know. `retry_after` is when to
     try again, as the server says it, `content_type` what came in place of an answer, and `location` where the
-    server would have the client go.
+    server would have the client go. `credentials` are what the request was sent with, and `detail` is the
+    server's own reason.
     """
 
     def __init__(  # noqa: PLR0913 - what is known of an HTTP response
@@ -159,6 +229,8 @@ class HttpRejected(RequestFailed):
         retry_after: str | None = None,
         content_type: str | None = None,
         location: str | None = None,
+        credentials: Credentials | None = None,
+        detail: str = "",
     ) -> None:
         super().__init__(METHOD_NOT_FOUND if status == 404 else INTERNAL_ERROR, message)
         self.status = status
@@ -166,6 +238,8 @@ class HttpRejected(RequestFailed):
         self.retry_after = retry_after
         self.content_type = content_type
         self.location = location
+        self.credentials = credentials
+        self.detail = detail
         self.delivery = _delivery(status) if delivery is None else delivery
 
 
@@ -241,12 +315,19 @@ def trouble_kind(exc: Exception) -> TroubleKind | None:
         return _certificate_trouble(exc.certificate_error)
     if isinstance(exc, aiohttp.ClientHttpProxyError) and exc.status == 407:
         return "proxy_login"
+    if _speaks_no_tls(getattr(exc, "os_error", None)):
+        return "no_tls"
     for error, kind in _KINDS.items():
         if isinstance(exc, error):
             return kind
     if isinstance(exc, OSError) and exc.errno in _ERRNO_KINDS:
         return _ERRNO_KINDS[exc.errno]
     return "unreachable" if isinstance(exc, aiohttp.ClientConnectorError) else None
+
+
+def refused_kind(kind: TroubleKind | None, host: str | None) -> TroubleKind | None:
+    """Tell a refused connection to this machine itself, which has several addresses, from others."""
+    return "refused_loopback" if kind == "refused" and is_loopback(host or "") else kind
 
 
 _KINDS: Mapping[type[Exception], TroubleKind] = {
@@ -266,6 +347,11 @@ _ERRNO_KINDS: Mapping[int | None, TroubleKind] = {
     errno.ECONNRESET: "closed",
     errno.EPIPE: "closed",
 }
+
+
+def _speaks_no_tls(failure: object) -> bool:
+    """Whether what came in place of a TLS handshake is no TLS at all."""
+    return isinstance(failure, ssl.SSLError) and failure.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 
 def _certificate_trouble(error: Exception) -> TroubleKind:
@@ -288,6 +374,10 @@ def _connector_trouble(exc: aiohttp.ClientConnectorError) -> str:
     is_proxy = isinstance(exc, aiohttp.ClientProxyConnectionError)
     where = f"{'the proxy ' if is_proxy else ''}{exc.host}:{exc.port}"
     failure: OSError = exc.os_error
+    if _speaks_no_tls(failure):
+        return f"{where} does not speak TLS, which `https://` wants"
+    if failure.errno == errno.ECONNREFUSED:
+        return f"no connection to {where}: nothing listens there (connection refused)"
     if isinstance(failure, ssl.SSLError):
         return f"no TLS connection to {where}: {failure.reason or 'the handshake failed'}"
     return f"no connection to {where}: {exc.strerror}"

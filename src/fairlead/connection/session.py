@@ -7,7 +7,6 @@ the dispatcher, bytes in and bytes out.
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-import anyio
 import mcp_types as types
 import msgspec
 from mcp.client.session import ClientSession
@@ -258,7 +257,7 @@ class Negotiation:
         for last_try in (False, True):
             supported: list[str] | None = None
             try:
-                with anyio.fail_after(patience):
+                with self._dispatcher.start_clock(patience):
                     found = await self._discover(version)
                 if found:
                     return
@@ -320,7 +319,7 @@ class Negotiation:
 
     async def _handshake_after_silence(self, seconds: float) -> None:
         try:
-            with anyio.fail_after(seconds):
+            with self._dispatcher.start_clock(seconds):
                 await self._initialize()
         except TimeoutError:
             raise SilentOnProbe from None

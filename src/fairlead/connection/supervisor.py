@@ -1,15 +1,11 @@
-"""The supervisor of a connection: connects on demand, lists, subscribes, reconnects, and closes when idle.
-
-The states of a connection and the transitions between them are a table here.
-"""
+"""The supervisor of a connection: connects on demand, lists, subscribes, reconnects, and closes when idle."""
 
 import logging
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
 
 import anyio
@@ -25,15 +21,17 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fairlead.catalog.tools import Listing
-from fairlead.config.models import Server, ServerLimits, StdioServer
+from fairlead.config.models import RemoteServer, Server, ServerLimits, StdioServer
 from fairlead.connection.deadlines import Backoff
 from fairlead.connection.elicitation import UrlVisits
-from fairlead.connection.failures import calling, connecting, lost, start_timed_out
-from fairlead.connection.link import SessionLink, open_session
+from fairlead.connection.failure_hints import NOT_MCP
+from fairlead.connection.failures import SlowStart, calling, connecting, lost, start_timed_out
+from fairlead.connection.link import ConnectAttempt, SessionLink, open_session
 from fairlead.connection.lists import ListBudget, ListedServer, Lister, read_header_maps
 from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, detach_from_caller
 from fairlead.connection.session import Session
 from fairlead.connection.start_limit import StartLimit
+from fairlead.connection.state import ConnectionStatus, check_move
 from fairlead.connection.subscriptions import Subscriptions
 from fairlead.connection.tasks import Support, supports_tasks, task_support
 from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
@@ -48,24 +46,6 @@ from fairlead.errors import (
 )
 from fairlead.events import ServerState
 
-NEXT: dict[ServerState, frozenset[ServerState]] = {
-    "disabled": frozenset(),
-    "idle": frozenset({"connecting"}),
-    "connecting": frozenset({"ready", "error", "auth_required", "idle"}),
-    "ready": frozenset({"idle", "error", "auth_required", "connecting"}),
-    "error": frozenset({"connecting", "ready", "auth_required", "idle"}),
-    "auth_required": frozenset({"connecting", "ready", "error", "idle"}),
-}
-"""`ready` follows `error` or `auth_required` where a list that failed was listed again; `connecting` follows
-`ready` where a lost session is begun anew."""
-
-
-def check_move(before: ServerState, after: ServerState) -> None:
-    """Check a transition against the table: one that is not in it is a bug."""
-    if after not in NEXT[before]:
-        raise AssertionError(f"a connection cannot move from {before} to {after}")
-
-
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 8.0
@@ -76,51 +56,6 @@ _REFRESH_DUTY = 4.0
 """How much longer than the last listing took nothing is listed again."""
 
 _LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
-
-
-@dataclass(kw_only=True, slots=True)
-class ConnectionStatus:
-    """State and counters of a connection, for status displays. Only the supervisor writes them."""
-
-    state: ServerState = "idle"
-    version: str | None = None
-    server: str | None = None
-    """The server's own name and version."""
-    keeps_sessions: bool = False
-    """Whether it is a gateway that keeps sessions for stateless requests."""
-    last_error: ServerError | None = None
-    """Why it did not work when it was last tried; None once it works again."""
-    last_error_at: float | None = None
-    last_connected_at: float | None = None
-    connects: int = 0
-    losses: int = 0
-    calls: int = 0
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class _Attempt:
-    """A connect under way, and those who wait for it."""
-
-    settled: anyio.Event = field(default_factory=anyio.Event)
-    over: anyio.Event = field(default_factory=anyio.Event)
-    """Set when nothing is left of it, nor of the link it led to."""
-    starting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    aborted: bool = False
-    began: float = 0.0
-    """When the server began to start, after all waiting."""
-    said: tuple[str, ...] = ()
-    """The server's stderr while it started."""
-    link: SessionLink | None = None
-    error: ServerError | None = None
-
-    def settle(self, link: SessionLink | None, error: ServerError | None) -> None:
-        if not self.settled.is_set():
-            self.link, self.error = link, error
-            self.settled.set()
-
-    def abort(self) -> None:
-        self.aborted = True
-        self.starting.cancel()
 
 
 class Supervisor:
@@ -146,6 +81,7 @@ class Supervisor:
         backoff: Backoff | None = None,
         on_state: Callable[[ServerState, str | None], None] = lambda _state, _reason: None,
         on_connected: Callable[[], None] = lambda: None,
+        on_download: Callable[[str | None], None] = lambda _what: None,
         prepare: Callable[[Listing], Awaitable[None]] | None = None,
         on_listed: Callable[[Listing, str], None] = lambda _listing, _version: None,
     ) -> None:
@@ -154,6 +90,8 @@ class Supervisor:
         self.backoff = backoff or Backoff()
         self.limits = limits
         """Timeouts and limits of the server's entry."""
+        self._is_local = not isinstance(limits, Server) or isinstance(limits, StdioServer)
+        self._wants_sse = isinstance(limits, RemoteServer) and limits.transport == "sse"
         self._transports = transports
         self._tasks = tasks
         self._admission = admission
@@ -165,13 +103,14 @@ class Supervisor:
         self._log_in = log_in
         self._on_state = on_state
         self._on_connected = on_connected
+        self._on_download = on_download
         self._prepare = prepare
         self._on_listed = on_listed
         self.link: SessionLink | None = None
         """The session that new requests use, if it is usable."""
         self._links: set[SessionLink] = set()
-        self._attempt: _Attempt | None = None
-        self._runs: set[_Attempt] = set()
+        self._attempt: ConnectAttempt | None = None
+        self._runs: set[ConnectAttempt] = set()
         self.up_to_date = anyio.Event()
         """Set while nothing is known to have changed since the server was last listed."""
         self._changed = anyio.Event()
@@ -205,6 +144,14 @@ class Supervisor:
     def refuse_login(self, link: SessionLink, error: AuthRequired) -> None:
         """Note that the server refused the login of a link, unless it only wants more scopes."""
         if not error.wants_more:
+            self._note_error(error)
+            self.give_up(link, error)
+
+    def note_loss(self, link: SessionLink) -> None:
+        """Note that a link ended by itself: a request may find out before the owner does, or in its place."""
+        ending = link.session.dispatcher.ending
+        if ending is not None and self.link is link:
+            error = lost(self.server_id, ending)
             self._note_error(error)
             self.give_up(link, error)
 
@@ -260,7 +207,7 @@ class Supervisor:
                 raise ConnectFailed(self.server_id, "the host is closed")
             if self.backoff.is_open:
                 raise self._too_many_failures()
-            attempt = self._attempt = _Attempt()
+            attempt = self._attempt = ConnectAttempt()
             self.link = None  # one that is lost, and not closed yet, has no say any more
             self._runs.add(attempt)
             self._tasks.start_soon(self._own, attempt, name=f"connection {self.server_id}")
@@ -283,13 +230,13 @@ class Supervisor:
             reason += f"; the last error was: {said}"
         return ConnectFailed(self.server_id, reason, hint=last.hint if last else None)
 
-    async def _own(self, attempt: _Attempt) -> None:
+    async def _own(self, attempt: ConnectAttempt) -> None:
         """Open the connection, watch over it, close it: all in this one task."""
         detach_from_caller()  # the first caller is not the client that the connection serves
         self._move("connecting")
         error: ServerError | None = None
         try:
-            with connecting(self.server_id):
+            with connecting(self.server_id, is_local=self._is_local, wants_sse=self._wants_sse):
                 await self._run(attempt)
         except ServerError as exc:
             error = exc
@@ -298,7 +245,7 @@ class Supervisor:
         finally:
             self._finish(attempt, error)
 
-    async def _run(self, attempt: _Attempt) -> None:
+    async def _run(self, attempt: ConnectAttempt) -> None:
         seconds = self.limits.startup_timeout_ms / 1000
         async with AsyncExitStack() as admitted:
             with attempt.starting as starting:
@@ -317,21 +264,50 @@ class Supervisor:
             assert attempt.error is not None
             raise attempt.error
 
-    def _closing(self, attempt: _Attempt, dispatcher: WireDispatcher) -> None:
+    @contextmanager
+    def _hold_clock(
+        self, attempt: ConnectAttempt, seconds: float, dispatcher: WireDispatcher
+    ) -> Generator[None]:
+        """Have the clock of the start stand still while a download is seen, and tell of that."""
+        downloads = dispatcher.downloads
+
+        def tell() -> None:
+            self.vitals.download = downloads.current
+            self._on_download(downloads.current)
+
+        downloads.on_change = tell
+        try:
+            with downloads.holding(attempt.starting, seconds, is_whole=True):
+                yield
+        finally:
+            downloads.on_change = lambda: None
+            self.vitals.download = None
+
+    def _closing(self, attempt: ConnectAttempt, dispatcher: WireDispatcher) -> None:
         """Keep what the server wrote while it started; tell callers of a timeout before all is closed."""
         if attempt.settled.is_set():
             return
         attempt.said = dispatcher.said() or attempt.said
+        attempt.noise = dispatcher.noise_lines() or attempt.noise
+        attempt.download, attempt.fetch_command = dispatcher.downloads.current, dispatcher.fetch_command
         if attempt.starting.cancel_called and not attempt.aborted:
             self._expire(attempt)
 
-    def _expire(self, attempt: _Attempt) -> None:
+    def _expire(self, attempt: ConnectAttempt) -> None:
         if attempt.settled.is_set():
             return
         allowed = self.limits.startup_timeout_ms / 1000
         took = anyio.current_time() - attempt.began
-        is_local = not isinstance(self.limits, Server) or isinstance(self.limits, StdioServer)
-        error = start_timed_out(self.server_id, allowed, took, attempt.said, is_local=is_local)
+        slow = SlowStart(
+            allowed=allowed,
+            took=took,
+            is_local=self._is_local,
+            said=attempt.said,
+            noise=attempt.noise,
+            download=attempt.download,
+            command=attempt.fetch_command,
+        )
+        error = start_timed_out(self.server_id, slow)
         self._note_error(error)
         self.backoff.note_failure()
         attempt.settle(None, error)
@@ -345,7 +321,7 @@ class Supervisor:
         """It works: what was wrong before is no longer the last word."""
         self.vitals.last_error = self.vitals.last_error_at = None
 
-    def _open(self, attempt: _Attempt, seconds: float) -> AbstractAsyncContextManager[Session]:
+    def _open(self, attempt: ConnectAttempt, seconds: float) -> AbstractAsyncContextManager[Session]:
         probe = self._known_version not in HANDSHAKE_PROTOCOL_VERSIONS
         return open_session(
             self._transports,
@@ -355,10 +331,11 @@ class Supervisor:
             log_level=self._log_level,
             session_key=self._session_key,
             on_message=self._on_message,
+            on_opened=partial(self._hold_clock, attempt, seconds),
             on_closing=partial(self._closing, attempt),
         )
 
-    async def _serve(self, attempt: _Attempt, session: Session) -> None:
+    async def _serve(self, attempt: ConnectAttempt, session: Session) -> None:
         """Be there for callers until the connection is lost or no longer wanted."""
         now = time.monotonic()
         link = SessionLink(session=session, since=now, last_used=now, calls_before=self.vitals.calls)
@@ -392,7 +369,7 @@ class Supervisor:
             self.vitals.losses += 1
             raise lost(self.server_id, ending)
 
-    def _finish(self, attempt: _Attempt, error: ServerError | None) -> None:
+    def _finish(self, attempt: ConnectAttempt, error: ServerError | None) -> None:
         link = attempt.link
         current = self._attempt is attempt or (link is not None and self.link is link)
         if current:
@@ -537,16 +514,24 @@ class Supervisor:
         if link is self.link:
             self._listing = listed.listing
             self._task_support = _task_support(link.session, listed.listing)
+            self._note_noise(link)
             self._on_listed(listed.listing, link.session.version)
             if not listed.listing.is_partial:
                 self._forget_error()
                 self._move("ready")
+
+    def _note_noise(self, link: SessionLink) -> None:
+        dispatcher = link.session.dispatcher
+        noise = dispatcher.noise_lines() if dispatcher.kind == "stdio" else ()
+        self.vitals.noise = noise[-1] if noise else None
 
     def _note_list_error(self, link: SessionLink, failure: ServerError) -> None:
         error = failure
         if not isinstance(failure, AuthRequired | ConnectionLost | ListFailed):
             reason = f"it would not say what it offers: {failure.__cause__}"
             error = ListFailed(self.server_id, reason, hint=failure.hint)
+        if isinstance(error, ListFailed):
+            error.hint = error.hint or NOT_MCP
         self._note_error(error)
         if isinstance(error, ConnectionLost):
             self.give_up(link, error)

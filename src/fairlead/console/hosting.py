@@ -99,6 +99,8 @@ class _EventDisplay(Subscriber):
                 self._screen.warn(f"`{event.server_id}` wants a login", f"`/mcp login {event.server_id}`")
             case StateChanged(state="error") if event.reason:
                 self._screen.warn(event.reason)
+            case StateChanged(state="connecting") if event.reason:
+                self._screen.words_of(f"{event.server_id}: {event.reason}")  # a download before its start
             case ToolsQuarantined():
                 self._screen.warn(
                     f"`{event.server_id}`: {', '.join(event.tools)} are not what was reviewed, and held back",

@@ -231,6 +231,7 @@ class ManagedServer:
             log_in=context.human.log_in,
             on_state=self._on_state_changed,
             on_connected=self._note_connected,
+            on_download=self._on_download,
             prepare=self._prepare,
             on_listed=self._on_listed,
         )
@@ -424,6 +425,7 @@ class ManagedServer:
             connects=vitals.connects if vitals else 0,
             calls=vitals.calls if vitals else 0,
             notes=(
+                *(vitals.notes if vitals else ()),
                 *login_notes(self.server),
                 *self.review_notes(),
                 *(self.screened.listing.notes if self.screened else ()),
@@ -477,6 +479,9 @@ class ManagedServer:
         if state in ("error", "auth_required"):
             self._note_trouble()
         self._emit(StateChanged(server_id=self.server.server_id, state=state, reason=reason))
+
+    def _on_download(self, what: str | None) -> None:
+        self._emit(StateChanged(server_id=self.server.server_id, state="connecting", reason=what))
 
     def _note_connected(self) -> None:
         """Outdate what went wrong before, for commands that read it when no host runs."""

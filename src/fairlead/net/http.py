@@ -117,7 +117,7 @@ def proxy_for(url: URL, environment: Mapping[str, str]) -> str | None:
     """
     proxy = _variable(environment, f"{url.scheme}_proxy")
     host = (url.host or "").rstrip(".")
-    if not proxy or _is_loopback(host):
+    if not proxy or is_loopback(host):
         return None
     exempt = _variable(environment, "no_proxy").lower().split(",")
     if any(_covers(entry.strip(), host, url.port) for entry in exempt):
@@ -136,7 +136,8 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host, by its name or address, is this machine."""
     network = _network(host)
     if network is None:
         return host == "localhost" or host.endswith(".localhost")

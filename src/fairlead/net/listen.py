@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairlead.errors import ListenFailed
-from fairlead.net.port_owner import port_owner
+from fairlead.net.port_owner import explain_bind_error
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -206,10 +206,9 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as exc:
         listener.close()
         hint = "choose another with `--port`, or `--port 0` for any that is free"
-        reason = exc.strerror or str(exc)
-        if exc.errno == errno.EADDRINUSE and (owner := port_owner(port)) is not None:
-            reason = f"the port is in use by {owner}"
-            hint = f"end that process, or {hint}"
+        if exc.errno == errno.EADDRINUSE:
+            hint = f"end the process that has it, or {hint}"
+        reason = explain_bind_error(exc, port)
         raise ListenFailed(f"cannot listen on {host}:{port}: {reason}", hint=hint) from exc
     return listener
 

@@ -1,5 +1,6 @@
 """Which process listens on a port of this machine, as far as the system tells this user."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -44,6 +45,13 @@ def port_owner(port: int, proc: Path = Path("/proc")) -> PortOwner | None:
         if process.name.isdigit() and _has_open(process, inodes):
             return PortOwner(pid=int(process.name), name=_name_of(process))
     return None
+
+
+def explain_bind_error(error: OSError, port: int) -> str:
+    """Why a port cannot be listened on: for one in use, with the process that has it."""
+    if error.errno == errno.EADDRINUSE and (owner := port_owner(port)) is not None:
+        return f"the port is in use by {owner}"
+    return error.strerror or str(error)
 
 
 def _listening_inodes(port: int, proc: Path) -> Iterator[str]:

@@ -5,11 +5,16 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import anyio
 
 from fairlead.terminal.log_output import shorten_warnings
-from fairlead.terminal.output import is_watched, showing
+from fairlead.terminal.output import is_watched, printable, say, showing
+
+if TYPE_CHECKING:
+    from fairlead.events import Event
+    from fairlead.host.events import EventBus
 
 
 def run_async(main: Callable[[], Awaitable[int]]) -> int:
@@ -39,12 +44,43 @@ def stoppable() -> Generator[Callable[[], Awaitable[None]]]:
 
 
 @asynccontextmanager
-async def spinning(words: str) -> AsyncGenerator[None]:
-    """Show on a terminal that something slow is under way."""
+async def spinning(words: str, bus: "EventBus | None" = None) -> AsyncGenerator[None]:
+    """Show on a terminal that something slow is under way.
+
+    Args:
+        words: What it is.
+        bus: The events of the host that does it: what is downloaded for its servers is shown too, in a pipe
+            line by line.
+    """
     if not is_watched():
-        yield
+        with _telling_of_downloads(bus, lambda line: say(line) if line else None):
+            yield
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with showing(Console(stderr=True).status(words)):
+    status = Console(stderr=True).status(words)
+
+    def update(line: str | None) -> None:
+        status.update(Text(f"{words} {line}" if line else words, overflow="ellipsis", no_wrap=True))
+
+    with showing(status), _telling_of_downloads(bus, update):
+        yield
+
+
+@contextmanager
+def _telling_of_downloads(bus: "EventBus | None", tell: Callable[[str | None], None]) -> Generator[None]:
+    """Call a function with what is downloaded for a server, and with None once that is over."""
+    if bus is None:
+        yield
+        return
+    from fairlead.events import StateChanged
+    from fairlead.host.events import Subscriber
+
+    class Downloads(Subscriber):
+        def put(self, event: "Event") -> None:
+            if isinstance(event, StateChanged) and event.state == "connecting":
+                tell(f"{event.server_id}: {printable(event.reason)}" if event.reason else None)
+
+    with bus.listening(Downloads()):
         yield

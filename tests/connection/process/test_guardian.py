@@ -396,7 +396,7 @@ async def test_a_request_larger_than_a_socket_holds_arrives(guardian: Guardian) 
         ({"argv": ("./cat",), "cwd": Path("/usr/lib")}, "there is no program ./cat"),
         ({"argv": ("cat",), "env": {"PATH": "/no/such:/etc"}}, "there is no program cat"),
         ({"argv": ("passwd",), "env": {"PATH": "/no/such:/etc:/usr"}}, "passwd may not be run"),
-        ({"argv": ("/",)}, "/ may not be run"),
+        ({"argv": ("/",)}, "/ is a folder, not a program"),
         ({"argv": ("cat",), "cwd": Path("/etc/passwd")}, "there is no folder /etc/passwd"),
     ],
 )

@@ -182,7 +182,7 @@ async def _find_tool(host: "Host | ControlClient", wanted: _RequestedCall) -> To
     from fairlead.terminal.host_run import spinning
 
     key = wanted.key
-    async with spinning(f"starting {key.server_id} …"):
+    async with spinning(f"starting {key.server_id} …", getattr(host, "bus", None)):
         known = await host.tools_of(key.server_id)
         if find_entry(key, known, typed_apart=wanted.typed_apart) is None:
             await host.connect(key.server_id)  # the list may be an old one

@@ -1,12 +1,14 @@
 """`fairlead status`."""
 
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import click
 
 from fairlead.actions.status import StatusReport, read_status
+from fairlead.cli.last_errors import error_lines, print_last_error
 from fairlead.cli.options import json_option, load
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import print_data, print_json, print_table, printable, say, warn
@@ -26,21 +28,28 @@ WATCH_SECONDS = 2.0
 
 
 @click.command("status")
+@click.argument("server_id", metavar="[ID]", required=False)
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
+def command(ctx: click.Context, server_id: str | None, *, watch: bool, as_json: bool) -> int:
     """Show the state of every server: in the gateway that is running, else as the last run left it.
 
-    Nothing is started, and no server is contacted.
+    With an ID, everything about that one, its whole last error too. Nothing is started, and no server is
+    contacted.
 
     \b
     Examples:
       fairlead status
+      fairlead status github
       fairlead status --watch
     """
     while True:
-        report = read_status(load(ctx))
+        loaded = load(ctx)
+        report = read_status(loaded)
+        if server_id is not None:
+            chosen = loaded.server(server_id).server_id
+            report = replace(report, servers=[row for row in report.servers if row["id"] == chosen])
         if report.failure is not None:
             warn(f"{report.failure}; this is what was known before")
         if as_json:
@@ -48,7 +57,10 @@ def command(ctx: click.Context, *, watch: bool, as_json: bool) -> int:
         elif report.servers:
             if watch:
                 click.clear()
-            _show(report)
+            if server_id is None:
+                _show(report)
+            else:
+                _show_one(report)
         else:
             say("no MCP servers configured")
         if not watch:
@@ -67,16 +79,29 @@ def _show(report: StatusReport) -> None:
         say(f"as the gateway at {report.gateway} says")
 
 
+def _show_one(report: StatusReport) -> None:
+    for status in report.servers:
+        names, cells = COLUMNS[1:-1], _row(status)[1:-1]
+        width = max(map(len, names))
+        print_data(printable(status["id"]))
+        for name, cell in zip(names, cells, strict=True):
+            print_data(f"  {name:<{width}}  {printable(cell)}")
+        print_last_error(status)
+        for note in status["notes"]:
+            say(f"note: {note}")
+    if report.gateway:
+        say(f"as the gateway at {report.gateway} says")
+
+
 def _print_error_whole(status: dict[str, Any]) -> None:
     """Print below the table what of an error has no room in it: all its lines, and the hint."""
     error, hint = status["last_error"], status.get("hint")
     if not error or ("\n" not in error and (not hint or hint in error)):
         return
-    lines = [*error.split("\n"), *([f"hint: {hint}"] if hint and hint not in error else [])]
-    subject = f"server `{status['id']}`: "
-    print_data(f"\n{printable(status['id'])}: {printable(lines[0].removeprefix(subject))}")
-    for line in lines[1:]:
-        print_data(f"  {printable(line)}")
+    first, *rest = error_lines(status)
+    print_data(f"\n{printable(status['id'])}: {first}")
+    for line in rest:
+        print_data(f"  {line}")
 
 
 def _row(status: dict[str, Any]) -> tuple[str, ...]:

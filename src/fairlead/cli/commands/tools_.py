@@ -92,6 +92,9 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         _say_how_to_allow(found, tools)
     else:
         say("no tools known")
+    if server_id is not None and server_id in found.listings:
+        for note in found.listings[server_id].notes:
+            say(f"note: {printable(note)}")
     missing = [s for s in servers if s.server_id in found.failed or s.server_id not in found.listings]
     warn_of_absent(found, missing)
     return exit_without(found, missing)

@@ -4,17 +4,23 @@ A server inherits only those environment variables that programs need to run, ne
 """
 
 import asyncio
+import errno
 import os
 import re
+import shutil
 import unicodedata
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Protocol
 from urllib.parse import unquote
 
 import anyio.abc
+
+from fairlead.connection.outcomes import SpawnFailed
 
 EXIT_SECONDS = 2.0
 """How long a server may take to end by itself once its input is closed."""
@@ -121,19 +127,73 @@ class Child(Protocol):
         ...
 
 
-def why_not_started(command: Command, exc: OSError | ValueError) -> str:
-    """Describe why a command could not be run."""
+def explain_spawn_error(command: Command, exc: OSError | ValueError) -> SpawnFailed:
+    """Find out why a command could not be run."""
     program = command.argv[0]
     if command.cwd is not None and not command.cwd.is_dir():
-        return f"there is no folder {command.cwd}"
+        return SpawnFailed(f"there is no folder {command.cwd}", "no_folder")
     if isinstance(exc, OSError) and exc.filename == "folder":
-        return f"it cannot start in the folder {command.cwd or Path.cwd()}: {exc.strerror}"
-    if isinstance(exc, FileNotFoundError):
-        return f"there is no program {program}"
-    if isinstance(exc, PermissionError):
-        return f"{program} may not be run"
-    return f"{program} cannot be run: {exc.strerror if isinstance(exc, OSError) else exc}"
+        where = command.cwd or Path.cwd()
+        return SpawnFailed(f"it cannot start in the folder {where}: {exc.strerror}", "folder_denied")
+    path = (command.cwd or Path()) / program
+    match exc:
+        case FileNotFoundError() if os.path.dirname(program) and path.is_file():
+            interpreter = _interpreter_of(path)
+            what = f"its interpreter {interpreter}" if interpreter else "the loader that it is built for"
+            return SpawnFailed(
+                f"{program} cannot be run: {what} is not there", "no_interpreter", instead=interpreter
+            )
+        case FileNotFoundError():
+            return _explain_missing_program(program, child_environment(command.env, command.parent))
+        case PermissionError() if path.is_dir():
+            return SpawnFailed(f"{program} is a folder, not a program", "is_folder")
+        case PermissionError():
+            return SpawnFailed(f"{program} may not be run", "denied")
+        case OSError(errno=errno.ENOEXEC):
+            return SpawnFailed(f"{program} cannot be run: {exc.strerror}", "format")
+        case OSError():
+            return SpawnFailed(f"{program} cannot be run: {exc.strerror}")
+        case _:
+            return SpawnFailed(f"{program} cannot be run: {exc}")
 
+
+def _interpreter_of(script: Path) -> str | None:
+    """The program in the first line of a script."""
+    try:
+        with script.open("rb") as file:
+            first = file.readline(256).decode(errors="replace")
+    except OSError:
+        return None
+    return " ".join(first[2:].split()[:1]) or None if first.startswith("#!") else None
+
+
+def _explain_missing_program(program: str, environment: Mapping[str, str]) -> SpawnFailed:
+    path = environment.get("PATH", "")
+    first, _, rest = program.partition(" ")
+    if rest and shutil.which(first, path=path):
+        message = f"there is no program `{program}`: `command` has arguments in it"
+        return SpawnFailed(message, "whole_line", program=program, instead=first)
+    if program.startswith("~/"):
+        home = environment.get("HOME", "~") + program[1:]
+        return SpawnFailed(f"there is no program {program}", "tilde", program=program, instead=home)
+    is_name = not os.path.dirname(program)
+    where = " on the PATH" if is_name else ""
+    similar = _find_similar_program(program, path) if is_name else None
+    return SpawnFailed(
+        f"there is no program {program}{where}", "no_program", program=program, instead=similar
+    )
+
+
+def _find_similar_program(name: str, path: str) -> str | None:
+    names: set[str] = set()
+    for folder in path.split(os.pathsep)[:_MAX_PATH_FOLDERS]:
+        with suppress(OSError):
+            names.update(each for each in os.listdir(folder) if each[:1] == name[:1])
+    found = get_close_matches(name, names, n=1, cutoff=0.8)
+    return found[0] if found and shutil.which(found[0], path=path) else None
+
+
+_MAX_PATH_FOLDERS = 50
 
 _SAFE = re.compile(
     r"""

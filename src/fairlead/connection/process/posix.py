@@ -16,14 +16,13 @@ from typing import IO
 import anyio
 import anyio.abc
 
-from fairlead.connection.outcomes import SpawnFailed
 from fairlead.connection.process.child import (
     KILL_SECONDS,
     LAST_WORDS_SECONDS,
     MAX_WAITING_BYTES,
     Command,
     ProcessListener,
-    why_not_started,
+    explain_spawn_error,
 )
 from fairlead.connection.process.guardian import Guardian, ServerProcess
 
@@ -292,7 +291,7 @@ class PosixChild:
             for fd in (ours_in, ours_out, ours_err):
                 os.close(fd)
             if isinstance(exc, (OSError, ValueError)):
-                raise SpawnFailed(why_not_started(self._command, exc)) from exc
+                raise explain_spawn_error(self._command, exc) from exc
             raise
         finally:
             for fd in (theirs_in, theirs_out, theirs_err):

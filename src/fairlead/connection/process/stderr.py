@@ -3,6 +3,7 @@
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from fairlead.catalog.sanitize import gate
@@ -84,8 +85,22 @@ class StderrLog:
     The file holds at most `max_bytes`. What it held before is kept beside it, once, as `<name>.1`.
     """
 
-    def __init__(self, path: Path | None = None, *, max_bytes: int = MAX_LOG_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        max_bytes: int = MAX_LOG_BYTES,
+        on_text: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """Make a log.
+
+        Args:
+            path: The file, if there is to be one.
+            max_bytes: What it holds at most.
+            on_text: Called with whole lines, sanitized, as they come.
+        """
         self.tail = OutputTail()
+        self._on_text = on_text
         self._path = path
         self._max_bytes = max_bytes
         self._partial = b""
@@ -122,6 +137,7 @@ class StderrLog:
             self._file = None
 
     def _keep(self, text: str) -> None:
+        self._on_text(text)
         if self._path is None:
             return
         data = f"{text}\n".encode(errors="replace")[-self._max_bytes :]

@@ -18,7 +18,6 @@ from mcp.os.win32.utilities import (
     terminate_windows_process_tree,
 )
 
-from fairlead.connection.outcomes import SpawnFailed
 from fairlead.connection.process.child import (
     KILL_SECONDS,
     LAST_WORDS_SECONDS,
@@ -27,7 +26,7 @@ from fairlead.connection.process.child import (
     Command,
     ProcessListener,
     child_environment,
-    why_not_started,
+    explain_spawn_error,
 )
 
 _CHUNK_BYTES = 65536
@@ -64,7 +63,7 @@ class WindowsChild:
             )
         except (OSError, ValueError) as exc:
             os.close(reading)
-            raise SpawnFailed(why_not_started(command, exc)) from exc
+            raise explain_spawn_error(command, exc) from exc
         finally:
             stderr.close()
         return cls(command, listener, process, reading)

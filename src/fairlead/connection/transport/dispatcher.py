@@ -10,8 +10,8 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -41,6 +41,7 @@ from fairlead.connection.outcomes import (
     RequestExpired,
     RequestFailed,
 )
+from fairlead.connection.process.downloads import DownloadWatch
 from fairlead.connection.process.stderr import MAX_LINES, OutputTail, excerpt
 from fairlead.connection.transport.inbox import MAX_INBOUND_REQUESTS, Inbox
 from fairlead.connection.transport.messages import (
@@ -146,6 +147,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self.ending: ConnectionEnding | None = None
         self.noise = OutputTail()
         """The last things the server sent that are no messages, for diagnosis."""
+        self.downloads = DownloadWatch()
+        """What is downloaded before the server starts, as far as that is seen."""
         self._max_inbound_requests = max_inbound_requests
         self._calls: PendingRequests[Call] = PendingRequests()
         self._clock = DeadlineClock()
@@ -245,7 +248,11 @@ class WireDispatcher(Dispatcher[TransportContext]):
             await self.post(notification_frame(method, params), opts or _NO_OPTIONS)
 
     def said(self) -> tuple[str, ...]:
-        """The server's output outside the protocol, for diagnosis, oldest line first."""
+        """The server's stderr, for diagnosis, oldest line first."""
+        return ()
+
+    def noise_lines(self) -> tuple[str, ...]:
+        """What the server sent that is no message, for diagnosis, oldest line first."""
         waiting = OutputTail()
         for arrived in islice(self._arrived, MAX_LINES):  # before `run`, or in a flood
             items = arrived if isinstance(arrived, list) else parse(_start_of(arrived))
@@ -253,6 +260,20 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 if isinstance(item, UnusableLine):
                     waiting.keep(item.excerpt)
         return (*self.noise.lines, *waiting.lines)
+
+    @property
+    def fetch_command(self) -> str | None:
+        """The command that fetches the server before it runs it, where there is one that can be shown."""
+        return None
+
+    @contextmanager
+    def start_clock(self, seconds: float) -> Generator[None]:
+        """Raise `TimeoutError` after so many seconds of the block, those of a download not counted."""
+        with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
+            with self.downloads.holding(scope, seconds, is_whole=False):
+                yield
+        if scope.cancelled_caught:
+            raise TimeoutError
 
     def clocks_held(self) -> AbstractContextManager[None]:
         """Stop the time of our requests for the length of a block: the server waits for us."""
@@ -334,8 +355,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """End the connection: every waiter learns it now. Only the first reason counts."""
         if self.ending is not None:
             return
-        if ending.kind in ("exited", "hung_up") and not ending.stderr:
-            ending = replace(ending, noise=self.said())
+        if ending.kind in ("exited", "hung_up"):
+            ending = replace(ending, noise=self.noise_lines())
         self.ending, self._running = ending, False
         for call in self._calls:
             call.settle(ConnectionClosed(ending, call.delivery))

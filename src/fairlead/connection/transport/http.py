@@ -148,7 +148,12 @@ class HttpDispatcher(WireDispatcher):
             return
         response = await self._endpoint.request("POST", headers, frame, sent)
         if response.status >= 300:
-            raise await refusal(response, request_id=call.id, session_id=headers.get(_SESSION_ID))
+            raise await refusal(
+                response,
+                self._endpoint.credential_origin,
+                request_id=call.id,
+                session_id=headers.get(_SESSION_ID),
+            )
         if call.method == "initialize":
             self.session_id = response.headers.get(_SESSION_ID)
         if is_stream(response):

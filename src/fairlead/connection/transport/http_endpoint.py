@@ -5,8 +5,12 @@ settings. A failed request has in `delivery` whether the server may have receive
 """
 
 import asyncio
+import base64
 import logging
 import os
+import re
+import ssl
+import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,9 +27,12 @@ from yarl import URL
 from fairlead.auth.discovery import MAX_HEADER
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.slices import SliceTimer
+from fairlead.config.untyped import is_object
 from fairlead.connection.outcomes import (
     AnswerLost,
     AnswerTooLong,
+    CredentialOrigin,
+    Credentials,
     HeadersUnavailable,
     HttpRejected,
     NotSent,
@@ -33,6 +40,7 @@ from fairlead.connection.outcomes import (
     SessionExpired,
     Unreachable,
     connection_trouble,
+    refused_kind,
     trouble_kind,
 )
 from fairlead.connection.transport.dispatcher import Call
@@ -103,12 +111,16 @@ _decode_error = msgspec.json.Decoder(_ErrorBody).decode
 
 
 async def refusal(
-    response: aiohttp.ClientResponse, *, request_id: RequestId | None = None, session_id: str | None = None
+    response: aiohttp.ClientResponse,
+    origin: CredentialOrigin = "headers",
+    *,
+    request_id: RequestId | None = None,
+    session_id: str | None = None,
 ) -> RequestFailed:
     """Return what a response means that brings no answer.
 
     A JSON-RPC error in its body counts for more than its status, unless the status is about logging in or the
-    server says that it does not know the session.
+    server says that it does not know the session. `origin` is where the request's credentials came from.
     """
     status = response.status
     try:
@@ -120,12 +132,15 @@ async def refusal(
         return SessionExpired(status, session_id)
     if error is not None and status not in (401, 403, 429):
         return error
-    detail = f": {error.message}" if error is not None else _first_line(response, body)
-    message = f"the server answered with HTTP {status} {shown(response.reason)}".rstrip() + detail
+    detail = error.message if error is not None else _words_in(response, body)
+    message = f"the server answered with HTTP {status} {shown(response.reason)}".rstrip()
+    challenge = challenge_in(response)
     return HttpRejected(
         status,
-        message,
-        challenge=challenge_in(response),
+        f"{message}: {detail}" if detail else message,
+        challenge=challenge,
+        credentials=credentials_in(response, origin, f"{challenge or ''} {detail}"),
+        detail=detail,
         retry_after=shown(response.headers.get("Retry-After"), _MAX_RETRY_AFTER) or None,
         content_type=shown(response.headers.get("Content-Type")) or None,
     )
@@ -163,18 +178,78 @@ def _session_unknown(status: int, error: RequestFailed | None, *, named: bool) -
     return status == 400 and error is not None and not named and "session" in error.message.lower()
 
 
-def _first_line(response: aiohttp.ClientResponse, body: bytes) -> str:
-    if response.content_type != "text/plain":
+def _words_in(response: aiohttp.ClientResponse, body: bytes) -> str:
+    """What a response says for people: its first line, or the message that is in its JSON."""
+    if response.content_type == "text/plain":
+        return gate.text(body.decode(errors="replace"), _MAX_EXCERPT).strip().partition("\n")[0]
+    if not response.content_type.endswith("json"):
         return ""
-    line = gate.text(body.decode(errors="replace"), _MAX_EXCERPT).strip().partition("\n")[0]
-    return f": {line}" if line else ""
+    try:
+        found = msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return ""
+    words = _message_in(found)
+    return gate.text(words, _MAX_EXCERPT).strip().partition("\n")[0] if words else ""
+
+
+def _message_in(said: object, depth: int = 2) -> str | None:
+    """The message in an error document, in one of the usual forms of web APIs."""
+    if isinstance(said, str):
+        return said
+    if not is_object(said) or not depth:
+        return None
+    for name in _MESSAGES:
+        if name in said and (found := _message_in(said[name], depth - 1)):
+            return found
+    return None
+
+
+_MESSAGES = ("error_description", "message", "detail", "title", "error", "reason")
+
+_CREDENTIAL = re.compile(r"auth|key|token|secret|cookie|password|session", re.IGNORECASE)
+_PROTOCOL = re.compile(r"mcp-.*|proxy-authorization", re.IGNORECASE)
+_EXPIRED = re.compile(r"\bexpired?\b|\bexpiry\b", re.IGNORECASE)
+
+
+def credentials_in(response: aiohttp.ClientResponse, origin: CredentialOrigin, said: str) -> Credentials:
+    """Return what a request was sent with, and whether that has expired by itself or by what was `said`."""
+    sent = response.request_info.headers
+    names = credential_names(sent)
+    expired = bool(_EXPIRED.search(said)) or any(_has_expired(sent[name]) for name in names)
+    return Credentials(origin=origin, names=names, expired=bool(names) and expired)
+
+
+def credential_names(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the headers that let a request in."""
+    found = (name for name in headers if _CREDENTIAL.search(name) and not _PROTOCOL.fullmatch(name))
+    return tuple(dict.fromkeys(found))
+
+
+class _Claims(msgspec.Struct):
+    exp: float
+
+
+_decode_claims = msgspec.json.Decoder(_Claims).decode
+
+
+def _has_expired(value: str) -> bool:
+    """Whether a header holds a JSON Web Token that is past its time; the server checks its signature."""
+    parts = value.rpartition(" ")[2].split(".")
+    if len(parts) != 3:
+        return False
+    try:
+        claims = _decode_claims(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
+        return False
+    return claims.exp < time.time()
 
 
 def misfit(response: aiohttp.ClientResponse, due: str) -> HttpRejected:
     """Return what a response means whose content is of another kind than what is `due`."""
     response.close()
     content = shown(response.headers.get("Content-Type", "nothing"))
-    message = f"the server answered with {content!r} where {due} is due"
+    what = f"a web page of type {content!r}" if "html" in content else repr(content)
+    message = f"the server answered with {what} where {due} is due"
     return HttpRejected(response.status, message, content_type=content)
 
 
@@ -188,6 +263,7 @@ _MAX_READ_BYTES = 64 * 1024
 _TELLS_AT_ONCE = 8
 _TELL_SECONDS = 10.0
 _LINGER_SECONDS = 1.0
+_HANDSHAKE_SECONDS = 2.0
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 OnSent: TypeAlias = Callable[[], None] | None
@@ -283,7 +359,13 @@ class HttpEndpoint:
         self._tls = tls_context() if self.url.scheme == "https" else True
         self._lingering: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
         self._closed = False
+        self._has_answered = False
         self._telling = anyio.Semaphore(_TELLS_AT_ONCE)
+
+    @property
+    def credential_origin(self) -> CredentialOrigin:
+        """Where the credentials of its requests come from."""
+        return getattr(self._headers, "origin", "headers")
 
     def at(self, url: URL) -> "HttpEndpoint":
         """Return another endpoint of the same server."""
@@ -310,10 +392,14 @@ class HttpEndpoint:
             if challenge is None or challenge.kind in tried:
                 return response
             tried.add(challenge.kind)
-            response.close()
-            renewed = await self._fetch_headers(method, challenge)
+            try:
+                renewed = await self._fetch_headers(method, challenge)
+            except BaseException:
+                response.close()
+                raise
             if renewed == provided:
-                return response
+                return response  # what it says is for the caller to read
+            response.close()
             provided = renewed
 
     async def _fetch_headers(self, method: Method, challenge: RejectedRequest | None) -> Mapping[str, str]:
@@ -389,14 +475,34 @@ class HttpEndpoint:
                 ssl=self._tls,
             )
             _limit_read_size(response.connection.transport if response.connection is not None else None)
+            self._has_answered = True
             return response
         # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
         except (aiohttp.ClientError, OSError) as exc:
+            words, kind = connection_trouble(exc), refused_kind(trouble_kind(exc), url.host)
+            if kind in ("closed", "not_http") and await self._expects_tls(url):
+                words, kind = f"{url.host}:{url.port} speaks TLS, and `url` says `http://`", "wants_tls"
             if body is not None and body.sent:
-                raise AnswerLost(connection_trouble(exc), kind=trouble_kind(exc)) from None
-            raise Unreachable(connection_trouble(exc), trouble_kind(exc)) from None
+                raise AnswerLost(words, kind=kind) from None
+            raise Unreachable(words, kind) from None
         except ValueError as exc:
             raise NotSent(f"the request cannot be sent: {exc}") from None
+
+    async def _expects_tls(self, url: URL) -> bool:
+        """Whether a port that understood no plain HTTP speaks TLS. Nothing but a handshake is sent."""
+        if url.scheme != "http" or self._proxy is not None or self._has_answered:
+            return False
+        anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # what it says is of no interest here
+        anything.check_hostname = False
+        anything.verify_mode = ssl.CERT_NONE
+        with anyio.move_on_after(_HANDSHAKE_SECONDS):
+            try:
+                _, writer = await asyncio.open_connection(url.host, url.port, ssl=anything)
+            except OSError:
+                return False
+            writer.transport.abort()
+            return True
+        return False
 
 
 def _merge_headers(provided: Mapping[str, str], own: Mapping[str, str]) -> CIMultiDict[str]:

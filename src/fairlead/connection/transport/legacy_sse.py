@@ -74,7 +74,7 @@ class SseDispatcher(WireDispatcher):
         """
         response = await self._source.request("GET", _STREAM_HEADERS)
         if response.status >= 300:
-            raise await refusal(response)
+            raise await refusal(response, self._source.credential_origin)
         if not is_stream(response):
             raise misfit(response, "an event stream")
         self._response = response
@@ -124,7 +124,8 @@ class SseDispatcher(WireDispatcher):
     def _endpoint_at(self, reference: str) -> HttpEndpoint:
         url = within_origin(self._source.url, reference)
         if url is None:
-            raise HttpRejected(200, f"the server names an endpoint of another origin, {shown(reference)!r}")
+            message = f"the server names an endpoint of another origin, {shown(reference)!r}"
+            raise HttpRejected(200, message, location=shown(reference))
         return self._source.at(url)
 
     def _start_receiving(self) -> None:
@@ -151,7 +152,12 @@ class SseDispatcher(WireDispatcher):
         with until_answered(call):
             response = await self._sink.request("POST", _POST_HEADERS, frame, sent)
             if response.status >= 300:
-                raise await refusal(response, request_id=call.id, session_id=str(self._sink.url))
+                raise await refusal(
+                    response,
+                    self._sink.credential_origin,
+                    request_id=call.id,
+                    session_id=str(self._sink.url),
+                )
             self._sink.let_go(response)
 
     async def post(self, frame: bytes, opts: CallOptions = _NO_OPTIONS) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import anyio
 import anyio.abc
@@ -24,9 +24,9 @@ from fairlead.auth.tokens import Login, LoginTarget
 from fairlead.config.command_lines import command_line
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import header_secrets
-from fairlead.connection.outcomes import HeadersUnavailable
+from fairlead.connection.outcomes import CredentialOrigin, HeadersUnavailable
 from fairlead.connection.process.stderr import OutputTail
-from fairlead.connection.transport.http_endpoint import RejectedRequest
+from fairlead.connection.transport.http_endpoint import RejectedRequest, credential_names
 from fairlead.errors import AuthRequired
 
 MAX_SECONDS = 10.0
@@ -44,6 +44,8 @@ class HeadersHelper:
     The program is run as it is, never through a shell. `fixed` headers are given too, unless it prints others
     of the same name. `before` is awaited each time it is to run, and raises where it may not.
     """
+
+    origin: Final[CredentialOrigin] = "headers_helper"
 
     def __init__(
         self,
@@ -184,6 +186,8 @@ class AuthProvider(Protocol):
 class ProvidedHeaders:
     """A source of headers that asks a program's own provider."""
 
+    origin: Final[CredentialOrigin] = "auth_provider"
+
     def __init__(self, server_id: str, provider: AuthProvider, fixed: Mapping[str, str]) -> None:
         self._server_id = server_id
         self._provider = provider
@@ -208,6 +212,8 @@ class LoginHeaders:
         fixed: The configured headers, which are sent as well.
         machine_login: Logs in without the user, where the entry has a machine grant.
     """
+
+    origin: Final[CredentialOrigin] = "login"
 
     def __init__(
         self,
@@ -260,9 +266,10 @@ class LoginHeaders:
                 return await self._broker.fresh(login.key, server_id=target.server_id, refused=refused)
             except AuthRequired:
                 if self._machine_login is None:
-                    raise self._login_required(challenge) from None
+                    raise self._login_required(challenge, had_login=True) from None
         if self._machine_login is None:
-            raise self._login_required(challenge)
+            before = await self._broker.previous(target.principal, target.account, target.resource)
+            raise self._login_required(challenge, had_login=before is not None)
         async with self._logging_in:
             login = await self._broker.current(target.principal, target.account, target.resource)
             if login is not None and login.token.access_token != refused:
@@ -279,12 +286,22 @@ class LoginHeaders:
         plain = demand is not None and demand.scope is not None and _PLAIN_SCOPE.fullmatch(demand.scope)
         return ("--scope", plain[0]) if plain else ()
 
-    def _login_required(self, challenge: RejectedRequest) -> AuthRequired:
+    def _login_required(self, challenge: RejectedRequest, *, had_login: bool) -> AuthRequired:
         server_id, more = self._target.server_id, challenge.kind == "scope"
+        if more:
+            message = "it wants a login that may do more"
+        elif had_login:
+            message = "your login has expired, or was ended there: it wants a login again"
+        else:
+            message = "it wants a login"
+        hint = f"run `{command_line('login', server_id, options=self._scope_in(challenge))}`"
+        if not more and (keys := credential_names(self._fixed)):
+            named = " and ".join(f"`headers.{name}`" for name in keys)
+            message, hint = f"{message}, or refused {named}", f"correct {named}; or {hint}"
         return AuthRequired(
             server_id,
-            "it wants a login that may do more" if more else "it wants a login",
-            hint=f"run `{command_line('login', server_id, options=self._scope_in(challenge))}`",
+            message,
+            hint=hint,
             challenge=challenge.www_authenticate,
             wants_more=more,
         )

@@ -1,6 +1,7 @@
 """The stdio transport: a server process, with one message per line on its stdin and stdout."""
 
 import asyncio
+import shlex
 import signal
 import sys
 from collections.abc import Awaitable
@@ -12,8 +13,10 @@ from typing import Self
 import anyio
 from mcp.shared.dispatcher import CallOptions
 
+from fairlead.catalog.sanitize import gate
 from fairlead.connection.outcomes import ConnectionEnding
 from fairlead.connection.process.child import Child, Command
+from fairlead.connection.process.downloads import FETCHERS
 from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.process.posix import PosixChild
 from fairlead.connection.process.stderr import StderrLog
@@ -43,7 +46,7 @@ class StdioDispatcher(WireDispatcher):
         max_inbound_requests: int = MAX_INBOUND_REQUESTS,
     ) -> None:
         super().__init__(max_inbound_requests=max_inbound_requests)
-        self.stderr = StderrLog(stderr_log)
+        self.stderr = StderrLog(stderr_log, on_text=self._on_stderr_text)
         self._command = command
         self._guardian = guardian or Guardian()
         self._owns_guardian = guardian is None
@@ -110,6 +113,8 @@ class StdioDispatcher(WireDispatcher):
             return None
         busy = len(self._calls) > 0
         if data:
+            if not self._answers:
+                self.downloads.finish()
             answers = self._answers
             try:
                 self._receive_soon(self._lines.feed(data))
@@ -129,10 +134,22 @@ class StdioDispatcher(WireDispatcher):
         self._stderr_pace.spend(len(data), busy=busy)
         return self._stderr_pace.pause_seconds(busy=busy) if self.ending is None else None
 
+    def _on_stderr_text(self, text: str) -> None:
+        if not self._answers:
+            self.downloads.feed(text)
+
+    @property
+    def fetch_command(self) -> str | None:
+        """The command as a shell takes it, if it fetches the server and has nothing secret in it."""
+        argv = self._command.argv
+        line = shlex.join(argv)
+        is_fetcher = Path(argv[0]).name.removesuffix(".exe").removesuffix(".cmd") in FETCHERS
+        return line if is_fetcher and gate.text(line) == line else None
+
     def said(self) -> tuple[str, ...]:
-        """The process's stderr, or stdout outside the protocol, oldest line first."""
+        """The process's stderr, oldest line first."""
         self.stderr.finish()
-        return self.stderr.tail.all_lines or super().said()
+        return self.stderr.tail.all_lines
 
     def on_end(self, returncode: int | None) -> None:
         """Wake all waiting tasks."""
@@ -140,7 +157,7 @@ class StdioDispatcher(WireDispatcher):
             self._receive_soon(self._lines.finish())
         self.stderr.finish()
         ending = _ending(returncode, self.stderr.tail.all_lines)
-        self._end_soon(replace(ending, unheard=not self._child.has_read))
+        self._end_soon(replace(ending, unheard=not self._child.has_read, is_local=True))
 
     # What we say.
 

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from fairlead.connection.supervisor import NEXT, check_move
+from fairlead.connection.state import NEXT, check_move
 from fairlead.events import ServerState
 
 STATES: tuple[ServerState, ...] = get_args(ServerState)
