@@ -96,11 +96,11 @@ async def test_a_caller_who_gives_up_while_its_call_is_cancelled_is_cancelled(
                 ends.append(type(exc))
                 raise
 
+        running = board.host.calls.running
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             while not any(each.progress for each in board.panel.activity.running):  # noqa: ASYNC110 - until it is sent
                 await anyio.sleep(0.01)
-            running = board.host.calls.running
             assert running.cancel(1, "a test did so")
             assert not running.cancel(1, "a test did so again")
             assert callers[0] is not None

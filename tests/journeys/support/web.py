@@ -19,7 +19,7 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     protocol_version = "HTTP/1.1"
-    server: "_Server"
+    server: "_Server"  # pyright: ignore[reportIncompatibleVariableOverride] - the one that made it
     body = b""
 
     def do_POST(self) -> None:
@@ -30,7 +30,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404)
             return
         message = json.loads(self.body)
-        results = {
+        results: dict[str, object] = {
             "initialize": {
                 "protocolVersion": "2025-06-18",
                 "capabilities": {"tools": {}},
