@@ -101,10 +101,10 @@ async def describe_servers(
     ids = [server.server_id for server in servers]
     for failure in (await host.connect(*ids)).values():
         raise failure
-    members = {member.server.server_id: member for member in host.servers}
+    managed = {each.server.server_id: each for each in host.servers}
     found: dict[str, LockedServer] = {}
     for server in servers:
-        snapshot = members[server.server_id].snapshot
+        snapshot = managed[server.server_id].snapshot
         if snapshot is None:
             raise ListFailed(server.server_id, "what it offers could not be kept")
         found[server.server_id] = lock_server(

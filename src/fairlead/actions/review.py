@@ -92,14 +92,14 @@ async def live_review(host: "Host", server: LoadedServer) -> ServerReview:
 
     from fairlead.host.snapshots import load_pins
 
-    member = next((each for each in host.servers if each.server.server_id == server.server_id), None)
-    if member is None or member.snapshot is None:
+    managed = next((each for each in host.servers if each.server.server_id == server.server_id), None)
+    if managed is None or managed.snapshot is None:
         raise _not_kept(server.server_id)
     # Another process may have pinned something since this one read the pins.
-    pins = (await load_pins(host.store, server) if host.store is not None else None) or member.pins
+    pins = (await load_pins(host.store, server) if host.store is not None else None) or managed.pins
     known = None if isinstance(pins, UntrustedPins) else pins
-    listing = member.snapshot.listing  # as it came
-    find = partial(tools_to_review, server, listing, known, before_defaults=member.before_defaults)
+    listing = managed.snapshot.listing  # as it came
+    find = partial(tools_to_review, server, listing, known, before_defaults=managed.before_defaults)
     return ServerReview(server=server, listing=listing, pins=known, tools=await to_thread.run_sync(find))
 
 

@@ -147,7 +147,7 @@ def confirm_screen(
     return [(review, preselected_decision(review, allow_all=typed == "all")) for review in reviews]
 
 
-ANSWERS: Final = ("preselected", "allow", "ask", "deny", "some", "later")
+SERVER_ANSWERS: Final = ("preselected", "allow", "ask", "deny", "some", "later")
 
 
 def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer) -> None:
@@ -231,9 +231,9 @@ def _ask_after_adding(count: int) -> str:
             default="later",
             err=True,
         )
-        meant = [answer for answer in ANSWERS if typed and answer.startswith(typed.strip().lower())]
+        meant = [answer for answer in SERVER_ANSWERS if typed and answer.startswith(typed.strip().lower())]
         if typed.strip().lower() == "all":
             return "allow"
         if len(meant) == 1:
             return meant[0]
-        say(f"  please type one of {', '.join(ANSWERS)}")
+        say(f"  please type one of {', '.join(SERVER_ANSWERS)}")

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 Suggest = Callable[[str], Iterable[Suggestion]]
-Ask = Callable[[str], Awaitable[Iterable[Suggestion]]]
+FetchSuggestions = Callable[[str], Awaitable[Iterable[Suggestion]]]
 
 
 class LineCompleter(Completer):
     """Suggests what may come next, given the line up to the cursor."""
 
-    def __init__(self, suggest: Suggest, ask: Ask) -> None:
+    def __init__(self, suggest: Suggest, ask: FetchSuggestions) -> None:
         self._suggest = suggest
         self._ask = ask
 

@@ -106,7 +106,7 @@ def _finish(session: ConsoleSession, server_id: str, address: str) -> None:
 
 USAGE: Final = "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES] [--scope project|user]"
 _OPTIONS: Final[dict[str, ReviewAnswer]] = {"--allow": "allow", "--ask": "ask", "--deny": "deny"}
-ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
+TOOL_ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 """What can be said of a tool; `rest` allows this one and all that follow."""
 
 
@@ -115,8 +115,8 @@ async def review(session: ConsoleSession, typed: str) -> None:
     words, scope = option_of(words_of(typed), "--scope")
     server_id, named = _read(typed, words)
     server = session.loaded.server(server_id)
-    member = next(each for each in session.host.servers if each.server.server_id == server_id)
-    if not await _may_start(session, server, member):
+    managed = next(each for each in session.host.servers if each.server.server_id == server_id)
+    if not await _may_start(session, server, managed):
         return
     await session.host.list_now(server_id)
     found = await live_review(session.host, server)
@@ -151,9 +151,9 @@ def _read(typed: str, words: list[str]) -> tuple[str, list[tuple[ReviewAnswer, s
     return servers[0], named
 
 
-async def _may_start(session: ConsoleSession, server: LoadedServer, member: ManagedServer) -> bool:
+async def _may_start(session: ConsoleSession, server: LoadedServer, managed: ManagedServer) -> bool:
     """Have the user approve a project's server that is not approved yet."""
-    if not member.awaits_consent:
+    if not managed.awaits_consent:
         return True
     consent = await to_thread.run_sync(lambda: server.consent)
     if consent is None:
@@ -182,7 +182,9 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
             continue
         show_tool(tool)
         if answer != "rest":
-            answer = await session.person.pick(f"`{tool.entry.key.shown_tool}`:", ANSWERS, tool.suggested)
+            answer = await session.person.pick(
+                f"`{tool.entry.key.shown_tool}`:", TOOL_ANSWERS, tool.suggested
+            )
         if answer in (None, "quit"):
             break
         if answer == "rest":

@@ -1,4 +1,4 @@
-"""The prompt: the one reader of the terminal. A question takes its place, and a draft comes back after it.
+"""The prompt: the one reader of the terminal. A request takes its place, and a draft comes back after it.
 
 A stream whose lines appear above the prompt, from any writer and thread.
 
@@ -96,7 +96,7 @@ class PromptStdout(io.TextIOBase):
 AnswerT = TypeVar("AnswerT")
 
 PAUSE_SECONDS: Final = 0.6
-"""How long the user must not have typed before a question takes the place of the line."""
+"""How long the user must not have typed before a request takes the place of the line."""
 
 REDRAW_SECONDS: Final = 0.05
 """How often what moves is drawn, at most: a model may say hundreds of words a second."""
@@ -106,11 +106,11 @@ _STYLE: Final = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack
 
 
 class _Displaced(Exception):
-    """A question wants the terminal."""
+    """A request to the user wants the terminal."""
 
 
 class ConsolePrompt:
-    """Lines that a person types, and questions between them."""
+    """Lines that the user types, and requests between them."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class ConsolePrompt:
         self._exit(self._answers, EOFError)
 
     async def _line(self) -> str | None:
-        """One line; None where a question is to be asked first, or the person left."""
+        """One line; None where a request comes first, or the user left."""
         app = self._lines.app
         app.erase_when_done = False
         try:
@@ -221,12 +221,12 @@ class ConsolePrompt:
             self._questions -= 1
 
     async def read(self, prompt: str) -> str:
-        """One line, as part of a question. Raises `EOFError` at Ctrl-D."""
+        """One line, as part of the answer to a request. Raises `EOFError` at Ctrl-D."""
         await self._above.shown()
         return await self._answers.prompt_async(prompt, set_exception_handler=False, handle_sigint=False)
 
     def interrupt(self) -> bool:
-        """Leave a question unanswered, for a Ctrl-C that came as a signal. False where there is none."""
+        """Leave a request unanswered, for a Ctrl-C that came as a signal. False where there is none."""
         return self._exit(self._answers, KeyboardInterrupt)
 
     async def _ask_fresh(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
@@ -248,7 +248,7 @@ class ConsolePrompt:
             await anyio.sleep(left)
 
     def _displace(self) -> None:
-        """Have the prompt make room for a question, and keep what is typed so far."""
+        """Have the prompt make room for a request, and keep what is typed so far."""
         app = self._lines.app
         if self._questions and app.is_running and not app.is_done:
             self._draft = self._lines.default_buffer.document

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
 
 
-class PromptQuestions(Protocol):
-    """The person at the prompt: a question takes its place until it is answered, one at a time."""
+class UserPrompts(Protocol):
+    """Asks the user: a request takes the place of the prompt until it is answered, one at a time."""
 
     @property
     def answers(self) -> "Sequence[tuple[ApprovalRequest, ApprovalAnswer]]":
@@ -80,7 +80,7 @@ class ConsoleSession:
     configuration: "RunningConfiguration"
     """What the console's host runs with."""
     screen: Screen
-    person: PromptQuestions
+    person: UserPrompts
     conversation: "ChatConversation"
     """What was said to the model, and by it; the model, where there is one."""
     env: Mapping[str, str]

@@ -59,9 +59,9 @@ def _show_all(session: ConsoleSession) -> None:
         for status in statuses
     ]
     session.screen.table(("id", "transport", "source", "enabled", "state", "tools"), rows)
-    for member in session.host.servers:
-        if member.awaits_consent:
-            server_id = member.server.server_id
+    for managed in session.host.servers:
+        if managed.awaits_consent:
+            server_id = managed.server.server_id
             session.screen.warn(
                 f"`{server_id}` waits for your approval", f"`/mcp review {server_id}` shows it"
             )
