@@ -13,11 +13,14 @@ from fairlead.actions.config_edits import EditOutcome, add_choices, existing_ser
 from fairlead.actions.context import ActionContext
 from fairlead.actions.entries import add_server, edit_server, remove_server
 from fairlead.actions.imports import ImportPlan, find_sources, import_servers, natural_target, plan_import
+from fairlead.actions.tokens import make_token, revoke_token
 from fairlead.config.edit_scope import EditTarget
+from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret
 from fairlead.config.sources import place_of
 from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError, UnknownServer
+from fairlead.gateway.access.tokens import NamedToken, token_file
 
 ResultT = TypeVar("ResultT")
 
@@ -168,6 +171,25 @@ class ConfigPanel:
             for server_id in file.server_ids:
                 self._connect(server_id)
         return said
+
+    # Tokens.
+
+    async def tokens(self) -> Sequence[NamedToken]:
+        """The named tokens: for what they are, never what they are."""
+        env = self._actions(LOCAL).env
+        return await to_thread.run_sync(lambda: token_file(env).read())
+
+    async def make_token(
+        self, name: str, *, bundles: Sequence[str], scopes: Sequence[str], principal: str | None, by: str
+    ) -> str:
+        """Make a token for the visitor `by`. Raises as `actions.tokens.make_token` does."""
+        context = self._actions(by)
+        make = partial(make_token, context, name, bundles=bundles, scopes=scopes, principal=principal)
+        return (await self._run(make)).token
+
+    async def revoke_token(self, name: str, *, principal: str) -> None:
+        """Have a token open nothing any more. Raises `ConfigError` where there is none."""
+        await self._run(partial(revoke_token, self._actions(principal), name))
 
     async def _run(self, action: Callable[[], ResultT]) -> ResultT:
         try:

@@ -28,11 +28,10 @@ from fairlead.actions.logs import server_log
 from fairlead.actions.review import ServerReview, live_review, record_review
 from fairlead.actions.switch import restart_server, switch_server
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.signatures import estimate
 from fairlead.catalog.tools import sanitize_entry
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import RemoteServer
+from fairlead.config.models import Bundle, RemoteServer
 from fairlead.config.principal import LOCAL
 from fairlead.connection.process.stderr import log_tail
 from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownServer, UnknownTool
@@ -42,7 +41,7 @@ from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
 from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.bundles import Selection
-from fairlead.host.model.catalogs import cost_of, is_direct
+from fairlead.host.model.catalogs import cost_of, is_direct, token_cost
 from fairlead.host.model.explain import ToolExplanation
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
@@ -266,11 +265,16 @@ class HostPanel:
 
     # Tools.
 
-    async def tools(self, query: str, server_id: str | None, *, start: int, limit: int) -> ToolPage:
-        """The tools that match a query, the best first, or all in order where there is none."""
+    async def tools(
+        self, query: str, server_id: str | None, *, start: int, limit: int, sort: str = ""
+    ) -> ToolPage:
+        """The tools that match a query, the best first, or all in order where there is none.
+
+        `sort` orders them by `name`, `server` or `tokens` (the most first) instead.
+        """
         selection = self._selection
         # In a thread, because the first search in a large catalog makes its index.
-        some = partial(_tool_page, self._host.catalog(selection), selection, query, server_id)
+        some = partial(_tool_page, self._host.catalog(selection), selection, query, server_id, sort)
         return await to_thread.run_sync(partial(some, slice(start, start + limit)))
 
     def describe_tool(self, server_id: str, tool: str) -> str | None:
@@ -301,7 +305,7 @@ class HostPanel:
             entry=sanitize_entry(entry),
             schema=definition.get("inputSchema"),
             output_schema=definition.get("outputSchema"),
-            tokens=estimate(entry.definition),
+            tokens=token_cost(entry),
             agent_name=offered.name if offered else None,
             explanation=next(iter(explained), None),
         )
@@ -341,6 +345,26 @@ class HostPanel:
             instructions=tuple(instructions_diff(found.listing, found.pins)) if is_new else (),
             instructions_digest=_digest(found.listing.instructions) if is_new else "",
         )
+
+    async def reviews(self) -> Sequence[PanelReview]:
+        """What there is to review of all servers that were listed, the riskiest first."""
+        found: list[PanelReview] = []
+        for server_id, server in self._configuration.loaded.servers.items():
+            if server.usable:
+                found.append(await self.review(server_id))
+        listed = [review for review in found if review.problem is None]
+        return await to_thread.run_sync(lambda: sorted(listed, key=_risk, reverse=True))
+
+    def bundles(self) -> dict[str, Bundle]:
+        """The bundles of the configuration."""
+        return dict(self._configuration.loaded.config.bundles)
+
+    def tool_costs(self) -> Mapping[str, int]:
+        """About how many tokens the definitions of each server's tools are together."""
+        costs: Counter[str] = Counter()
+        for tool in self._host.catalog(self._selection).tools:
+            costs[tool.key.server_id] += token_cost(tool.entry)
+        return costs
 
     async def decide(
         self, server_id: str, verdict: PanelVerdict, scope: str | None = None, *, principal: str
@@ -442,22 +466,36 @@ def _log_notices(notices: Sequence[Notice]) -> None:
 
 
 def _tool_page(
-    catalog: Catalog, selection: Selection, query: str, server_id: str | None, wanted: slice
+    catalog: Catalog, selection: Selection, query: str, server_id: str | None, sort: str, wanted: slice
 ) -> ToolPage:
     if query:
         hits = catalog.find(query, server=server_id, limit=MAX_HITS)
         found = [tool for hit in hits if (tool := catalog.of(hit.key)) is not None]
     else:
         found = [tool for tool in catalog.tools if server_id in (None, tool.key.server_id)]
+    match sort:
+        case "name":
+            found.sort(key=lambda tool: tool.key.tool.lower())
+        case "server":
+            found.sort(key=lambda tool: (tool.key.server_id, tool.key.tool.lower()))
+        case "tokens":
+            found.sort(key=lambda tool: -token_cost(tool.entry))
+        case _:
+            pass
     cost = cost_of(catalog)
     return ToolPage(
-        tools=[ListedTool(tool=tool, tokens=estimate(tool.entry.definition)) for tool in found[wanted]],
+        tools=[ListedTool(tool=tool, tokens=token_cost(tool.entry)) for tool in found[wanted]],
         matching=len(found),
         total=len(catalog),
         total_tokens=cost,
         is_direct=all(is_direct(tool.key, selection, cost) for tool in catalog.tools),
         hidden={key: hidden for key, hidden in catalog.hidden.items() if server_id in (None, key.server_id)},
     )
+
+
+def _risk(review: PanelReview) -> tuple[int, int]:
+    risks = [tool.risk for tool in review.tools if tool.is_open]
+    return max(risks, default=-1), sum(map(bool, risks))
 
 
 def _digest(text: str | None) -> str:

@@ -14,7 +14,7 @@ from fairlead.cli.gateway_options import GatewayArguments
 from fairlead.cli.gateway_service import SERVICE_COMMANDS
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.config.sources import place_of
-from fairlead.errors import ConfigError, FairleadError, UnknownBundle
+from fairlead.errors import FairleadError, UnknownBundle
 from fairlead.gateway.install import AGENTS
 from fairlead.gateway.registry import StartedBy
 from fairlead.terminal.exit_codes import Exit
@@ -360,18 +360,15 @@ def add_token(
 
     NAME says which client has it. Logins, approvals and artifacts belong to its principal.
     """
-    from fairlead.gateway.access.tokens import token_file
+    from fairlead.actions.tokens import make_token
 
-    known = load(ctx).config.bundles
-    for bundle in bundles:
-        if bundle not in known:
-            raise UnknownBundle(f"there is no bundle `{bundle}`")
-    token = token_file(os.environ).add(name, bundles=bundles, scopes=scopes or ("mcp",), principal=principal)
-    print_notices(action_context(ctx).record("add token", "", name=name, scopes=list(scopes or ("mcp",))))
+    context = action_context(ctx, load(ctx))
+    made = make_token(context, name, bundles=bundles, scopes=scopes, principal=principal)
+    print_notices(made.notices)
     if as_json:
-        print_json({"name": name, "token": token})
+        print_json({"name": name, "token": made.token})
         return Exit.OK
-    print_data(token)
+    print_data(made.token)
     say("\nthis is the only time it is shown; `fairlead gateway token remove` takes it back")
     return Exit.OK
 
@@ -417,11 +414,9 @@ def list_tokens(*, as_json: bool) -> int:
 @click.pass_context
 def remove_token(ctx: click.Context, name: str) -> int:
     """Revoke a token. A running gateway refuses it at once."""
-    from fairlead.gateway.access.tokens import token_file
+    from fairlead.actions.tokens import revoke_token
 
-    if not token_file(os.environ).remove(name):
-        raise ConfigError(f"there is no token `{name}`", hint="run `fairlead gateway token list`")
-    print_notices(action_context(ctx).record("remove token", "", name=name))
+    print_notices(revoke_token(action_context(ctx), name))
     say(f"token `{name}` revoked")
     return Exit.OK
 

@@ -342,6 +342,11 @@ def cost_of(catalog: Catalog) -> int:
     return sum(tool.entry.derive(_cost) for tool in catalog.tools)
 
 
+def token_cost(entry: ToolEntry) -> int:
+    """About how many tokens the definition of a tool is, counted once."""
+    return entry.derive(_cost)
+
+
 def _cost(entry: ToolEntry) -> int:
     return estimate(entry.definition)
 

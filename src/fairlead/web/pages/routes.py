@@ -1,4 +1,4 @@
-"""The routes of the pages that do something: change servers, review and try tools."""
+"""The routes of the pages that do something: change servers and tokens, review and try tools."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.page_request import Answer
-from fairlead.web.pages import imports, review, server_edit, tool
+from fairlead.web.pages import imports, review, reviews, server_edit, tokens, tool
 
 
 class Door(Protocol):
@@ -22,6 +22,8 @@ def working_pages(panel: HostPanel, door: Door) -> list[Route]:
     return [
         door("/add", server_edit.add(panel), server_edit.take_added(panel)),
         door("/import", imports.show(panel), imports.take(panel)),
+        door("/reviews", reviews.show(panel), reviews.decide(panel)),
+        door("/tokens", tokens.show(panel), tokens.act(panel)),
         door("/tool", tool.one(panel), tool.call(panel)),
         door("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
         door("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),

@@ -1,6 +1,7 @@
 """Servers: all of them, and one with everything about it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
 
@@ -32,7 +33,17 @@ from fairlead.web.page_request import Answer, PageRequest, own_path, see
 from fairlead.web.pages.tool import tool_path
 from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
-COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Calls", "Last error", "Actions")
+COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Tokens", "Calls", "Last error", "Actions")
+PAGE = 100
+_URGENCY = ("error", "auth_required", "needs_client_registration", "connecting", "ready", "idle", "disabled")
+"""States from what needs attention to what does not."""
+SORTS = {
+    "": "failures first",
+    "name": "by name",
+    "tools": "most tools first",
+    "tokens": "most tokens first",
+    "calls": "most calls first",
+}
 
 
 def overview(panel: HostPanel) -> Answer:
@@ -44,18 +55,97 @@ def overview(panel: HostPanel) -> Answer:
         lead = (
             f"{plural(len(servers), 'server')}, {ready} ready." if servers else "No MCP servers configured."
         )
-        rows = [_row(visit, status) for status in servers]
+        costs = panel.tool_costs()
+        shown = _ordered(_matching(servers, visit), visit.query("sort"), costs)
+        given = visit.query("start")
+        start = int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
+        rows = [_row(visit, status, costs.get(status.server_id)) for status in shown[start : start + PAGE]]
         adding = tag(
             "p",
             tag("a", "Add a server", href="/add", class_="button main", id="add-server"),
             " ",
             tag("a", "Import from another agent", href="/import", class_="button", id="import-servers"),
+            " ",
+            tag("a", "Review tools", href="/reviews", class_="button", id="all-reviews"),
+            " ",
+            tag("a", "Tokens and bundles", href="/tokens", class_="button", id="all-tokens"),
             class_="toolbar",
         )
-        content = (tag("p", lead, class_="dim"), adding, table("Servers", COLUMNS, rows) if rows else None)
-        return HTMLResponse(page(visit, panel, "Servers", live("servers", *content)))
+        listed = table("Servers", COLUMNS, rows) if rows else None
+        none = tag("p", "No server fits.") if servers and not rows else None
+        content = (tag("p", lead, class_="dim"), listed, none, _pages(visit, start, len(shown)))
+        search = _search(visit, servers) if len(servers) > 1 else None
+        return HTMLResponse(page(visit, panel, "Servers", adding, search, live("servers", *content)))
 
     return answer
+
+
+def _matching(servers: Sequence[ServerStatus], visit: PageRequest) -> list[ServerStatus]:
+    words, wanted = visit.query("q").lower().split(), visit.query("state")
+
+    def fits(status: ServerStatus) -> bool:
+        text = f"{status.server_id} {status.transport} {status.source} {status.last_error or ''}".lower()
+        return wanted in ("", status.state) and all(word in text for word in words)
+
+    return [status for status in servers if fits(status)]
+
+
+def _ordered(servers: Sequence[ServerStatus], sort: str, costs: Mapping[str, int]) -> Sequence[ServerStatus]:
+    keys: dict[str, Callable[[ServerStatus], int]] = {
+        "name": lambda status: 0,
+        "tools": lambda status: -(status.tools or 0),
+        "tokens": lambda status: -costs.get(status.server_id, 0),
+        "calls": lambda status: -status.calls,
+    }
+
+    def urgency(status: ServerStatus) -> int:
+        return _URGENCY.index(status.state) if status.state in _URGENCY else 0
+
+    key = keys.get(sort, urgency)
+    return sorted(servers, key=lambda status: (key(status), status.server_id))
+
+
+def _search(visit: PageRequest, servers: Sequence[ServerStatus]) -> Html:
+    found = sorted({status.state for status in servers}, key=lambda state: state)
+    states = {"": "every state"} | {name: name.replace("_", " ") for name in found}
+
+    def choice(name: str, label: str, options: Mapping[str, str]) -> Child:
+        shown = [
+            tag("option", text, value=key, selected=key == visit.query(name)) for key, text in options.items()
+        ]
+        return (tag("label", label, for_=name), tag("select", shown, id=name, name=name))
+
+    return tag(
+        "form",
+        tag("label", "Find", for_="q"),
+        tag("input", type="search", id="q", name="q", value=visit.query("q")),
+        choice("state", "State", states),
+        choice("sort", "Order", SORTS),
+        tag("button", "Show", type="submit"),
+        method="get",
+        action=visit.path,
+        role="search",
+        class_="search",
+    )
+
+
+def _pages(visit: PageRequest, start: int, count: int) -> Child:
+    if count <= PAGE:
+        return None
+
+    def link(label: str, to: int) -> Html:
+        query = {name: visit.query(name) for name in ("q", "state", "sort")}
+        return tag("a", label, href=f"{visit.path}?{urlencode({**query, 'start': to})}")
+
+    last = min(start + PAGE, count)
+    return tag(
+        "nav",
+        link("Previous", max(0, start - PAGE)) if start else None,
+        tag("span", f" {start + 1:,} to {last:,} of {count:,} "),
+        link("Next", last) if last < count else None,
+        aria_label="Pages of servers",
+        class_="pages",
+    )
 
 
 def one(panel: HostPanel) -> Answer:
@@ -66,7 +156,7 @@ def one(panel: HostPanel) -> Answer:
         server_id = details.status.server_id
         path = server_path(server_id)
         content = (
-            live("facts", _facts(details), _notes(panel, details)),
+            live("facts", _facts(details, panel.tool_costs().get(server_id)), _notes(panel, details)),
             live("permissions", _permissions(details)),
             live(
                 "actions",
@@ -104,13 +194,14 @@ def act(panel: HostPanel) -> Answer:
     return answer
 
 
-def _row(visit: PageRequest, status: ServerStatus) -> Sequence[Child]:
+def _row(visit: PageRequest, status: ServerStatus, tokens: int | None) -> Sequence[Child]:
     return (
         server_link(status.server_id),
         state(status.state),
         status.transport or "?",
         status.version or "-",
         ("?" if status.tools is None else f"{status.tools:,}", " (old)" if status.stale else None),
+        "-" if tokens is None else f"{tokens:,}",
         f"{status.calls:,}",
         (
             _error(status) if status.last_error else None,
@@ -162,7 +253,7 @@ def _changes(details: ServerDetails) -> Html:
     return tag("p", links, class_="toolbar")
 
 
-def _facts(details: ServerDetails) -> Html:
+def _facts(details: ServerDetails, tokens: int | None) -> Html:
     status = details.status
     facts: list[tuple[str, Child]] = [
         ("State", state(status.state)),
@@ -176,6 +267,7 @@ def _facts(details: ServerDetails) -> Html:
             if status.tools is None
             else tag("a", plural(status.tools, "tool"), href=f"/tools?server={status.server_id}"),
         ),
+        ("Cost of their definitions", "-" if tokens is None else f"about {tokens:,} tokens"),
         ("Last connected", moment(status.last_connected_at)),
         ("Connections, calls", f"{status.connects:,}, {status.calls:,}"),
         ("Open in sessions", f"{status.session_connections:,}"),

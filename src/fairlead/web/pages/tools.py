@@ -13,6 +13,7 @@ from fairlead.web.panel import ListedTool, ToolPage
 
 PAGE = 100
 MAX_HIDDEN = 200
+SORTS = {"": "best match", "name": "by name", "server": "by server", "tokens": "by cost, most tokens first"}
 
 
 def catalog(panel: HostPanel) -> Answer:
@@ -22,15 +23,16 @@ def catalog(panel: HostPanel) -> Answer:
         query, server_id = visit.query("q").strip(), visit.query("server")
         given = visit.query("start")
         start = int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
-        found = await panel.tools(query, server_id or None, start=start, limit=PAGE)
+        sort = visit.query("sort") if visit.query("sort") in SORTS else ""
+        found = await panel.tools(query, server_id or None, start=start, limit=PAGE, sort=sort)
         servers = [status.server_id for status in panel.status()]
         content = (
-            _search(query, server_id, servers),
+            _search(query, server_id, servers, sort),
             live(
                 "tools",
                 _summary(found),
                 _render_tools(found),
-                _pages(query, server_id, start, found),
+                _pages({"q": query, "server": server_id, "sort": sort}, start, found),
                 _render_hidden(found),
             ),
         )
@@ -39,7 +41,7 @@ def catalog(panel: HostPanel) -> Answer:
     return answer
 
 
-def _search(query: str, server_id: str, servers: list[str]) -> Html:
+def _search(query: str, server_id: str, servers: list[str], sort: str) -> Html:
     options = [
         tag("option", "all servers", value=""),
         *(tag("option", name, value=name, selected=name == server_id) for name in servers),
@@ -50,6 +52,13 @@ def _search(query: str, server_id: str, servers: list[str]) -> Html:
         tag("input", type="search", id="q", name="q", value=query, placeholder="what it is for"),
         tag("label", "Server", for_="server"),
         tag("select", options, id="server", name="server"),
+        tag("label", "Order", for_="sort"),
+        tag(
+            "select",
+            [tag("option", label, value=key, selected=key == sort) for key, label in SORTS.items()],
+            id="sort",
+            name="sort",
+        ),
         tag("button", "Search", type="submit"),
         method="get",
         action="/tools",
@@ -99,12 +108,12 @@ def _about(each: ListedTool) -> Child:
     return tag("details", tag("summary", first_line(text)), whole, id=f"about-{each.tool.name}")
 
 
-def _pages(query: str, server_id: str, start: int, found: ToolPage) -> Child:
+def _pages(query: dict[str, str], start: int, found: ToolPage) -> Child:
     if found.matching <= PAGE:
         return None
 
     def link(label: str, to: int) -> Html:
-        return tag("a", label, href="/tools?" + urlencode({"q": query, "server": server_id, "start": to}))
+        return tag("a", label, href="/tools?" + urlencode({**query, "start": to}))
 
     last = min(start + PAGE, found.matching)
     return tag(

@@ -1,0 +1,56 @@
+"""Make and revoke the named tokens of a gateway."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fairlead.actions.context import ActionContext, Notice
+from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.gateway.access.tokens import token_file
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MadeToken:
+    """A token that was just made. It is kept nowhere else."""
+
+    token: str
+    notices: list[Notice]
+
+
+def make_token(
+    context: ActionContext,
+    name: str,
+    *,
+    bundles: Sequence[str] = (),
+    scopes: Sequence[str] = (),
+    principal: str | None = None,
+) -> MadeToken:
+    """Make a token of a gateway, which a running one knows at once.
+
+    Args:
+        context: Who makes it.
+        name: What the client with this token is called.
+        bundles: The only bundles it may use; none for all.
+        scopes: What it is for; for calling tools if left out.
+        principal: Whose it is; a principal of the token's own name if left out.
+
+    Raises:
+        UnknownBundle: The configuration has no such bundle.
+        ConfigError: There is a token of that name, or a name or scope is none.
+    """
+    for bundle in bundles:
+        if bundle not in context.loaded.config.bundles:
+            raise UnknownBundle(f"there is no bundle `{bundle}`")
+    wanted = tuple(scopes) or ("mcp",)
+    token = token_file(context.env).add(name, bundles=tuple(bundles), scopes=wanted, principal=principal)
+    return MadeToken(token=token, notices=context.record("add token", "", name=name, scopes=[*wanted]))
+
+
+def revoke_token(context: ActionContext, name: str) -> list[Notice]:
+    """Have a token open nothing any more.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    if not token_file(context.env).remove(name):
+        raise ConfigError(f"there is no token `{name}`", hint="run `fairlead gateway token list`")
+    return context.record("remove token", "", name=name)

@@ -1,0 +1,189 @@
+"""Tokens of the gateway's clients, and the bundles that they can be limited to."""
+
+from typing import Final
+
+from starlette.responses import HTMLResponse, Response
+
+from fairlead.config.models import Bundle
+from fairlead.errors import ConfigError, FairleadError
+from fairlead.web.forms import FormField, checkbox, problem_summary, text_input
+from fairlead.web.host_panel import HostPanel
+from fairlead.web.html import Child, Html, tag
+from fairlead.web.layout import button, code, form, moment, page, server_link, table
+from fairlead.web.page_request import Answer, PageRequest, see
+
+SCOPES: Final = {
+    "mcp": "call tools",
+    "status": "read the status and metrics",
+    "decide": "approve the calls of its principal",
+    "admin": "approve all calls, and change the gateway: a person's token",
+}
+
+
+def show(panel: HostPanel) -> Answer:
+    """All tokens and bundles."""
+
+    async def answer(visit: PageRequest) -> Response:
+        return HTMLResponse(await _page(visit, panel))
+
+    return answer
+
+
+def act(panel: HostPanel) -> Answer:
+    """Make a token and show it, once; or revoke one, after asking."""
+
+    async def answer(visit: PageRequest) -> Response:
+        name = visit.field("name").strip()
+        match visit.field("do"):
+            case "make":
+                return await _make(visit, panel, name)
+            case "ask":
+                return HTMLResponse(_confirmation(visit, panel, name))
+            case "revoke":
+                await panel.edits.revoke_token(name, principal=visit.principal)
+                panel.messages.put(visit, f"Token `{name}` revoked. What used it is refused from now on.")
+                return see("/tokens")
+            case _:
+                raise ConfigError("there is no such action")
+
+    return answer
+
+
+async def _make(visit: PageRequest, panel: HostPanel, name: str) -> Response:
+    try:
+        token = await panel.edits.make_token(
+            name,
+            bundles=visit.form.get("bundle", ()),
+            scopes=visit.form.get("scope", ()),
+            principal=visit.field("principal").strip() or None,
+            by=visit.principal,
+        )
+    except FairleadError as exc:
+        problem = f"{exc} ({exc.hint})" if exc.hint else str(exc)
+        return HTMLResponse(await _page(visit, panel, problem=problem), 422)
+    shown = text_input(
+        FormField(
+            label=f"Token `{name}`",
+            name="token",
+            value=token,
+            hint="This is the only time it is shown. Copy it to where the client reads it.",
+        ),
+        readonly=True,
+    )
+    back = tag("p", tag("a", "Done", href="/tokens", class_="button main"))
+    content = tag("div", shown, back, class_="form")
+    return HTMLResponse(page(visit, panel, "A new token", content))
+
+
+def _confirmation(visit: PageRequest, panel: HostPanel, name: str) -> str:
+    asked = tag("p", "Revoke the token ", code(name), "? The client that has it is refused at once.")
+    fields = form(
+        visit,
+        "/tokens",
+        button("Revoke it", "do", "revoke", key="token", kind="danger"),
+        " ",
+        tag("a", "Keep it", href="/tokens", class_="button"),
+        name=name,
+    )
+    return page(visit, panel, "Revoke a token?", tag("div", asked, fields, class_="card"))
+
+
+async def _page(visit: PageRequest, panel: HostPanel, problem: str | None = None) -> str:
+    tokens, bundles = await panel.edits.tokens(), panel.bundles()
+    rows = [
+        (
+            token.name,
+            ", ".join(token.bundles) if token.bundles else "all",
+            ", ".join(token.scopes),
+            token.owner.principal,
+            moment(token.created_at),
+            form(
+                visit,
+                "/tokens",
+                button("Revoke", "do", "ask", key=token.name, kind="danger"),
+                name=token.name,
+            ),
+        )
+        for token in tokens
+    ]
+    columns = ("Name", "Bundles", "For", "Principal", "Made", "Actions")
+    listed = table("Tokens", columns, rows) if rows else tag("p", "There are no named tokens.", class_="dim")
+    lead = "One for each program or person that uses the gateway. Only their digests are kept."
+    content = (
+        tag("p", lead, class_="dim"),
+        listed,
+        tag("h2", "Make a token"),
+        problem_summary({"": [problem]}, {}) if problem else None,
+        tag("div", _form(visit, bundles), class_="form"),
+        tag("h2", "Bundles"),
+        _bundles(bundles),
+    )
+    return page(visit, panel, "Tokens", *content)
+
+
+def _form(visit: PageRequest, bundles: dict[str, Bundle]) -> Html:
+    chosen = visit.form.get("scope", ("mcp",))
+    scopes = [
+        checkbox(f"{scope}: {words}", "scope", value=scope, checked=scope in chosen, key=f"scope-{scope}")
+        for scope, words in SCOPES.items()
+    ]
+    wanted = visit.form.get("bundle", ())
+    limits = [
+        checkbox(name, "bundle", value=name, checked=name in wanted, key=f"bundle-{number}")
+        for number, name in enumerate(bundles)
+    ]
+    name = FormField(
+        label="Name",
+        name="name",
+        value=visit.field("name") if visit.field("do") == "make" else "",
+        hint="Which client has it, such as `ci` or `anna`.",
+        required=True,
+    )
+    principal = FormField(
+        label="Principal",
+        name="principal",
+        value=visit.field("principal"),
+        hint="`local` for another agent of yours, which shares your logins; else one of its own.",
+    )
+    return form(
+        visit,
+        "/tokens",
+        text_input(name, maxlength=64),
+        tag("fieldset", tag("legend", "It may"), scopes, class_="choice"),
+        tag("fieldset", tag("legend", "For these bundles alone"), limits, class_="choice")
+        if limits
+        else None,
+        text_input(principal, maxlength=64),
+        tag("div", button("Make it", "do", "make", key="token", kind="main"), class_="actions"),
+    )
+
+
+def _bundles(bundles: dict[str, Bundle]) -> Child:
+    if not bundles:
+        return tag(
+            "p", "None. A bundle is a selection of servers and tools, at a path of its own.", class_="dim"
+        )
+    rows = [
+        (
+            name,
+            code(f"/mcp/{name}"),
+            tag(
+                "ul",
+                [
+                    tag("li", server_link(server_id), _limits(bundle, server_id))
+                    for server_id in bundle.servers
+                ],
+            ),
+            bundle.mode,
+            bundle.description or "-",
+        )
+        for name, bundle in bundles.items()
+    ]
+    return table("Bundles", ("Name", "Path", "Servers", "Mode", "What it is for"), rows)
+
+
+def _limits(bundle: Bundle, server_id: str) -> str:
+    taken = bundle.servers[server_id]
+    allowed = f": {', '.join(taken.allow_tools)}" if taken.allow_tools else ""
+    denied = f", without {', '.join(taken.deny_tools)}" if taken.deny_tools else ""
+    return f"{allowed}{denied}"

@@ -1,0 +1,90 @@
+"""The tools of all servers are reviewed on one page, the risky ones first."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Machine
+from tests.host.test_quarantine import ChangingServer
+from tests.web.support import dashboard
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}, **more}
+
+
+@pytest.mark.requirement("HARD-40", "NEED-32")
+async def test_tools_of_several_servers_are_answered_together_risky_first(
+    machine: Machine, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    one = ChangingServer(folders[0], tool("read"), tool("list"))
+    two = ChangingServer(folders[1], tool("wipe", annotations={"destructiveHint": True}), tool("look"))
+    entries = {
+        name: {key: value for key, value in server.entry().items() if key in ("command", "args")}
+        for name, server in {"one": one, "two": two}.items()
+    }
+    async with dashboard(machine, entries) as board, board.visited() as client:
+        await board.host.connect("one", "two")
+        page = await client.get("/reviews")
+        names = re.findall(r"<code>(\w+)</code>", page.text)
+        assert names[0] == "wipe"
+        assert set(names) == {"wipe", "read", "list", "look"}
+        inputs = re.findall(r'<article.*?<code>(\w+)</code>.*?name="(answer:[^"]+)"', page.text, re.DOTALL)
+        fields = dict(inputs)
+        answers = {fields["wipe"]: "deny", fields["read"]: "allow", fields["look"]: "ask", fields["list"]: ""}
+        sent = await client.post("/reviews", {"form_token": page.form_token, **answers})
+        assert sent.status == 303
+        servers = json.loads(machine.user_file.read_text())["servers"]
+        assert servers["one"]["allow_tools"] == ["read"]
+        assert servers["one"]["approval"] == {"tools": {"read": "allow"}}
+        assert servers["two"]["deny_tools"] == ["wipe"]
+        assert servers["two"]["approval"] == {"tools": {"look": "ask"}}
+        page = await client.sees("/reviews", "Reviewed.")
+        assert "<code>read</code>" not in page.text
+        assert "<code>list</code>" in page.text, "what was put off is still there"
+        nothing = await client.post("/reviews", {"form_token": page.form_token})
+        assert nothing.status == 409
+
+
+async def test_answers_to_what_changed_meanwhile_are_not_recorded(machine: Machine, tmp_path: Path) -> None:
+    server = ChangingServer(tmp_path, tool("read"))
+    entry = {key: value for key, value in server.entry().items() if key in ("command", "args")}
+    async with dashboard(machine, {"one": entry}) as board, board.visited() as client:
+        await board.host.connect("one")
+        page = await client.get("/reviews")
+        sent = await client.post("/reviews", {"form_token": page.form_token, "answer:one:0000": "allow"})
+        assert sent.status == 303
+        assert "was not decided" in (await client.get("/reviews")).text
+        assert "allow_tools" not in machine.user_file.read_text()
+
+
+async def test_servers_are_found_by_words_and_state_and_failures_come_first(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = ChangingServer(tmp_path, tool("read"))
+    entries = {
+        "fine": server.entry(),
+        "broken": {"command": "no-such-program"},
+        "off": {"command": "true", "enabled": False},
+    }
+    async with dashboard(machine, entries) as board, board.visited() as client:
+        await board.host.connect("fine", "broken")
+        path = "/servers" if (await client.get("/servers")).status == 200 else "/"
+
+        async def order(query: str) -> list[str]:
+            return re.findall(r'id="server-(\w+)"', (await client.get(path + query)).text)
+
+        assert await order("") == ["broken", "fine", "off"]
+        assert await order("?sort=name") == ["broken", "fine", "off"]
+        assert await order("?sort=tokens") == ["fine", "broken", "off"]
+        assert await order("?state=ready") == ["fine"]
+        assert await order("?q=no-such") == ["broken"]
+        assert await order("?q=nothing") == []
+        tools = (await client.get("/tools?sort=tokens")).text
+        assert 'value="tokens" selected' in tools
