@@ -141,7 +141,11 @@ def test_events_are_a_plain_iterator_and_end_with_the_host(machine: Machine, ser
 
 def test_several_threads_use_one_host(machine: Machine, server: ScriptedServer) -> None:
     with opened(machine, {"a": server.entry()}) as host, ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda number: host.call("a.echo", x=number).text, range(40)))
+
+        def call(number: int) -> str:
+            return host.call("a.echo", x=number).text
+
+        results = list(pool.map(call, range(40)))
     assert all(str(number) in text for number, text in enumerate(results))
     assert server.starts == 1
 
@@ -180,7 +184,7 @@ def test_plain_functions_answer_and_hear_of_progress(machine: Machine, tmp_path:
     def report(done: float, _total: float | None, _message: str | None) -> None:
         progress.append(done)
 
-    plain: Any = Callbacks(on_approve=approve)  # type: ignore[arg-type]
+    plain: Any = Callbacks(on_approve=approve)
     anything: Any
     with opened(machine, {"a": server.entry(approval="ask")}, operator=plain) as host:
         host.call("a.echo", x=1)
