@@ -1,7 +1,10 @@
 """A real browser in a process of its own: does what it reads, one line of JSON each, and says what it saw."""
 
+import base64
 import json
+import struct
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +16,49 @@ MILLISECONDS = 30_000
 
 
 Step = Callable[..., Any]
+
+REDUCE = """async (png) => {
+  const data = Uint8Array.from(atob(png), (each) => each.charCodeAt(0));
+  const image = await createImageBitmap(new Blob([data], { type: "image/png" }));
+  const canvas = new OffscreenCanvas(image.width, image.height).getContext("2d");
+  canvas.drawImage(image, 0, 0);
+  const bytes = new Uint32Array(canvas.getImageData(0, 0, image.width, image.height).data.buffer);
+  const counts = new Map();
+  for (const color of bytes) counts.set(color, (counts.get(color) ?? 0) + 1);
+  const parts = (color) => [color & 255, (color >> 8) & 255, (color >> 16) & 255];
+  const split = [];
+  const distances = ([x, y, z]) => split.map(([r, g, b]) => (r - x) ** 2 + (g - y) ** 2 + (b - z) ** 2);
+  for (const [color] of [...counts].sort((a, b) => b[1] - a[1])) {
+    if (split.length < 128 && Math.min(...distances(parts(color))) > 120) split.push(parts(color));
+  }
+  const nearest = new Map();
+  const pixels = new Uint8Array(bytes.length);
+  bytes.forEach((color, at) => {
+    if (!nearest.has(color)) {
+      const far = distances(parts(color));
+      nearest.set(color, far.indexOf(Math.min(...far)));
+    }
+    pixels[at] = nearest.get(color);
+  });
+  let text = "";
+  for (let at = 0; at < pixels.length; at += 32768)
+    text += String.fromCharCode(...pixels.subarray(at, at + 32768));
+  return { palette: split.flat(), pixels: btoa(text) };
+}"""
+"""Reduces the colours of an image to the most frequent ones that differ enough."""
+
+
+def indexed_png(width: int, height: int, palette: list[int], pixels: bytes) -> bytes:
+    """A PNG of pixels that are numbers of colours."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        whole = kind + content
+        return struct.pack(">I", len(content)) + whole + struct.pack(">I", zlib.crc32(whole))
+
+    rows = b"".join(b"\0" + pixels[at : at + width] for at in range(0, width * height, width))
+    head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    parts = (chunk(b"IHDR", head), chunk(b"PLTE", bytes(palette)), chunk(b"IDAT", zlib.compress(rows, 9)))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + chunk(b"IEND", b"")
 
 
 def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:  # noqa: C901 - one function each
@@ -49,13 +95,17 @@ def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:  # noqa: 
     def size(width: str, height: str) -> None:
         tabs[-1].set_viewport_size({"width": int(width), "height": int(height)})
 
-    def shoot(path: str, height: str = "") -> None:
-        """Take a picture of the whole page, or of so much of it at most."""
+    def shoot(path: str) -> None:
+        tabs[-1].screenshot(path=path, full_page=True)
+
+    def shoot_small(path: str, height: str) -> None:
+        """Take a picture of a page down to so many pixels, in few colours."""
         page = tabs[-1]
-        most = page.evaluate("document.documentElement.scrollHeight")
+        shown = min(page.evaluate("document.documentElement.scrollHeight"), int(height))
         width = page.evaluate("document.documentElement.clientWidth")
-        shown = min(most, int(height)) if height else most
-        page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": shown})
+        taken = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": shown})
+        found = page.evaluate(REDUCE, base64.b64encode(taken).decode())
+        Path(path).write_bytes(indexed_png(width, shown, found["palette"], base64.b64decode(found["pixels"])))
 
     def axe(script: str) -> list[str]:
         """What axe-core finds wrong with the page: the rule, what it is about, and where."""
@@ -81,6 +131,7 @@ def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:  # noqa: 
         "scheme": scheme,
         "size": size,
         "shoot": shoot,
+        "shoot_small": shoot_small,
         "axe": axe,
         "complaints": lambda: complaints,
     }

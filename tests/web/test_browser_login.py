@@ -46,6 +46,8 @@ async def _log_in(board: str, token: str, folder: Path) -> None:
             await browser("fill", "#secret", token)
             await browser("press", "Enter")
             await browser("see", "#live", "live")
+            await browser("click", "#to-Servers")
+            await browser("see", "#live", "live")
             await browser("click", "#restart-notes")
             await browser("see", ".state", "auth required")
             await browser("click", "#server-notes")

@@ -31,7 +31,7 @@ def duration(seconds: float | None) -> str:
 
 def calls_chart(found: CallSummary, *, key: str) -> Html:
     """How many calls there were, by time: bars of those that worked, failed and were refused."""
-    most = _nice(max((each.total for each in found.buckets), default=0) or 1)
+    most = _nice(max(4, *(each.total for each in found.buckets)))
     bars: list[Html] = []
     step = (WIDTH - _LEFT) / len(found.buckets)
     for index, each in enumerate(found.buckets):
@@ -51,7 +51,7 @@ def calls_chart(found: CallSummary, *, key: str) -> Html:
         if each.total
     ]
     legend = [(_swatch(kind), name) for kind, name in _FATES]
-    chart = _svg(key, "Calls by time", words, _axes(found, f"{most:,.0f}", f"{most / 2:,.10g}"), bars)
+    chart = _svg(key, "Calls by time", words, _axes(found, f"{most:,.0f}", f"{most / 2:,.0f}"), bars)
     return _figure("Calls", legend, chart, key, ("Time", "Ok", "Failed", "Refused"), numbers)
 
 
@@ -85,7 +85,7 @@ def share_bar(count: CallCount, most: int) -> Html:
                 tag("rect", x=f"{left:.1f}", y=0, width=f"{max(width, 1):.1f}", height=8, class_=fate)
             )
         left += width
-    return tag("svg", parts, viewBox="0 0 100 8", class_="chart bar", aria_hidden="true", focusable="false")
+    return _small("0 0 100 8", parts)
 
 
 def time_bar(seconds: float | None, most: float) -> Html | None:
@@ -93,7 +93,12 @@ def time_bar(seconds: float | None, most: float) -> Html | None:
     if not seconds or not most:
         return None
     bar = tag("rect", x=0, y=0, width=f"{max(100 * seconds / most, 1):.1f}", height=6, rx=2, class_="ok")
-    return tag("svg", bar, viewBox="0 0 100 6", class_="chart bar", aria_hidden="true", focusable="false")
+    return _small("0 0 100 6", [bar])
+
+
+def _small(box: str, marks: Sequence[Html]) -> Html:
+    """A drawing within a line, which says nothing that the line does not say in numbers."""
+    return tag("svg", marks, viewBox=box, class_="chart bar", preserveAspectRatio="none", aria_hidden="true")
 
 
 def _plot_height() -> float:
@@ -198,6 +203,6 @@ def _dash(kind: str) -> Html:
 
 
 def _nice(value: float) -> float:
-    """The next number at or above `value` that is easy to read: 1, 2, 4, 5 or 10 of some unit."""
+    """The next number at or above `value` that is easy to read: 1, 2, 4, 6 or 10 of some unit."""
     unit = 10 ** math.floor(math.log10(value))
-    return next(step * unit for step in (1, 2, 4, 5, 10, 20) if step * unit >= value * 0.999)
+    return next(step * unit for step in (1, 2, 4, 6, 10, 20) if step * unit >= value * 0.999)

@@ -14,6 +14,7 @@ from fairlead.web.watch import FoundLines
 
 COUNTS: Final = ("100", "500", "2000")
 GATEWAY: Final = "(gateway)"
+_LEVEL: Final = re.compile(r"\b(warn|warning|error|err|fatal|critical)\b", re.IGNORECASE)
 
 
 def logs(panel: HostPanel) -> Answer:
@@ -67,7 +68,7 @@ def _lines(found: FoundLines, query: str, chosen: str, *, follows: bool) -> Chil
     what = "that contain it" if query else "there are"
     text = tag(
         "pre",
-        [(_mark(line, query), "\n") for line in found.lines],
+        [tag("span", _mark(line, query), "\n", class_=_level(line)) for line in found.lines],
         tabindex="0",
         role="region",
         aria_label=f"Log of {'the gateway' if chosen == GATEWAY else chosen}",
@@ -79,6 +80,14 @@ def _lines(found: FoundLines, query: str, chosen: str, *, follows: bool) -> Chil
         tag("p", f"The last {len(found.lines):,} of {found.matching:,} lines {what}.", class_="dim"),
         text,
     )
+
+
+def _level(line: str) -> str | None:
+    """The colour of a line that names its level as a word."""
+    found = _LEVEL.search(line)
+    if found is None:
+        return None
+    return "warn" if found[1].lower().startswith("warn") else "trouble"
 
 
 def _mark(line: str, query: str) -> Child:

@@ -207,7 +207,7 @@ def _row(visit: PageRequest, status: ServerStatus, tokens: int | None) -> Sequen
             _error(status) if status.last_error else None,
             [tag("span", first_line(note), class_="note") for note in status.notes],
         ),
-        _actions(visit, status, "/", can_switch=status.transport != "in_process"),
+        _actions(visit, status, "/servers", can_switch=status.transport != "in_process"),
     )
 
 

@@ -132,6 +132,7 @@
   addEventListener("pageshow", listen);
   // Logs grow without a word from the server.
   setInterval(() => document.querySelector("[data-poll]") && !document.hidden && refresh(), 2000);
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   follow();
   offer();
   listen();
