@@ -94,7 +94,15 @@ class Problem:
 
 
 class FairleadError(Exception):
-    """Base of all errors: a message for the user, a stable `code`, and a `hint` where there is one."""
+    """Base of all errors: a message for the user, a stable `code`, and a `hint` where there is one.
+
+    ```python
+    try:
+        await host.call("time.get_current_time", timezone=5)
+    except FairleadError as error:
+        print(error, error.hint, error.code, error.delivery)
+    ```
+    """
 
     code: ClassVar[str] = "error"
     delivery: Delivery = "not_sent"

@@ -251,6 +251,22 @@ def test_cells_of_a_notebook_run(machine: Machine) -> None:
         assert greeted == "{'text': 'Hello, Ada!'}\n"
 
 
+@pytest.mark.requirement("HARD-88")
+@pytest.mark.usefixtures("time_server")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_host_stays_open_over_the_cells_of_a_notebook(machine: Machine) -> None:
+    call = 'print((await host.call("time.get_current_time")).text)'
+    with kernel(machine) as client:
+        run_cell(client, "import fairlead; host = await fairlead.Host.open(); events = host.events()")
+        assert run_cell(client, call) == "it is noon\n"
+        read = "async for e in events:\n  print(e)\n  if 'End' in repr(e): break"
+        assert "McpToolCallEnd" in run_cell(client, read)
+        run_cell(client, "await host.aclose()")
+        run_cell(client, "host = fairlead.open()")
+        assert run_cell(client, call.replace("await ", "")) == "it is noon\n"
+        run_cell(client, "host.close()")
+
+
 CLOSED = """
 import asyncio, os, sys
 from pathlib import Path

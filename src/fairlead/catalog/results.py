@@ -215,10 +215,9 @@ class ToolResult:
         ```python
         class CurrentTime(pydantic.BaseModel):
             timezone: str
-            datetime: datetime.datetime
 
         now = result.as_type(CurrentTime)
-        names = result.as_type(list[str])
+        same = result.as_type(dict[str, object])
         ```
 
         Structured content `{"result": value}` counts as the value itself where only that fits: protocol

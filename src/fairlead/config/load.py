@@ -360,6 +360,13 @@ def load_config(
 ) -> LoadedConfig:
     """Load the effective configuration, or only one scope's file.
 
+    ```python
+    loaded = load_config()
+    print(loaded.server("time").transport, loaded.origin("servers", "time", "command"))
+    for problem in loaded.problems:
+        print(problem, problem.hint)
+    ```
+
     A bad server, bundle or section, or a bad field of most sections, is left out and reported in `problems`.
 
     Args:

@@ -110,6 +110,11 @@ class CheckedDocument:
 def parse_config(data: object) -> Config:
     """Validate a configuration that is in memory already.
 
+    ```python
+    config = parse_config({"servers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}})
+    print(config.servers["time"])
+    ```
+
     Args:
         data: The document as `json.loads` returns it. References to secrets stay references.
 

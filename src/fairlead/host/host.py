@@ -65,6 +65,11 @@ _CONFIG_HINT = "pass a document as `overrides`, the path of a file as `path`, or
 class Host:
     """All configured servers behind one object. Open it with `async with Host.open() as host:`.
 
+    ```python
+    async with Host.open() as host:
+        print(await host.call("time.get_current_time", timezone="UTC"), host.status())
+    ```
+
     Methods that take a `server_id` raise `UnknownServer` if no server has that id, and `ConnectFailed` once
     the host is closed. Methods that contact a server also raise `ConnectFailed`, `AuthRequired` and
     `ConsentRequired` if it cannot be used.

@@ -180,6 +180,14 @@ class UrlCompletionListener(Protocol):
 class Callbacks:
     """An operator made of async functions. Abilities without a function are not declared to servers.
 
+    ```python
+    async def ask(request: ApprovalRequest) -> ApprovalAnswer:
+        return "once" if request.tool == "get_current_time" else "no"
+
+    async with Host.open(operator=Callbacks(on_approve=ask)) as host:
+        await host.call("time.get_current_time", timezone="UTC")
+    ```
+
     Args:
         on_approve: Approves calls; see `Operator.approve`.
         on_form: Fills in forms; see `Operator.elicit_form`.

@@ -127,6 +127,11 @@ class Toolset:
     """The tools of a selection: `host.tools` for all servers, `host.toolset("name")` for a bundle.
 
     Tools of servers that were listed before are there at once; other servers are connected first.
+
+    ```python
+    found = await host.tools.search("what time is it")
+    result = await host.tools.call("time.get_current_time", {"timezone": "UTC"})
+    ```
     """
 
     def __init__(
@@ -465,7 +470,14 @@ class Toolset:
 
 
 class ProviderTools:
-    """Tools in one provider's format: `definitions` for the request, `call` for the model's tool calls."""
+    """Tools in one provider's format: `definitions` for the request, `call` for the model's tool calls.
+
+    ```python
+    tools = await host.tools.for_anthropic()
+    print(tools.definitions, tools.refused)
+    result = await tools.call(tools.tools[-1].name, {"timezone": "UTC"})
+    ```
+    """
 
     def __init__(self, toolset: Toolset, tools: Sequence[AdaptedTool]) -> None:
         self._toolset = toolset

@@ -31,7 +31,23 @@ GRACE_SECONDS = 10.0
 
 
 class McpServer:
-    """A server: a name and tools. Register tools first, then serve them, as often as you like."""
+    """A server: a name and tools. Register tools first, then serve them, as often as you like.
+
+    ```python
+    class Greeting(ToolModel):
+        text: str
+
+    async def greet(context: ToolContext, given: Greeting) -> Greeting:
+        return Greeting(text=f"Hello, {given.text}!")
+
+    greeter = McpServer("greeter")
+    greeter.register(
+        ToolDefinition(name="greet", description="Greets.", input=Greeting, output=Greeting, handler=greet)
+    )
+    async with Host.open(servers={"greeter": greeter}) as host:
+        print(await host.call("greeter.greet", text="Ada"))
+    ```
+    """
 
     def __init__(
         self,
