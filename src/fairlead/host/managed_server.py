@@ -72,14 +72,7 @@ class ServerStatus(BoundedRepr):
     last_error_at: float | None = None
 
 
-_LIVELINESS: Final[tuple[ServerState, ...]] = (
-    "ready",
-    "connecting",
-    "auth_required",
-    "error",
-    "idle",
-    "disabled",
-)
+_LIVELINESS: Final = ("ready", "connecting", "auth_required", "error", "idle", "disabled")
 
 
 def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
