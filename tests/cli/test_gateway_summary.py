@@ -107,3 +107,11 @@ def test_snippets_of_a_gateway_that_runs_are_printed_without_another(
         everything = fairlead("gateway", "--snippets")
         assert everything.out.count(up.url) == 6
     assert fairlead("gateway", "--snippets", "nope").status == 2
+
+
+def test_a_second_gateway_is_told_of_the_first(machine: Machine) -> None:
+    with gateway(machine) as up:
+        lines = lines_at_terminal(machine)
+        told = f"also       {up.url}, process {up.process.pid}: `fairlead gateway stop` ends that one"
+        assert told in lines
+    assert not any(line.startswith("also") for line in lines_at_terminal(machine))

@@ -57,9 +57,10 @@ def start_command(  # noqa: PLR0913 - click hands every option over by name
     at_login: bool,
     as_json: bool,
 ) -> int:
-    """Run the gateway in the background: by systemd or launchd, else as a process of its own.
+    """Run the gateway in the background.
 
-    It runs with the configuration of this folder, and stays when the terminal is closed.
+    By systemd or launchd where one runs, else as a process of its own. It has the configuration of this
+    folder, and stays when the terminal is closed.
 
     \b
     Examples:
@@ -108,9 +109,10 @@ def _show_started(started: "StartedGateway", options: GatewayArguments) -> None:
 @json_option
 @click.pass_context
 def stop_command(ctx: click.Context, *, disable: bool, every: bool, as_json: bool) -> int:
-    """End the gateway in the background, or the one that runs with this configuration.
+    """End the gateway, and its servers with it.
 
-    Requests under way have some seconds to finish, and its servers end with it.
+    The one in the background; where there is none, the one that runs with this configuration. Requests under
+    way have some seconds to finish.
     """
     from fairlead.actions.gateway_service import stop_gateway
 
@@ -139,9 +141,9 @@ def stop_command(ctx: click.Context, *, disable: bool, every: bool, as_json: boo
 @json_option
 @click.pass_context
 def status_command(ctx: click.Context, *, as_json: bool) -> int:
-    """Say whether a gateway runs: where, since when, how it was started, and how its servers are.
+    """Show whether a gateway runs, and how it is.
 
-    Exits with 4 where none runs.
+    Where, since when, how it was started, and how its servers are. Exits with 4 where none runs.
     """
     from fairlead.actions.gateway_service import gateway_state
 
@@ -207,7 +209,10 @@ def _about(running: "RunningGateway") -> dict[str, Any]:
 @json_option
 @click.pass_context
 def open_command(ctx: click.Context, *, as_json: bool) -> int:
-    """Open the running gateway's dashboard in the browser, logged in; without a browser, print the link."""
+    """Open the dashboard in the browser, logged in.
+
+    Without a browser, the link is printed. It works once.
+    """
     from fairlead.actions.gateway_service import main_gateway
     from fairlead.auth.browser import open_in_browser
     from fairlead.config.untyped import as_list

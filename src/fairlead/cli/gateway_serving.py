@@ -76,6 +76,9 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
     loaded = load(ctx)
     host, port = options.address(loaded)
     warned = _require_safe(host, options)
+    other = None if is_service else options.find_shared(loaded)
+    if other is not None and other.started_by == "agent":
+        other = None  # it ends by itself
     if not is_service:
         log_to_stderr()
 
@@ -88,7 +91,7 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
                 if as_json:
                     print_json(served.as_json())
                 elif not is_service:
-                    introduce(served, warned)
+                    introduce(served, other, warned)
                 show_snippets(served.reach, snippets)
                 await _wait_for_end(wait_for_stop, gateway, running, options.idle_seconds)
                 logger.info("stopping")

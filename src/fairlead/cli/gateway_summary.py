@@ -10,6 +10,7 @@ from typing import Any, Final
 from fairlead.actions.readiness import Obstacle, ObstacleKind, Readiness
 from fairlead.config.sources import place_of
 from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, plainly
+from fairlead.gateway.registry import RunningGateway
 from fairlead.terminal.output import display_path, plural, print_data, printable, say
 
 MAX_LINES: Final = 8
@@ -57,11 +58,12 @@ class ServedGateway:
         }
 
 
-def introduce(served: ServedGateway, printed: int = 0) -> None:
+def introduce(served: ServedGateway, other: RunningGateway | None = None, printed: int = 0) -> None:
     """Tell a person where it is, what agents can use of it, and what mends the rest.
 
     Args:
         served: The gateway.
+        other: One that runs already with the same configuration.
         printed: How many lines were printed before, of the eight that are read.
     """
     reach = served.reach
@@ -69,6 +71,10 @@ def introduce(served: ServedGateway, printed: int = 0) -> None:
     print_data(f"url        {reach.url}{is_open}")
     print_data(f"dashboard  {served.dashboard}")
     about = [_ready_line(served.ready), *map(_obstacle_line, served.ready.obstacles)]
+    if other is not None:
+        about.insert(
+            0, f"also       {other.url}/mcp, process {other.pid}: `fairlead gateway stop` ends that one"
+        )
     for line in _shortened(about, MAX_LINES - _FIXED_LINES - printed):
         say(printable(line))
     if sys.stderr.isatty():
