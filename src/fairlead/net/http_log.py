@@ -6,7 +6,6 @@ URLs are logged without user, query and fragment, and neither headers nor bodies
 import logging
 import time
 from types import SimpleNamespace
-from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -18,7 +17,8 @@ def request_traces() -> list[aiohttp.TraceConfig]:
     """What a client is opened with: nothing, unless this log is read."""
     if not logger.isEnabledFor(logging.DEBUG):
         return []
-    traces = aiohttp.TraceConfig(trace_config_ctx_factory=_context)
+    traces = aiohttp.TraceConfig()
+    traces.on_request_start.append(_starting)
     traces.on_connection_create_start.append(_connecting)
     traces.on_connection_create_end.append(_connected)
     traces.on_request_end.append(_answered)
@@ -26,8 +26,8 @@ def request_traces() -> list[aiohttp.TraceConfig]:
     return [traces]
 
 
-def _context(**_given: Any) -> SimpleNamespace:  # noqa: ANN401 - aiohttp's
-    return SimpleNamespace(began=time.perf_counter(), connecting=0.0)
+async def _starting(_session: object, context: SimpleNamespace, _params: object) -> None:
+    context.began = time.perf_counter()
 
 
 async def _connecting(_session: object, context: SimpleNamespace, _params: object) -> None:
