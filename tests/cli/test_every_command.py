@@ -38,8 +38,8 @@ def every_command() -> dict[tuple[str, ...], click.Command]:
 
 
 EVERY = every_command()
-ENDLESS = {("serve",), ("console",), ("gateway", "dashboard")}
-"""Commands that serve, or want a terminal."""
+ENDLESS = {("serve",), ("console",), *(("gateway", name) for name in ("dashboard", "open", "start"))}
+"""Commands that serve, open a page, or want a terminal."""
 
 
 def error_in(outcome: Outcome) -> dict[str, Any]:

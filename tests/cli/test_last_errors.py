@@ -134,7 +134,7 @@ def test_what_a_lock_holds_back_gets_the_hint_that_helps(fairlead: Fairlead, mac
     assert "differs from fairlead.lock" in outcome.err
     assert "fairlead review" not in outcome.err
     assert "`fairlead lock --check --only own`" in outcome.err
-    assert "own/echo: changed" in fairlead("lock", "--check", "--only", "own").out
+    assert "own.echo: changed" in fairlead("lock", "--check", "--only", "own").out
     assert fairlead("lock", "--only", "own").status == 0
     assert fairlead("call", "own", "echo", "--yes").status == 0
 

@@ -17,7 +17,8 @@ def request_traces() -> list[aiohttp.TraceConfig]:
     """What a client is opened with: nothing, unless this log is read."""
     if not logger.isEnabledFor(logging.DEBUG):
         return []
-    traces = aiohttp.TraceConfig(trace_config_ctx_factory=_RequestTimes)
+    traces = aiohttp.TraceConfig()
+    traces.on_request_start.append(_starting)
     traces.on_connection_create_start.append(_connecting)
     traces.on_connection_create_end.append(_connected)
     traces.on_request_end.append(_answered)
@@ -25,11 +26,8 @@ def request_traces() -> list[aiohttp.TraceConfig]:
     return [traces]
 
 
-class _RequestTimes(SimpleNamespace):
-    """When a request began, and how long its connection took."""
-
-    def __init__(self, **_given: object) -> None:
-        super().__init__(began=time.perf_counter(), connecting=0.0)
+async def _starting(_session: object, context: SimpleNamespace, _params: object) -> None:
+    context.began = time.perf_counter()
 
 
 async def _connecting(_session: object, context: SimpleNamespace, _params: object) -> None:
