@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import trustme
 
@@ -19,7 +20,7 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     protocol_version = "HTTP/1.1"
-    server: "_Server"  # pyright: ignore[reportIncompatibleVariableOverride] - the one that made it
+    server: "_Server"  # pyright: ignore[reportIncompatibleVariableOverride] - what it is made by
     body = b""
 
     def do_POST(self) -> None:
@@ -30,7 +31,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404)
             return
         message = json.loads(self.body)
-        results: dict[str, object] = {
+        results: dict[str, dict[str, Any]] = {
             "initialize": {
                 "protocolVersion": "2025-06-18",
                 "capabilities": {"tools": {}},
