@@ -49,7 +49,7 @@ async def try_it(client: Client, tool: str, **fields: str) -> Page:
 
 def answers(*content: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The entry of a server whose one tool returns this."""
-    script = {
+    script: dict[str, Any] = {
         "initialize": {
             "protocolVersion": "2025-11-25",
             "capabilities": {"tools": {}},
