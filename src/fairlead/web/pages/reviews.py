@@ -13,7 +13,7 @@ from fairlead.policy.review import ReviewedTool, diff, findings_of, whole, words
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import block, code, diff_block, form, page, plural, server_link, server_path
-from fairlead.web.page_request import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, confirm
 from fairlead.web.panel import PanelReview, PanelVerdict
 
 MOST: Final = 100
@@ -57,8 +57,7 @@ def decide(panel: HostPanel) -> Answer:
                 said.append(f"`{server_id}`: {counts}.")
             except FairleadError as exc:
                 said.append(f"`{server_id}` was not decided: {gate.error_text(exc)}.")
-        panel.messages.put(visit, f"Reviewed. {' '.join(said)}")
-        return see("/reviews")
+        return confirm(visit, "/reviews", f"Reviewed. {' '.join(said)}")
 
     return answer
 
