@@ -31,6 +31,7 @@ def show(panel: HostPanel) -> Answer:
         waiting = sum(tool.waits for review in reviews for tool in review.tools)
         content = (
             tag("p", _lead(reviews, shown, waiting), class_="dim"),
+            tag("h2", "Tools", class_="hidden") if shown else None,
             _form(visit, shown[:MOST], preselect=visit.query("preselect") == "yes") if shown else None,
             _instructions(reviews),
         )
