@@ -8,7 +8,11 @@ from fairlead.web.page_request import AccessCheck
 
 EXAMPLES = {"server": "github", "tool": "search_issues", "path": "no-such-page"}
 """What stands for the parts of a path, in the demo."""
-QUERIES = {"/logs": "?server=github", "/calls": "?window=6h"}
+QUERIES = {
+    "/logs": "?server=github",
+    "/calls": "?window=6h",
+    "/tool": "?server=github&name=search_issues",
+}
 NOT_PAGES = {"/events", "/audit.csv", "/audit.jsonl"}
 
 

@@ -52,7 +52,7 @@ from fairlead.terminal.output import print_json, warn
 from fairlead.terminal.trace_export import tracing
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.middleware import LoginSessions
+from fairlead.web.sessions import LoginSessions
 
 logger = logging.getLogger(__name__)
 

@@ -48,7 +48,6 @@ from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_d
 from fairlead.web.config_panel import ConfigPanel
 from fairlead.web.live import Activity, ChangeSignal
 from fairlead.web.logins import DashboardLogins
-from fairlead.web.messages import Messages
 from fairlead.web.panel import (
     MOST_EXPLAINED,
     ListedTool,
@@ -145,8 +144,6 @@ class HostPanel:
         self._changes = ChangeSignal()
         self._running: _Running | None = None
         self.activity = Activity()
-        self.messages = Messages()
-        """What was done, to be said on the next page."""
         self.edits = ConfigPanel(self._actions, self._connect_soon, self.note_change)
         """Edits of configuration files."""
         self.watch = Watch(host, configuration, env, self.activity)

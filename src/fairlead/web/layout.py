@@ -30,8 +30,10 @@ PLACES: Final = (
     Place("/", "Overview", "M4 13h6V4H4zM14 20h6V11h-6zM4 20h6v-3H4zM14 7h6V4h-6z"),
     Place("/servers", "Servers", "M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01"),
     Place("/tools", "Tools", "M14.5 6a4 4 0 0 0-5 5L4 16.5 7.5 20l5.5-5.5a4 4 0 0 0 5-5L15.5 12 12 8.5z"),
+    Place("/reviews", "Reviews", "M5 4h14v16H5zM8 9h8M8 13h5M14 17l2 2 4-5"),
     Place("/calls", "Calls", "M3 12h4l3-8 4 16 3-8h4"),
     Place("/approvals", "Approvals", "M12 3l8 3v6c0 5-3 8-8 9-5-1-8-4-8-9V6zM8.5 12l2.5 2.5 4.5-5"),
+    Place("/tokens", "Tokens", "M15 9a4 4 0 1 0-3.5 4L13 14h2v2h2v2h3v-3l-5.5-5.5"),
     Place("/logs", "Logs", "M4 6h16M4 10h11M4 14h16M4 18h8"),
     Place("/audit", "Audit", "M6 3h9l4 4v14H6zM15 3v4h4M9 12h7M9 16h7"),
 )
@@ -60,8 +62,7 @@ def page(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> s
         ),
         class_="frame",
     )
-    said = panel.messages.take(visit), visit.take_message()
-    message = _message(next(filter(None, said), None))
+    message = _message(visit.take_message())
     main = tag("main", tag("h1", title), message, *content, id="content", tabindex="-1")
     shown = f"({waiting}) {title}" if waiting else title
     return _frame(shown, header, main, "live.js")
@@ -171,7 +172,7 @@ def _themes(visit: PageRequest) -> Html:
         )
         for theme, label in _THEMES
     ]
-    group = tag("div", buttons, role="group", aria_label="Theme", class_="choice")
+    group = tag("div", buttons, role="group", aria_label="Theme", class_="switch")
     return form(visit, "/theme", group, back=visit.address)
 
 
@@ -253,14 +254,14 @@ def choice(label: str, name: str, chosen: str, *options: tuple[str, str]) -> Htm
     """A field of a form with a choice of values, each with what it is called."""
     inside = [tag("option", shown, value=value, selected=value == chosen) for value, shown in options]
     return tag(
-        "span", tag("label", label, for_=name), tag("select", inside, id=name, name=name), class_="field"
+        "span", tag("label", label, for_=name), tag("select", inside, id=name, name=name), class_="filter"
     )
 
 
 def field(label: str, name: str, value: str, *, placeholder: str | None = None) -> Html:
     """A field of a form for a short text."""
     text = tag("input", id=name, name=name, value=value, placeholder=placeholder, autocomplete="off")
-    return tag("span", tag("label", label, for_=name), text, class_="field")
+    return tag("span", tag("label", label, for_=name), text, class_="filter")
 
 
 def code(text: str) -> Html:

@@ -11,7 +11,7 @@ from fairlead.web.forms import checkbox
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, form, page, plural, table
-from fairlead.web.page_request import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, confirm
 
 
 def show(panel: HostPanel) -> Answer:
@@ -36,8 +36,7 @@ def take(panel: HostPanel) -> Answer:
             principal=visit.principal,
             replace=visit.field("replace") == "yes",
         )
-        panel.messages.put(visit, " ".join((*said, "They are being connected; review their tools next.")))
-        return see("/")
+        return confirm(visit, "/", " ".join((*said, "They are being connected; review their tools next.")))
 
     return answer
 

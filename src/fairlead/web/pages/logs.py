@@ -47,7 +47,7 @@ def _search(chosen: str, query: str, count: str, servers: Sequence[str], *, foll
             "span",
             tag("label", "Search", for_="q"),
             tag("input", type="search", id="q", name="q", value=query),
-            class_="field",
+            class_="filter",
         ),
         choice("Lines", "lines", count, *((number, number) for number in COUNTS)),
         choice("At the end", "follow", "yes" if follows else "no", ("yes", "follow"), ("no", "stay")),

@@ -81,8 +81,13 @@ def _first_steps() -> Html:
     return tag(
         "div",
         tag("h2", "No MCP servers configured."),
-        tag("p", "Add one, or import those of another agent:"),
-        tag("p", code("fairlead add"), " · ", code("fairlead import")),
+        tag("p", "Add one, or import those of another agent."),
+        tag(
+            "p",
+            tag("a", "Add a server", href="/add", class_="button main"),
+            tag("a", "Import servers", href="/import", class_="button"),
+            class_="row",
+        ),
         class_="card",
     )
 

@@ -13,7 +13,7 @@ from fairlead.policy.review import ReviewedTool, diff, findings_of, whole, words
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import block, code, diff_block, form, page, plural, server_link, server_path
-from fairlead.web.page_request import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, confirm
 from fairlead.web.panel import PanelReview, PanelVerdict
 
 MOST: Final = 100
@@ -31,6 +31,7 @@ def show(panel: HostPanel) -> Answer:
         waiting = sum(tool.waits for review in reviews for tool in review.tools)
         content = (
             tag("p", _lead(reviews, shown, waiting), class_="dim"),
+            tag("h2", "Tools", class_="hidden") if shown else None,
             _form(visit, shown[:MOST], preselect=visit.query("preselect") == "yes") if shown else None,
             _instructions(reviews),
         )
@@ -57,8 +58,7 @@ def decide(panel: HostPanel) -> Answer:
                 said.append(f"`{server_id}`: {counts}.")
             except FairleadError as exc:
                 said.append(f"`{server_id}` was not decided: {gate.error_text(exc)}.")
-        panel.messages.put(visit, f"Reviewed. {' '.join(said)}")
-        return see("/reviews")
+        return confirm(visit, "/reviews", f"Reviewed. {' '.join(said)}")
 
     return answer
 

@@ -12,7 +12,7 @@ from fairlead.web.forms import FormField, checkbox, problem_summary, radios, sel
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, form, page, server_link, server_path
-from fairlead.web.page_request import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, confirm
 from fairlead.web.server_form import KINDS, LOGINS, TRUSTS, ServerForm, entry_of, form_of
 
 LABELS: Final = {
@@ -83,8 +83,9 @@ def take_added(panel: HostPanel) -> Answer:
             except ConfigError as exc:
                 typed.complain("id" if "id" in str(exc) or "server `" in str(exc) else "", str(exc))
             else:
-                panel.messages.put(visit, f"{said} It is being connected; look at its tools next.")
-                return see(server_path(server_id))
+                return confirm(
+                    visit, server_path(server_id), f"{said} It is being connected; look at its tools next."
+                )
         return await _add_page(visit, panel, typed, status=422)
 
     return answer
@@ -119,8 +120,7 @@ def take_edited(panel: HostPanel) -> Answer:
             except ConfigInvalid as exc:
                 typed.take_problems(exc)
             else:
-                panel.messages.put(visit, said)
-                return see(server_path(server_id))
+                return confirm(visit, server_path(server_id), said)
         return await _edit_page(visit, panel, typed, found, status=422)
 
     return answer
@@ -165,8 +165,7 @@ def remove(panel: HostPanel) -> Answer:
     async def answer(visit: PageRequest) -> Response:
         server_id = visit.step("server")
         said = await panel.edits.remove(server_id, visit.field("scope"), principal=visit.principal)
-        panel.messages.put(visit, said)
-        return see("/")
+        return confirm(visit, "/", said)
 
     return answer
 

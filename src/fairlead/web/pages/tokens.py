@@ -10,7 +10,7 @@ from fairlead.web.forms import FormField, checkbox, problem_summary, text_input
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import button, code, form, moment, page, server_link, table
-from fairlead.web.page_request import Answer, PageRequest, see
+from fairlead.web.page_request import Answer, PageRequest, confirm
 
 SCOPES: Final = {
     "mcp": "call tools",
@@ -41,8 +41,9 @@ def act(panel: HostPanel) -> Answer:
                 return HTMLResponse(_confirmation(visit, panel, name))
             case "revoke":
                 await panel.edits.revoke_token(name, principal=visit.principal)
-                panel.messages.put(visit, f"Token `{name}` revoked. What used it is refused from now on.")
-                return see("/tokens")
+                return confirm(
+                    visit, "/tokens", f"Token `{name}` revoked. What used it is refused from now on."
+                )
             case _:
                 raise ConfigError("there is no such action")
 
