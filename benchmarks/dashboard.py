@@ -90,7 +90,7 @@ async def measure(url: str, rounds: int) -> list[tuple[object, ...]]:
                     size, status = len(await response.read()), response.status
                 took.append((time.perf_counter() - started) * 1e3)
             later = statistics.median(took[1:])
-            goal = Goal(later, at_most=GOAL_MS, unit=" ms") if status == 200 else f"status {status}"
+            goal = Goal(value=later, at_most=GOAL_MS, unit=" ms") if status == 200 else f"status {status}"
             rows.append((path, took[0], later, size / 1024, goal))
     return rows
 
