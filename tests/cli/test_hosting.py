@@ -132,7 +132,7 @@ def test_a_denied_tool_is_denied_to_everybody(fairlead: Fairlead, machine: Machi
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("call", "s", "ecko", "--yes"), 1, "did you mean `echo`?"),
+        (("call", "s", "ecko", "--yes"), 1, "did you mean `s.echo`?"),
         (("call", "nobody", "echo", "--yes"), 1, "no server `nobody`"),
         (("call", "s", "echo", "--input", "{", "--yes"), 2, "not JSON"),
         (("call", "s", "echo", "--input", "[]", "--yes"), 2, "JSON object"),

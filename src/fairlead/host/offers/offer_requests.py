@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import msgspec
@@ -18,7 +18,9 @@ from fairlead.errors import CallFailed, CallRejected, FairleadError
 from fairlead.events import Event
 from fairlead.host.background import AT_ONCE, run_off_loop, size_of_definitions
 from fairlead.host.offers.contents import CleanAnswer, CombinedList, Completion, require_few_values
-from fairlead.host.server_access import ServerAccess
+
+if TYPE_CHECKING:  # commands that only read what is known do without connections
+    from fairlead.host.server_access import ServerAccess
 
 OfferT = TypeVar("OfferT", bound=ServerOffer)
 AnswerT = TypeVar("AnswerT", bound=CleanAnswer)
@@ -75,7 +77,7 @@ class OfferRequests:
         known: Cache of parsed offers.
     """
 
-    def __init__(self, servers: ServerAccess, known: KnownOffers) -> None:
+    def __init__(self, servers: "ServerAccess", known: KnownOffers) -> None:
         self._servers = servers
         self._known = known
 
