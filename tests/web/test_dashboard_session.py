@@ -67,7 +67,7 @@ async def test_a_session_from_a_link_ends_with_the_token_that_made_the_link(mach
         board.tokens.remove("adm")
         for path in PAGES:
             page = await client.get(path)
-            assert (page.status, page.headers["location"]) == (303, "/login"), path
+            assert (page.status, page.headers["location"].partition("?")[0]) == (303, "/login"), path
         assert (await client.post("/servers/x", {"form_token": form, "do": "disable"})).status in (401, 403)
         assert board.configuration.loaded.server("x").enabled
         board.tokens.add("adm", scopes=("admin",))  # of the same name, and yet another token
