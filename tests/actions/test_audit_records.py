@@ -183,7 +183,7 @@ async def test_a_restart_by_the_dashboard_is_recorded(machine: Machine, tmp_path
     configure(machine, tmp_path)
     async with dashboard_of(machine) as board, board.visited() as client:
         assert (await client.send("/", "/servers/x", do="restart")).status == 303
-        await client.sees("/", "1 ready")
+        await client.sees("/servers", "1 ready")
     assert recorded(machine, "dashboard") == [("restart", "x", {})]
 
 

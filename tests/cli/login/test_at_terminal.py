@@ -37,7 +37,7 @@ def test_a_person_sees_where_the_page_is_and_can_say_no(
     configure(machine, x={"url": server.mcp_url})
     with logging_in(machine) as person:
         shown = person.sees("Open it? [yes/NO]: ")
-        assert f"you go to \x1b[1m{server.url.removeprefix('http://')}\x1b[0m" in shown
+        assert f"you go to {server.url.removeprefix('http://')}." in shown
         assert "asks for: mcp:read" in shown
         assert "warning: it leads to a program on this machine" in shown
         assert f"\n{server.url}/authorize?" in shown

@@ -14,7 +14,7 @@ from fairlead.connection.failures import calling
 from fairlead.connection.tasks import Task, cancel_task, get_task, list_tasks, parse_created_task
 from fairlead.errors import CallFailed
 from fairlead.host.call import CallRunner
-from fairlead.host.permission import ProposedCall
+from fairlead.host.permission import ProposedCall, check_proposal
 from fairlead.host.server_access import ServerAccess
 from fairlead.store.protocol import ANY, Store
 
@@ -60,7 +60,6 @@ class Tasks:
         self._calls = calls
         self._store = store
 
-    @check_types
     async def begin(
         self,
         server_id: str,
@@ -87,6 +86,8 @@ class Tasks:
         Raises:
             FairleadError: What `Host.call` raises.
         """
+        # The arguments are checked where those of `Host.call` are, and refused in the same words.
+        check_proposal(Tasks.begin, server_id, tool, None, principal, groups, None)
         proposal = ProposedCall(
             managed=self._servers.use(server_id),
             tool=tool,
