@@ -54,7 +54,7 @@ async def test_a_server_on_another_port_is_sent_no_cookie(machine: Machine, host
         async with dashboard(machine, SERVERS) as board, thieving() as thief, browsing() as browser:
             port = board.url.rpartition(":")[2]
             await browser("open", f"http://{host}:{port}/login?code={await board.code()}")
-            await browser("see", "h1", "Servers")
+            await browser("see", "h1", "Overview")
             assert "/~" in await browser("value", "location.pathname")
             for other in (host, "127.0.0.1", "localhost", NAME):
                 for path in ("/", "/login", "/servers/x", "/approvals"):
