@@ -21,8 +21,8 @@ PUBLIC = {
     McpStartupComplete McpStartupUpdate McpToolCallBegin McpToolCallEnd McpToolCallProgress
     McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools Reply
     ResourceUpdated ResultInvalid RootsProvider RunCancelled RunFinished RunLimits SampleRequest
-    SearchOutcome SecretUnavailable ServerError ServerInfo ServerLogged ServerStatus ShownUrl
-    StartupStatus ServerState StateChanged StepFinished StepRetried StoreError Subscriber SyncHost
+    SearchOutcome SecretUnavailable ServerError ServerInfo ServerLogged ServerState ServerStatus
+    ShownUrl StartupStatus StateChanged StepFinished StepRetried StoreError Subscriber SyncHost
     SyncIterator SyncProviderTools SyncToolset TextDelta TokenRefused ToolCalled ToolContext
     ToolDefinition ToolEntry ToolFailed ToolKey ToolModel ToolResult ToolReturned ToolsQuarantined
     Toolset UnknownArtifact UnknownBundle UnknownServer UnknownTool UrlCompletionListener UrlRequest

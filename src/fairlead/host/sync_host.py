@@ -101,6 +101,9 @@ class SyncIterator(Generic[ItemT]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<SyncIterator of {self._items!r}>"
+
 
 class SyncProviderTools(_Bridge):
     """`ProviderTools` whose `call` waits."""
