@@ -68,6 +68,8 @@ class Problem:
     path: tuple[str | int, ...] = ()
     line: int | None = None
     column: int | None = None
+    written: tuple[str | int, ...] | None = None
+    """The path as the document spells it, where that is not Fairlead's own format."""
 
     @property
     def where(self) -> str:
@@ -79,9 +81,9 @@ class Problem:
 
     @property
     def json_path(self) -> str:
-        """Path inside the document, such as `servers.github.args[0]`."""
+        """Path inside the document, as that spells it, such as `servers.github.args[0]`."""
         text = ""
-        for step in self.path:
+        for step in self.written or self.path:
             if isinstance(step, int):
                 text += f"[{step}]"
             else:

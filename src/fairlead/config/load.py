@@ -396,16 +396,21 @@ def load_config(
 
 
 def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> LoadedConfig:
-    duplicates = [problem for layer in merged.layers for problem in layer.duplicates]
-    checked = check(merged.data, (problem.path for problem in duplicates))
+    found = [problem for layer in merged.layers for problem in layer.faults]
+    checked = check(merged.data, (problem.path for problem in found))
     origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
     wanted = [(fault, origin) for fault, origin in origins if not _is_a_default(fault, origin)]
-    faults = [*duplicates, *(_locate_fault(fault, origin) for fault, origin in wanted)]
-    if any(_is_fatal(fault) for fault, _ in wanted):
-        raise ConfigInvalid(*merged.problems, *faults)
+    shapes = [(layer.label, layer.shape) for layer in merged.layers if layer.shape is not None]
+    noted = {(label, fault.written) for label, shape in shapes for fault in shape.faults}
+    located = [_locate_fault(fault, origin) for fault, origin in wanted]
+    faults = [*found, *(each for each in located if (each.file, each.written) not in noted)]
+    entries = {name: [*_entry_problems(each, env)] for name, each in merged.definitions.items()}
+    fatal = [problem for layer in merged.layers for problem in layer.fatal]
+    if fatal or any(_is_fatal(fault) for fault, _ in wanted):
+        raise ConfigInvalid(*merged.problems, *fatal, *faults, *chain.from_iterable(entries.values()))
     by_server: dict[str, list[Problem]] = {}
     for problem in faults:
-        if problem.path[0] == "servers":
+        if _is_of_server(problem):
             by_server.setdefault(str(problem.path[1]), []).append(problem)
     oauth = checked.config.gateway.oauth
     rules = tuple(
@@ -417,11 +422,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
             server_id=server_id,
             definition=definition,
             config=checked.config.servers.get(server_id),
-            problems=(
-                *by_server.get(server_id, ()),
-                *reference_problems(definition),
-                *_secret_problems(definition, env),
-            ),
+            problems=(*by_server.get(server_id, ()), *entries[server_id]),
             rules=_rules_about(server_id, rules),
             approval=checked.config.policy.approval,
             env=env,
@@ -431,7 +432,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
     )
     administration = AdminPolicies(env)
     servers = {server.server_id: _apply_admin_policy(server, administration, env) for server in described}
-    elsewhere = [problem for problem in faults if problem.path[0] != "servers"]
+    elsewhere = [problem for problem in faults if not _is_of_server(problem)]
     # A problem of the administrator's policy concerns every server, and is reported once.
     own = dict.fromkeys(problem for server in servers.values() for problem in server.problems)
     return LoadedConfig(
@@ -441,6 +442,15 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
         merged=merged,
         rules=rules,
     )
+
+
+def _entry_problems(definition: ServerDefinition, env: Mapping[str, str]) -> Iterator[Problem]:
+    yield from reference_problems(definition)
+    yield from _secret_problems(definition, env)
+
+
+def _is_of_server(problem: Problem) -> bool:
+    return problem.path[0] == "servers" and len(problem.path) > 1
 
 
 def _apply_admin_policy(

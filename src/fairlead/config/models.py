@@ -18,6 +18,8 @@ from pydantic import (
     field_validator,
 )
 
+from fairlead.config.faults import BAD_ID, SERVER_ID
+
 BuiltinName = Literal["repo", "docs", "edit"]
 """The servers that come with Fairlead."""
 Trust = Literal["trusted", "untrusted"]
@@ -25,8 +27,6 @@ ApprovalMode = Literal["allow", "ask", "auto", "deny"]
 Sharing = Literal["auto", "shared", "session", "call"]
 BundleMode = Literal["direct", "meta", "auto"]
 
-SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-BAD_ID = "an id is 1 to 64 letters, digits, `_` or `-`"
 TARGETS = ("command", "url", "builtin")
 """Fields with a server's target. An entry with none of them overlays a lower layer's entry."""
 

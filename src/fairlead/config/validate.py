@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from fairlead.config.canonical import canonicalize
+from fairlead.config.faults import BAD_ID, SERVER_ID, Path, ValidationFault, suggestion
 from fairlead.config.models import (
-    BAD_ID,
-    SERVER_ID,
     SERVER_MODELS,
     ArtifactSettings,
     AuditSettings,
@@ -30,8 +30,6 @@ from fairlead.config.models import (
 from fairlead.config.secrets.references import reference_faults
 from fairlead.config.untyped import ISOLATED, as_object, is_list, is_object, value_at
 from fairlead.errors import ConfigInvalid, Problem
-
-Path = tuple[str | int, ...]
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "policy": PolicySettings,
@@ -88,18 +86,6 @@ UNIONS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ValidationFault:
-    """A fault at a path of a document, before its file and line are known."""
-
-    path: Path
-    message: str
-    hint: str | None = None
-    is_isolated: bool = False
-    """Whether it costs only what it concerns, though that is no entry: an unknown key at the top level, a
-    section, a field of a section that is safe without it, or a granted bundle that does not exist."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedDocument:
     """The valid part of a document, and the faults of the rest."""
 
@@ -116,18 +102,24 @@ def parse_config(data: object) -> Config:
     ```
 
     Args:
-        data: The document as `json.loads` returns it. References to secrets stay references.
+        data: The document as `json.loads` returns it, in Fairlead's own format or in one of the shapes of
+            `docs/seeds.md`. References to secrets stay references.
 
     Returns:
         The configuration as a model.
 
     Raises:
-        ConfigInvalid: Something is wrong; it has every fault, each with its path.
+        ConfigInvalid: Something is wrong; it has every fault, each with its path as the document spells it.
     """
-    checked = check(data)
-    if checked.faults:
+    document = canonicalize(data if is_object(data) else {})
+    checked = check(document.data if is_object(data) else data)
+    faults = [*document.faults, *document.beside(checked.faults)]
+    if faults:
         raise ConfigInvalid(
-            *(Problem(message=fault.message, hint=fault.hint, path=fault.path) for fault in checked.faults)
+            *(
+                Problem(message=fault.message, hint=fault.hint, path=fault.path, written=fault.written)
+                for fault in faults
+            )
         )
     return checked.config
 
@@ -290,15 +282,6 @@ def _is_isolated(fault: ValidationFault) -> bool:
             return section in (*SAFE_WITHOUT, *ALL_OR_NOTHING)
         case _:
             return False
-
-
-def suggestion(word: str, known: Iterable[str]) -> str | None:
-    """Hint `did you mean …?` where one of the known words is close."""
-    import difflib
-
-    close = difflib.get_close_matches(word.lower(), {name.lower(): name for name in known}, n=1, cutoff=0.6)
-    matches = [name for name in known if name.lower() == close[0]] if close else []
-    return f"did you mean `{matches[0]}`?" if matches else None
 
 
 def _in_our_words(error: ErrorDetails, prefix: Path, document: dict[str, Any]) -> ValidationFault | None:
