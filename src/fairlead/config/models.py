@@ -545,3 +545,7 @@ class Config(StrictModel):
     audit: AuditSettings = Field(default_factory=AuditSettings.model_construct)
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings.model_construct)
     model: ModelSettings | None = None
+    allow_literal_secrets: bool = Field(
+        default=False,
+        description="Accept secrets in plain text: a project's server with one is refused otherwise.",
+    )

@@ -64,6 +64,9 @@ FOREIGN_KEYS = {
     "environment": "did you mean `env`?",
     "envs": "did you mean `env`?",
     "timeout": "did you mean `request_timeout_ms`?",
+    "enabled_tools": "we call it `allow_tools`",
+    "disabled_tools": "we call it `deny_tools`",
+    "bearer_token_env_var": 'write `"headers": {"Authorization": "Bearer ${NAME}"}`',
 }
 
 WANTED = {
@@ -213,6 +216,11 @@ class _Pieces:
                 self.faults.append(ValidationFault(path=(key,), message="must be 1", hint=hint))
         elif key == "$schema":
             self._keep("schema_", value)
+        elif key == "allow_literal_secrets":
+            self._keep(key, value if isinstance(value, bool) else None)
+            if not isinstance(value, bool):
+                message = WANTED["bool_type"]
+                self.faults.append(ValidationFault(path=(key,), message=message, is_isolated=True))
         else:
             fault = _unknown_key((key,), self._document)
             # A misspelt policy must not silently be no policy.
@@ -343,9 +351,7 @@ def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[Validati
     known = list(dict.fromkeys(name for model in SERVER_MODELS.values() for name in model.model_fields))
     for key in entry:
         if key not in known:
-            yield ValidationFault(
-                path=(*path, key), message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known)
-            )
+            yield ValidationFault(path=(*path, key), message="unknown key", hint=_key_hint(key, known))
     yield from _value_faults(path, document)
     if "transport" in entry:
         yield _transport_fault(path, entry)
@@ -392,9 +398,13 @@ def _unknown_key(path: Path, document: dict[str, Any]) -> ValidationFault:
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
     if snake in known:
         return ValidationFault(path=path, message="unknown key", hint=f"did you mean `{snake}`?")
-    return ValidationFault(
-        path=path, message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known)
-    )
+    return ValidationFault(path=path, message="unknown key", hint=_key_hint(key, known))
+
+
+def _key_hint(key: str, known: Iterable[str]) -> str | None:
+    """Hint for an unknown key: what it is called here, or the key that is close to it."""
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+    return FOREIGN_KEYS.get(key) or FOREIGN_KEYS.get(snake) or suggestion(key, known)
 
 
 def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:

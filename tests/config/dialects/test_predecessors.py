@@ -66,12 +66,12 @@ def test_a_toolloop_file_is_read_with_bundles_of_one_server() -> None:
     }
     assert imported.bundles == {
         "repoRead": {"servers": {"repo": {"allow_tools": ["a", "b"], "deny_tools": ["c"]}}, "mode": "direct"},
-        "spaced": {"servers": {"my server": {}}, "mode": "meta"},
     }
     assert set(notes_about(imported.notes, None)) == {
         "extra",
         "id",
         "bundles",
+        "bundles.spaced",
         "bundles.none.allowTools",
         "bundles.wrong.mode",
         "bundles.nobody",

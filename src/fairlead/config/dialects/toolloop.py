@@ -98,16 +98,18 @@ def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     for name, raw in bundles.items():
         spot = FieldContext(None, f"bundles.{name}", imported.notes)
         try:
-            imported.bundles[name] = _of_one_server(read_fields(raw, _BUNDLE, spot))
+            imported.bundles[name] = _of_one_server(read_fields(raw, _BUNDLE, spot), imported.servers)
         except MalformedField as exc:
             (exc.spot or spot).note(f"{exc}; this bundle is left out")
     return imported
 
 
-def _of_one_server(bundle: Entry) -> Entry:
+def _of_one_server(bundle: Entry, servers: Mapping[str, Entry]) -> Entry:
     server = bundle.pop("server", None)
     if server is None:
         raise MalformedField("has no `serverId`")
+    if server not in servers:
+        raise MalformedField(f"is of `{server}`, which is no server of this file or was left out")
     mode = {"mode": bundle.pop("mode")} if "mode" in bundle else {}
     return {"servers": {server: bundle}, **mode}
 
