@@ -18,6 +18,7 @@ FairleadError                     catch this to catch them all
 │   ├── ConsentRequired           it comes from a project file without the user's consent
 │   ├── AuthRequired              it requires a login
 │   ├── LoginFailed               the login failed
+│   │   ├── ClientRegistrationRequired  the issuer registers no clients; the user has to, once
 │   │   └── TokenRefused          the issuer refuses a token refresh; a new login is needed
 │   ├── IssuerUnavailable         the issuer cannot be reached now; tokens are kept
 │   ├── ListFailed                it is connected, but listing what it offers failed
@@ -253,6 +254,15 @@ class LoginFailed(ServerError):
     """The login failed. Earlier tokens are unchanged."""
 
     code = "login_failed"
+
+
+class ClientRegistrationRequired(LoginFailed):
+    """The issuer does not register this client by itself: the user has to do that once, and name its id.
+
+    The hint says what to register, with which redirect URI, and the field that takes the id.
+    """
+
+    code = "needs_client_registration"
 
 
 class TokenRefused(LoginFailed):

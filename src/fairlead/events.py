@@ -5,14 +5,21 @@ An event never carries arguments, results, headers or tokens: it is safe to prin
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from fairlead.bounded_repr import BoundedRepr
 
-ServerState = Literal["disabled", "idle", "connecting", "auth_required", "ready", "error"]
-"""State of a server, as shown to users."""
+ServerState = Literal[
+    "disabled", "idle", "connecting", "auth_required", "needs_client_registration", "ready", "error"
+]
+"""State of a server, as shown to users.
+
+`needs_client_registration` has a login, but lets no client register itself: the user has to do that once.
+"""
+TROUBLED: Final[tuple[ServerState, ...]] = ("error", "auth_required", "needs_client_registration")
+"""States in which a server does not work until something is done about it."""
 
 StartupStatus = Literal["starting", "ready", "failed", "auth_required", "cancelled"]
 """Progress of a server's start. All but the first are its outcome."""

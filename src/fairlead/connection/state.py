@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 
 from fairlead.errors import ServerError
-from fairlead.events import ServerState
+from fairlead.events import TROUBLED, ServerState
 
 NEXT: dict[ServerState, frozenset[ServerState]] = {
     "disabled": frozenset(),
     "idle": frozenset({"connecting"}),
-    "connecting": frozenset({"ready", "error", "auth_required", "idle"}),
-    "ready": frozenset({"idle", "error", "auth_required", "connecting"}),
-    "error": frozenset({"connecting", "ready", "auth_required", "idle"}),
-    "auth_required": frozenset({"connecting", "ready", "error", "idle"}),
+    "connecting": frozenset({"ready", *TROUBLED, "idle"}),
+    "ready": frozenset({"idle", *TROUBLED, "connecting"}),
+    "error": frozenset({"connecting", "ready", "idle", *TROUBLED}) - {"error"},
+    "auth_required": frozenset({"connecting", "ready", "idle", *TROUBLED}) - {"auth_required"},
+    "needs_client_registration": frozenset({"connecting", "ready", "idle", "error", "auth_required"}),
 }
-"""`ready` follows `error` or `auth_required` where a list that failed was listed again; `connecting` follows
+"""`ready` follows one of `TROUBLED` where a list that failed was listed again; `connecting` follows
 `ready` where a lost session is begun anew."""
 
 

@@ -13,7 +13,7 @@ from yarl import URL
 
 from fairlead.auth.broker import Broker
 from fairlead.auth.discovery import AuthChallenge, login_challenge
-from fairlead.auth.flow import Announce, LoginTerms, log_in, machine_login, renew
+from fairlead.auth.flow import Announce, LoginTerms, has_login, log_in, machine_login, renew
 from fairlead.auth.http import HttpContext
 from fairlead.auth.redirect import Agree, BrowserRedirect, OpenUrl
 from fairlead.auth.token_endpoint import Revocation, revoke
@@ -130,11 +130,15 @@ class Logins:
             now = await self.target(server)  # what vouches for us may be a file that changes
             return await machine_login(now, self._web, challenge=challenge, previous=previous)
 
+        async def is_there(challenge: AuthChallenge | None) -> bool:
+            return await has_login(target, self._web, challenge=challenge)
+
         return LoginHeaders(
             target,
             self.broker,
             fixed=resolved.headers,
             machine_login=None if is_person else without_a_person,
+            has_login=is_there,
         )
 
     async def log_in_on_demand(self, error: AuthRequired, principal: str = LOCAL) -> None:

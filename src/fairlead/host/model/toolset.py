@@ -16,6 +16,7 @@ from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.config.principal import LOCAL
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
+from fairlead.events import TROUBLED
 from fairlead.host.background import (
     AT_ONCE,
     load_off_loop,
@@ -170,7 +171,7 @@ class Toolset:
             for status in self._host.status()
             if self.selection.has(status.server_id)
             and status.enabled
-            and status.state in ("error", "auth_required")
+            and status.state in TROUBLED
         }
 
     @check_types
