@@ -31,7 +31,7 @@ PUBLIC = {
     """,
     "fairlead.adapters": """
     AdaptedTool anthropic_result export_servers gemini_result openai_arguments openai_messages
-    openai_result to_anthropic to_codex_mcp_servers_config to_gemini to_langchain to_openai
+    openai_result to_anthropic to_gemini to_langchain to_openai
     to_pydantic_ai
     """,
     "fairlead.testing": """

@@ -18,7 +18,7 @@ ServerState = Literal[
 
 `needs_client_registration` has a login, but lets no client register itself: the user has to do that once.
 """
-TROUBLED: Final[tuple[ServerState, ...]] = ("error", "auth_required", "needs_client_registration")
+DOWN: Final[tuple[ServerState, ...]] = ("error", "auth_required", "needs_client_registration")
 """States in which a server does not work until something is done about it."""
 
 StartupStatus = Literal["starting", "ready", "failed", "auth_required", "cancelled"]

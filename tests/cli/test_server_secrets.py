@@ -224,12 +224,12 @@ def test_the_command_of_the_warning_moves_a_literal_secret_out_of_the_users_file
     text = """{
   // mine
   "servers": {
-    "a": {"url": "https://e.com/", "headers": {"Authorization": "Bearer %s"}},  // keep
-    "n": {"trust": "trusted", "transport": {"type": "stdio", "command": "x", "args": ["--token", "%s"]}}
+    "a": {"url": "https://e.com/", "headers": {"Authorization": "Bearer SECRET"}},  // keep
+    "n": {"trust": "trusted", "transport": {"type": "stdio", "command": "x", "args": ["--token", "SECRET"]}}
   }
 }
-""" % (PLAIN, PLAIN)
-    machine.write_user(text)
+"""
+    machine.write_user(text.replace("SECRET", PLAIN))
     warnings = machine.load().problems
     assert [problem.severity for problem in warnings] == ["warning"] * 2
     for server_id, problem in zip(("a", "n"), warnings, strict=True):

@@ -8,6 +8,8 @@ import pytest
 from fairlead import parse_config
 from fairlead.config.models import RemoteServer, StdioServer
 from fairlead.errors import ConfigInvalid, Problem
+from fairlead.host.model.bundles import select
+from fairlead.policy.decision import CallPolicy
 from tests.conftest import Machine, write
 
 NESTED: dict[str, Any] = {
@@ -77,11 +79,16 @@ def test_a_program_may_hand_over_the_document_of_seed_000() -> None:
     assert config.bundles["oldRead"].servers["old"].deny_tools == ("rm",)
 
 
-def test_the_list_of_a_bundle_lets_an_untrusted_server_of_seed_000_offer_those_tools() -> None:
-    config = parse_config(NESTED)
-    assert config.servers["old"].allow_tools == ("read", "rm")  # the bundle denies `rm`
-    assert config.servers["repo"].allow_tools is None  # trusted, so that a list is optional
-    assert config.servers["local"].allow_tools is None  # in no bundle, so that nothing is offered
+def test_the_list_of_a_bundle_lets_an_untrusted_server_of_seed_000_offer_those_tools(
+    machine: Machine,
+) -> None:
+    machine.write_user(json.dumps(NESTED))
+    loaded = machine.load()
+    policy, chosen = CallPolicy(loaded.servers["old"]), select(loaded, "oldRead")
+    verdicts = {tool: chosen.decide(policy, tool, None).verdict for tool in ("read", "rm", "other")}
+    assert verdicts == {"read": "ask", "rm": "deny", "other": "deny"}
+    everything = select(loaded, None)
+    assert everything.decide(policy, "read", None).verdict == "deny"  # only its bundle has a list
 
 
 def test_a_program_may_hand_over_the_document_of_seed_003() -> None:
@@ -242,7 +249,9 @@ def test_an_invalid_id_of_seed_003_disables_its_entry_and_nothing_runs_under_ano
 
 def test_the_rest_of_a_codelia_file_is_that_programs_own(machine: Machine) -> None:
     text = json.dumps({**BELOW_MCP, "model": {"name": "x"}, "policy": "strict"})
-    write(machine.project / ".codelia" / "config.json", text.replace('"policy"', '"permissions": 1, "policy"'))
+    write(
+        machine.project / ".codelia" / "config.json", text.replace('"policy"', '"permissions": 1, "policy"')
+    )
     assert machine.load().problems == ()
 
 

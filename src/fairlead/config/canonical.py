@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairlead.config.faults import Path, ValidationFault, suggestion
-from fairlead.config.untyped import as_list, as_object, is_object
+from fairlead.config.untyped import as_list, is_object
 
 TRANSPORT_KEYS: Mapping[str, str] = {
     "type": "transport",
@@ -41,7 +41,7 @@ class CanonicalDocument:
 
     data: dict[str, Any]
     shape: str | None = None
-    """Name of the dialect that has such documents: `toolloop` or `codelia`; None for Fairlead's own format."""
+    """Name of the dialect with such documents: `toolloop` or `codelia`; None for Fairlead's own format."""
     faults: list[ValidationFault] = field(default_factory=list[ValidationFault])
     warnings: list[ValidationFault] = field(default_factory=list[ValidationFault])
     """What has no effect, though it is allowed."""
@@ -78,7 +78,6 @@ def canonicalize(data: dict[str, Any]) -> CanonicalDocument:
         result.data["servers"] = {name: _server(result, name, entry) for name, entry in servers.items()}
     if is_object(bundles := result.data.get("bundles")):
         result.data["bundles"] = {name: _bundle(result, name, bundle) for name, bundle in bundles.items()}
-        _allow_for_untrusted(result, bundles)
     if _TTL in result.data and result.shape == "toolloop":
         _default_ttl(result)
     return result
@@ -164,7 +163,9 @@ def _server(result: CanonicalDocument, name: str, entry: Any) -> Any:  # noqa: A
         if key in TRANSPORT_KEYS:
             flat[TRANSPORT_KEYS[key]] = value
         else:
-            hint = suggestion(str(key), TRANSPORT_KEYS) or "a field of Fairlead's own stands beside `transport`"
+            hint = (
+                suggestion(str(key), TRANSPORT_KEYS) or "a field of Fairlead's own stands beside `transport`"
+            )
             result.fault((*path, key), (*written, "transport", key), "unknown key", hint)
     if "type" not in nested:
         result.fault(path, (*written, "transport"), "has no `type`: needs `stdio`, `http` or `sse`")
@@ -202,30 +203,6 @@ def _bundle(result: CanonicalDocument, name: str, bundle: Any) -> Any:  # noqa: 
     return shaped
 
 
-def _allow_for_untrusted(result: CanonicalDocument, bundles: Mapping[str, Any]) -> None:
-    """Give an untrusted server the tools that its bundles allow.
-
-    In that format only bundles have lists, and an untrusted server's bundle must have one; here a server that
-    is not trusted needs a list of its own before any of its tools is offered.
-    """
-    servers = as_object(result.data.get("servers"))
-    for name, bundle in bundles.items():
-        server_id = as_object(bundle).get("serverId")
-        entry = as_object(servers.get(server_id)) if isinstance(server_id, str) else {}
-        place = ("servers", server_id, "allow_tools")
-        names = [tool for tool in as_list(as_object(bundle).get("allowTools")) if _is_name(tool)]
-        is_own = "allow_tools" in entry and place not in result.places
-        if not names or not entry or is_own or entry.get("trust", "untrusted") != "untrusted":
-            continue
-        present = as_list(entry.get("allow_tools"))
-        entry["allow_tools"] = [*present, *(tool for tool in names if tool not in present)]
-        result.places.setdefault(place, ("bundles", name, "allowTools"))
-
-
-def _is_name(tool: object) -> bool:
-    return isinstance(tool, str) and bool(tool)
-
-
 def _default_ttl(result: CanonicalDocument) -> None:
     """Take a time for all servers into `defaults`."""
     defaults = result.data.get("defaults", {})
@@ -236,4 +213,3 @@ def _default_ttl(result: CanonicalDocument) -> None:
         return
     result.data["defaults"] = {**defaults, "tools_ttl_ms": result.data.pop(_TTL)}
     result.places[place] = (_TTL,)
-

@@ -209,22 +209,27 @@ class _Pieces:
                 self.sound[key] = {name: self._validate_entry(key, name) for name in value}
             else:
                 self.faults.append(not_an_object(key, value))
-        elif key == "version":
+        elif key in ("version", "$schema", "allow_literal_secrets"):
+            self._check_value(key, value)
+        else:
+            fault = _unknown_key((key,), self._document)
+            # A misspelt policy must not silently be no policy.
+            self.faults.append(replace(fault, is_isolated="`policy`" not in (fault.hint or "")))
+
+    def _check_value(self, key: str, value: object) -> None:
+        """Check a key of the top level that is no section."""
+        if key == "version":
             self.sound[key] = 1
             if value != 1 or isinstance(value, bool):
                 hint = "a newer file needs a newer Fairlead"
                 self.faults.append(ValidationFault(path=(key,), message="must be 1", hint=hint))
         elif key == "$schema":
             self._keep("schema_", value)
-        elif key == "allow_literal_secrets":
-            self._keep(key, value if isinstance(value, bool) else None)
-            if not isinstance(value, bool):
-                message = WANTED["bool_type"]
-                self.faults.append(ValidationFault(path=(key,), message=message, is_isolated=True))
-        else:
-            fault = _unknown_key((key,), self._document)
-            # A misspelt policy must not silently be no policy.
-            self.faults.append(replace(fault, is_isolated="`policy`" not in (fault.hint or "")))
+        elif isinstance(value, bool):
+            self._keep(key, value)
+        else:  # without it nothing more is allowed
+            fault = ValidationFault(path=(key,), message=WANTED["bool_type"], is_isolated=True)
+            self.faults.append(fault)
 
     def _isolate_section(self, section: str, fields: dict[str, Any]) -> None:
         """Let a bad section cost no more than itself, or than its bad fields."""

@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 
 from fairlead.errors import ServerError
-from fairlead.events import TROUBLED, ServerState
+from fairlead.events import DOWN, ServerState
 
 NEXT: dict[ServerState, frozenset[ServerState]] = {
     "disabled": frozenset(),
     "idle": frozenset({"connecting"}),
-    "connecting": frozenset({"ready", *TROUBLED, "idle"}),
-    "ready": frozenset({"idle", *TROUBLED, "connecting"}),
-    "error": frozenset({"connecting", "ready", "idle", *TROUBLED}) - {"error"},
-    "auth_required": frozenset({"connecting", "ready", "idle", *TROUBLED}) - {"auth_required"},
+    "connecting": frozenset({"ready", *DOWN, "idle"}),
+    "ready": frozenset({"idle", *DOWN, "connecting"}),
+    "error": frozenset({"connecting", "ready", "idle", *DOWN}) - {"error"},
+    "auth_required": frozenset({"connecting", "ready", "idle", *DOWN}) - {"auth_required"},
     "needs_client_registration": frozenset({"connecting", "ready", "idle", "error", "auth_required"}),
 }
-"""`ready` follows one of `TROUBLED` where a list that failed was listed again; `connecting` follows
+"""`ready` follows one of `DOWN` where a list that failed was listed again; `connecting` follows
 `ready` where a lost session is begun anew."""
 
 

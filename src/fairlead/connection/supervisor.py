@@ -45,7 +45,7 @@ from fairlead.errors import (
     ListFailed,
     ServerError,
 )
-from fairlead.events import TROUBLED, ServerState
+from fairlead.events import DOWN, ServerState
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Supervisor:
 
     def refresh(self) -> None:
         """List again what the server offers, soon; many wishes are one."""
-        if self.link is not None and self.link.usable and self.vitals.state in TROUBLED:
+        if self.link is not None and self.link.usable and self.vitals.state in DOWN:
             self._move("connecting")  # the list that failed is no longer the last word
         self._changed.set()
         if self.up_to_date.is_set():

@@ -155,8 +155,8 @@ class Host:
             servers: Servers of your own that run in this process, by id.
             operator: Answers approvals and elicitations for the user.
             capabilities: Client capabilities that are declared to every server.
-            auth_providers: Sources of credentials, by the `auth_provider_id` of entries: objects with a method
-                `headers`, the MCP SDK's `OAuthClientProvider`, or any auth flow that httpx takes.
+            auth_providers: Sources of credentials, by the `auth_provider_id` of entries: the MCP SDK's
+                `OAuthClientProvider`, any auth flow that httpx takes, or objects with a method `headers`.
             backing: Given if the host serves the clients of a gateway.
             subscriber: Gets all events from the start.
             tracer: Records requests to servers as spans; the program's own OpenTelemetry if not given.

@@ -18,8 +18,8 @@ from fairlead.config.paths import state_folder
 from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.tracing import Tracer
-from fairlead.connection.transport.factory import TransportContext
 from fairlead.connection.transport.auth_flow import AuthFlow
+from fairlead.connection.transport.factory import TransportContext
 from fairlead.connection.transport.request_headers import AuthProvider
 from fairlead.host.background import task_owner
 from fairlead.host.events import EventBus

@@ -2,10 +2,9 @@
 
 import json
 import time
-
-import keyring
 from typing import Any
 
+import keyring
 import pytest
 
 from tests.auth.authorization_server import AuthorizationServer, authorization_server

@@ -52,9 +52,7 @@ def sdk_provider(server: AuthorizationServer, person: Clicking, storage: Storage
 
     async def come_back() -> AuthorizationCodeResult:
         answer = URL(await person.visit(opened[-1])).query
-        return AuthorizationCodeResult(
-            code=answer["code"], state=answer.get("state"), iss=answer.get("iss")
-        )
+        return AuthorizationCodeResult(code=answer["code"], state=answer.get("state"), iss=answer.get("iss"))
 
     metadata = OAuthClientMetadata(
         client_name="a program",
@@ -119,7 +117,7 @@ async def test_a_provider_that_fails_is_an_error_of_ours(machine: Machine) -> No
     with authorization_server(registration_status=403) as server:
         provider = sdk_provider(server, Clicking(), Storage())
         async with hosting(machine, provider, server.mcp_url) as host:
-            with pytest.raises(ConnectFailed, match="(?i)regist"):
+            with pytest.raises(ConnectFailed, match=r"(?i)regist"):
                 await host.call("x", "whoami")
 
 

@@ -30,5 +30,7 @@ def command(ctx: click.Context, server_id: str) -> None:
             say(f"moved `{secret.field}` of `{server_id}` out of {display_path(each.target.path)}")
             say(f"  it says {secret.reference} now")
         for name in each.left:
-            warn(f"`{name}` has a secret beside a reference, and stays", "write the whole value as a reference")
+            warn(
+                f"`{name}` has a secret beside a reference, and stays", "write the whole value as a reference"
+            )
         show_edit(each.edit)

@@ -1,8 +1,8 @@
 """Credentials of a program's own auth flow: the MCP SDK's `OAuthClientProvider`, or any that httpx takes.
 
-Such a flow is a generator. It is given the request, and yields that, with the headers it added, or others that
-are to be sent first, whose responses it gets. Requests go out over this program's own HTTP client; of the
-flow's library only the classes of request and response are used.
+Such a flow is a generator. It is given the request, and yields that, with the headers it added, or others
+that are to be sent first, whose responses it gets. Requests go out over this program's own HTTP client; of
+the flow's library only the classes of request and response are used.
 """
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -55,8 +55,8 @@ def is_auth_flow(provider: object) -> bool:
 class FlowHeaders:
     """A source of headers that asks an auth flow.
 
-    A request that is refused raises `AuthRequired`; `log_in` then goes through the flow with the refusal. That
-    is not part of a start with its time limit, since the flow may wait for the user.
+    A request that is refused raises `AuthRequired`; `log_in` then goes through the flow with the refusal.
+    That is not part of a start with its time limit, since the flow may wait for the user.
 
     Args:
         server_id: The server.
@@ -113,9 +113,7 @@ class FlowHeaders:
         if not self._kept:
             raise LoginFailed(self.server_id, "the program's auth provider has no answer to the refusal")
 
-    async def _go_through(
-        self, method: str, url: URL, refusal: RejectedRequest | None
-    ) -> Mapping[str, str]:
+    async def _go_through(self, method: str, url: URL, refusal: RejectedRequest | None) -> Mapping[str, str]:
         """Headers that the flow adds to a request, or, with a refusal, to the one after it."""
         request = self._library.Request(method, str(url), headers=dict(self.fixed))
         before = dict(request.headers.items())
@@ -165,7 +163,9 @@ class FlowHeaders:
             ) as response:
                 content = await response.content.read(MAX_BYTES)
                 plain = ("content-encoding", "content-length", "transfer-encoding")
-                kept = [(name, value) for name, value in response.headers.items() if name.lower() not in plain]
+                kept = [
+                    (name, value) for name, value in response.headers.items() if name.lower() not in plain
+                ]
         return self._library.Response(response.status, headers=kept, content=content, request=request)
 
 

@@ -180,7 +180,7 @@ _PLAIN_SCOPE = re.compile(r"[\w:/. -]{1,200}", re.ASCII)
 MachineLogin: TypeAlias = Callable[[Demand | None, Login | None], Awaitable[Login]]
 """Logs in without the user (machine grants), given the server's challenge and the last login."""
 HasLogin: TypeAlias = Callable[[Demand | None], Awaitable[bool]]
-"""Finds out whether a server has a login, given its challenge. Raises where the user has to register first."""
+"""Finds out whether a server has a login, given its challenge. Raises where the user must register first."""
 
 _DISCOVERY_SECONDS = 10.0
 
