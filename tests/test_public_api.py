@@ -13,7 +13,8 @@ from fairlead import errors, events
 PUBLIC = {
     "fairlead": """
     ApprovalAnswer ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired BrowserOpenFailed
-    CallDenied CallFailed CallRejected CallTimedOut Callbacks CatalogTool ChatModel Config ConfigError
+    CallDenied CallFailed CallRejected CallTimedOut Callbacks CatalogTool ChatModel
+    ClientRegistrationRequired Config ConfigError
     ConfigInvalid ConfigUnreadable ConfigUnwritable ConnectFailed ConnectionLost ConsentRequired
     CustomCapabilities Delivery ElicitationComplete ElicitationRequest Event EventStream EventsDropped
     FairleadError Form FormAnswer FormRequest GatewayGone Host HostOpening IssuerUnavailable ListFailed

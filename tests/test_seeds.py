@@ -29,12 +29,15 @@ def rows() -> Iterator[tuple[str, list[str]]]:
             yield f"seed {seed}: {row[0][:60]}", row
 
 
+ROWS = list(rows())
+
+
 def test_each_seed_has_a_table() -> None:
     assert tuple(tables()) == SEEDS
     assert all(len(table) >= 10 for table in tables().values())
 
 
-@pytest.mark.parametrize(("name", "row"), rows(), ids=[name for name, _ in rows()])
+@pytest.mark.parametrize(("name", "row"), ROWS, ids=[name for name, _ in ROWS])
 def test_a_row_says_what_is_done_and_where_to_see_it(name: str, row: list[str]) -> None:
     assert len(row) == 4, name
     said, done, _, seen = row

@@ -1,6 +1,7 @@
 """Secrets of servers: put away by `fairlead add` and `import`, deleted with the entry that needs them."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -263,3 +264,13 @@ def test_the_lists_of_tools_of_seed_001_are_named_as_ours(machine: Machine, key:
     machine.write_user(json.dumps({"servers": {"a": {"url": "https://e.com/", key: ["x"]}}}))
     [problem] = machine.load().problems
     assert problem.hint == f"we call it `{ours}`"
+
+
+def test_the_command_of_the_warning_names_a_file_given_by_path(fairlead: Fairlead, machine: Machine) -> None:
+    entry = {"url": "https://e.com/", "headers": {"Authorization": f"Bearer {PLAIN}"}}
+    file = machine.home / "my servers.json"
+    file.write_text(json.dumps({"servers": {"a": entry}}))
+    [problem] = machine.load(path=file).problems
+    command = (problem.hint or "").split("`")[1]
+    assert fairlead(*shlex.split(command)[1:]).status == 0
+    assert PLAIN not in file.read_text()

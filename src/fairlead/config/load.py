@@ -1,6 +1,7 @@
 """Loading of the effective configuration: all layers merged and validated, with the origin of every value."""
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -538,7 +539,10 @@ def _literal_secrets(definition: ServerDefinition) -> Iterator[Problem]:
             hint = f"a project file is often shared: {way}; or set `allow_literal_secrets` in your own file"
             yield origin.problem(message, place, hint=hint)
         elif layer.name in ("user", "file"):
-            hint = f"run `{command_line('stash', definition.server_id)}` to move it into the keyring"
+            command = command_line("stash", definition.server_id)
+            if layer.name == "file":  # which the command has to read as well
+                command = f"fairlead --config {shlex.quote(layer.label)}{command.removeprefix('fairlead')}"
+            hint = f"run `{command}` to move it into the keyring"
             if layer.dialect == "codelia":
                 hint = f"take it over with `{command_line('import', str(layer.path))}`: that uses the keyring"
             yield origin.problem(message, place, severity="warning", hint=hint)
