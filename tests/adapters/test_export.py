@@ -20,7 +20,7 @@ TOOLS = Listing(tools=tuple(tool({}, name=name) for name in ("read_file", "read_
 
 
 def to_codex(loaded: LoadedConfig, **rest: Any) -> ExportedDocument:
-    listings = rest.pop("listings", None) or {}
+    listings: dict[str, Listing] = rest.pop("listings", None) or {}
     known = {name: ScreenedListing(listing=listing) for name, listing in listings.items()}
     return export_to_codex(loaded.servers.values(), known=known, **rest)
 

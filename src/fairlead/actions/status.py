@@ -104,4 +104,5 @@ def _state(server: LoadedServer, error: str | None, left_in: str | None) -> Serv
         return "disabled"
     if error is None:
         return "idle"
-    return next((state for state in DOWN if state == left_in), "error")
+    known: list[ServerState] = [state for state in DOWN if state == left_in]
+    return known[0] if known else "error"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairlead.config.faults import Path, ValidationFault, suggestion
-from fairlead.config.untyped import as_list, is_object
+from fairlead.config.untyped import is_list, is_object
 
 TRANSPORT_KEYS: Mapping[str, str] = {
     "type": "transport",
@@ -122,7 +122,7 @@ def _literal(value: Any) -> Any:  # noqa: ANN401 - any JSON value
         return value.replace("${", "$${")
     if is_object(value):
         return {name: _literal(item) for name, item in value.items()}
-    return [_literal(item) for item in as_list(value)] if isinstance(value, list) else value
+    return [_literal(item) for item in value] if is_list(value) else value
 
 
 def _without_idle_env(result: CanonicalDocument, name: str, entry: Any) -> Any:  # noqa: ANN401 - any JSON value

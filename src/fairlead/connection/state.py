@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from fairlead.errors import ServerError
 from fairlead.events import DOWN, ServerState
 
+_TROUBLE: frozenset[ServerState] = frozenset(DOWN)
+_AFTER_TROUBLE: frozenset[ServerState] = frozenset({"connecting", "ready", "idle"}) | _TROUBLE
+
 NEXT: dict[ServerState, frozenset[ServerState]] = {
     "disabled": frozenset(),
     "idle": frozenset({"connecting"}),
-    "connecting": frozenset({"ready", *DOWN, "idle"}),
-    "ready": frozenset({"idle", *DOWN, "connecting"}),
-    "error": frozenset({"connecting", "ready", "idle", *DOWN}) - {"error"},
-    "auth_required": frozenset({"connecting", "ready", "idle", *DOWN}) - {"auth_required"},
-    "needs_client_registration": frozenset({"connecting", "ready", "idle", "error", "auth_required"}),
+    "connecting": frozenset[ServerState]({"ready", "idle"}) | _TROUBLE,
+    "ready": frozenset[ServerState]({"idle", "connecting"}) | _TROUBLE,
+    **{state: _AFTER_TROUBLE - {state} for state in DOWN},
 }
 """`ready` follows one of `DOWN` where a list that failed was listed again; `connecting` follows
 `ready` where a lost session is begun anew."""
