@@ -332,13 +332,25 @@ class LoadedConfig:
         return self.servers[server_id]
 
 
-def program_server(server_id: str, folder: Path, rules: Iterable[LoadedRule] = ()) -> LoadedServer:
-    """Server that the program itself brings and runs in its own process: trusted."""
-    entry = {"transport": "in_process", "trust": "trusted", "approval": "allow"}
+def program_server(
+    server_id: str, folder: Path, rules: Iterable[LoadedRule] = (), *, call_seconds: float | None = None
+) -> LoadedServer:
+    """Server that the program itself brings and runs in its own process: trusted.
+
+    Args:
+        server_id: Its id.
+        folder: The base of relative paths.
+        rules: The rules of `policy`.
+        call_seconds: How long its calls may take; the limits of every server if not given.
+    """
+    entry: dict[str, Any] = {"transport": "in_process", "trust": "trusted", "approval": "allow"}
+    if call_seconds is not None:
+        most = round(call_seconds * 1000)
+        entry |= {"request_timeout_ms": most, "max_request_ms": most}
     layer = Layer(name="override", label="<this program>", data={"servers": {server_id: entry}}, base=folder)
     part = LayerPart(layer=layer, prefix=("servers", server_id), entry=entry)
     definition = ServerDefinition(server_id=server_id, defaults=(), parts=(part,), replaced=(), entry=entry)
-    config = Server(trust="trusted", approval="allow")
+    config = Server.model_validate({name: value for name, value in entry.items() if name != "transport"})
     server = LoadedServer(
         server_id=server_id,
         definition=definition,

@@ -25,6 +25,8 @@ ApprovalMode = Literal["allow", "ask", "auto", "deny"]
 Sharing = Literal["auto", "shared", "session", "call"]
 BundleMode = Literal["direct", "meta", "auto"]
 
+AGENT_ID = "agent"
+"""The id of the gateway's agent, which has no entry among the servers."""
 SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 BAD_ID = "an id is 1 to 64 letters, digits, `_` or `-`"
 TARGETS = ("command", "url", "builtin")
@@ -445,6 +447,17 @@ class GatewayOAuth(StrictModel):
     )
 
 
+class AgentSettings(StrictModel):
+    """The gateway's agent: your model, at work for clients with the tools that each of them may call."""
+
+    max_steps: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        default=50, description="Most steps of the model in one call; a client may ask for fewer."
+    )
+    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Most tokens of one call; a client may ask for fewer."
+    )
+
+
 class GatewaySettings(StrictModel):
     """One endpoint in front of all servers."""
 
@@ -473,6 +486,10 @@ class GatewaySettings(StrictModel):
         default="person",
         description="Who answers approvals: the user, in the dashboard or with `fairlead approvals`; "
         "or the client that calls, whose answers then count as its user's.",
+    )
+    agent: AgentSettings | None = Field(
+        default=None,
+        description="Offer the model of `model` as the tools `agent.run` and `agent.reply`: `{}` is enough.",
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fairlead.config.models import (
+    AGENT_ID,
     BAD_ID,
     SERVER_ID,
     SERVER_MODELS,
@@ -464,9 +465,11 @@ def _reference_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
 
 def _bundle_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
     known = as_object(document.get("servers"))
+    # The gateway's agent is a server without an entry.
+    agent = {AGENT_ID} if value_at(document, ("gateway", "agent")) is not None else set[str]()
     for name, bundle in as_object(document.get("bundles")).items():
         for member in as_object(as_object(bundle).get("servers")):
-            if member not in known:
+            if member not in known and member not in agent:
                 yield ValidationFault(
                     path=("bundles", name, "servers", member),
                     message=f"there is no server `{member}`",

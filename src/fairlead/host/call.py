@@ -482,11 +482,12 @@ def _require_duration(milliseconds: object) -> None:
 def _source(proposal: ProposedCall, settings: CallSettings) -> ResultSource:
     """Where the result comes from, and its budget."""
     managed, tool = proposal.managed, proposal.tool
-    entry = managed.entry(tool)
+    entry, server_id = managed.entry(tool), managed.server.server_id
+    is_untrusted = tool in UNTRUSTED_RESULTS or f"{server_id}.{tool}" in UNTRUSTED_RESULTS
     return ResultSource(
-        server_id=managed.server.server_id,
+        server_id=server_id,
         tool=tool,
-        trusted=managed.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
+        trusted=managed.config.trust == "trusted" and not is_untrusted,
         limit=None if settings.full_result else managed.config.max_result_bytes,
         max_structured_bytes=settings.max_structured_bytes,
         definition=entry.definition if entry else None,

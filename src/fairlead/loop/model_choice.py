@@ -12,10 +12,11 @@ from fairlead.config.secrets.references import resolve
 from fairlead.errors import ConfigError, SecretUnavailable
 from fairlead.loop.provider import DEFAULT_SILENCE_SECONDS, ChatModel, Provider
 
-_HOW: Final = (
-    "say `--model openai/NAME` or `--model anthropic/NAME`, or set `model` in your own fairlead.json:"
+SETTING_HINT: Final = (
+    "set `model` in your own fairlead.json:"
     ' {"provider": "openai", "name": "…", "base_url": "http://localhost:11434/v1"} is a local Ollama'
 )
+_HOW: Final = f"say `--model openai/NAME` or `--model anthropic/NAME`, or {SETTING_HINT}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

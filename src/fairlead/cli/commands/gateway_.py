@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Speak over stdin and stdout: by the gateway that runs, or as one itself.",
 )
+@click.option("--agent", is_flag=True, help="Offer your model as tools, too: `agent.run`, `agent.reply`.")
 @click.option("--start", is_flag=True, help="With `--stdio`: start a gateway in the background if none runs.")
 @click.option(
     "--auth",
@@ -91,6 +92,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     mode: str | None,
     *,
     stdio: bool,
+    agent: bool,
     start: bool,
     auth: str,
     i_know: bool,
@@ -131,6 +133,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         bundle=bundle,
         mode=mode,
         open_to_all=auth == "none",
+        agent=agent,
         started_by=started_by,
         idle_seconds=idle_exit,
         config=ctx.find_root().obj,
@@ -154,7 +157,7 @@ def _serve_stdio(ctx: click.Context, options: GatewayArguments, *, start: bool) 
     """Speak over stdio: by the gateway that runs, by one that is started now, or as one."""
     loaded = load(ctx)
     running = options.find_shared(loaded)
-    if running is None and start and options.mode is None:
+    if running is None and start and not options.is_special(loaded):
         running = _start_for_agent(loaded, options)
     if running is None:
         from fairlead.cli.gateway_serving import serve_stdio

@@ -56,12 +56,15 @@ class McpServer:
         version: str | None = None,
         instructions: str | None = None,
         tools: Iterable[AnyTool] = (),
+        call_seconds: float | None = None,
     ) -> None:
         if not fits(name, str) or not name:
             raise wrong_type(McpServer, "name", str, name)
         self.name = name
         self._version = version or installed_version("fairlead")
         self._instructions = instructions
+        self.call_seconds = call_seconds
+        """How long a host in this process waits for a call; as for every server if None."""
         self._tools: dict[str, AnyTool] = {}
         for tool in tools:
             self.register(tool)

@@ -14,9 +14,9 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from fairlead.errors import ToolFailed
 
-UNTRUSTED_RESULTS = frozenset({"docs.fetch"})
-"""First-party tools whose results are what third parties wrote: untrusted content, whatever the trust in the
-server. The host consults this where it marks results."""
+UNTRUSTED_RESULTS = frozenset({"docs.fetch", "agent.run", "agent.reply"})
+"""First-party tools whose results are what third parties wrote, or what a model made of it: untrusted
+content, whatever the trust in the server. The host consults this where it marks results."""
 
 
 class ToolModel(BaseModel):
