@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.files import hold_lock
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.models import RemoteServer, StdioServer
+from fairlead.config.models import ExtensionServer, RemoteServer, StdioServer
 from fairlead.config.paths import STATE_HINT, state_folder, store_file, user_file
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.errors import (
@@ -73,10 +73,10 @@ class _Program:
 
     def is_run_by(self, server: LoadedServer) -> bool:
         config = server.config
+        if self.name == "bwrap" and isinstance(config, StdioServer | ExtensionServer):
+            return config.sandbox is not None
         if not isinstance(config, StdioServer):
             return False
-        if self.name == "bwrap":
-            return config.sandbox is not None
         return Path(config.command).name.removesuffix(".exe").removesuffix(".cmd") == self.name
 
 
@@ -174,6 +174,10 @@ async def _server_finding(host: "Host", server_id: str) -> Finding:
         return Finding(area="servers", subject=server_id, status="problem", message=message, fix=fix)
     count = len(listing.tools)
     message = f"ready, {count} {'tool' if count == 1 else 'tools'}"
+    if listing.notes and host.config.servers[server_id].transport == "extension":
+        message = "; ".join((message, *listing.notes))
+        fix = f"mend the files; `{command_line('logs', server_id)}` says more"
+        return Finding(area="servers", subject=server_id, status="problem", message=message, fix=fix)
     return Finding(area="servers", subject=server_id, status="ok", message=message)
 
 

@@ -29,7 +29,7 @@ AGENT_ID = "agent"
 """The id of the gateway's agent, which has no entry among the servers."""
 SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 BAD_ID = "an id is 1 to 64 letters, digits, `_` or `-`"
-TARGETS = ("command", "url", "builtin")
+TARGETS = ("command", "url", "builtin", "extension")
 """Fields with a server's target. An entry with none of them overlays a lower layer's entry."""
 
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -294,12 +294,28 @@ class BuiltinServer(Server):
     builtin: BuiltinName
 
 
+class ExtensionServer(Server):
+    """Run the Python files of a folder in a process of their own: each registers tools."""
+
+    transport: Literal["extension"] = "extension"
+    extension: Text = Field(description="The folder. Relative to the folder of this file.")
+    env: dict[VariableName, str] = Field(
+        default={}, description="Variables the process gets besides a short safe list."
+    )
+    sandbox: SandboxSettings | None = None
+
+
 SERVER_MODELS: dict[str, type[Server]] = {
     "stdio": StdioServer,
     "http": RemoteServer,
     "sse": RemoteServer,
     "builtin": BuiltinServer,
+    "extension": ExtensionServer,
 }
+
+
+CHILD_TRANSPORTS = ("stdio", "extension")
+"""Transports of servers that are processes of ours."""
 
 
 def transport_of(entry: Any) -> str | None:  # noqa: ANN401 - this is where unknown data is first looked at
@@ -310,7 +326,7 @@ def transport_of(entry: Any) -> str | None:  # noqa: ANN401 - this is where unkn
     if "transport" in fields:
         named = fields["transport"]
         return named if isinstance(named, str) else None
-    for target, transport in zip(TARGETS, ("stdio", "http", "builtin"), strict=True):
+    for target, transport in zip(TARGETS, ("stdio", "http", "builtin", "extension"), strict=True):
         if target in fields:
             return transport
     return None
@@ -324,7 +340,8 @@ def _model_of(entry: Any) -> str | None:  # noqa: ANN401 - as above
 ServerConfig = Annotated[
     Annotated[StdioServer, Tag("StdioServer")]
     | Annotated[RemoteServer, Tag("RemoteServer")]
-    | Annotated[BuiltinServer, Tag("BuiltinServer")],
+    | Annotated[BuiltinServer, Tag("BuiltinServer")]
+    | Annotated[ExtensionServer, Tag("ExtensionServer")],
     Discriminator(_model_of),
 ]
 
@@ -552,6 +569,10 @@ class Config(StrictModel):
     schema_: str | None = Field(default=None, alias="$schema", description="For editors.")
     version: Literal[1] = 1
     servers: dict[ServerId, ServerConfig] = {}
+    extensions: Texts = Field(
+        default=(),
+        description="Folders whose Python files register tools: each is a server, named like the folder.",
+    )
     bundles: dict[ServerId, Bundle] = {}
     policy: PolicySettings = Field(default_factory=PolicySettings.model_construct)
     defaults: ServerLimits = Field(default_factory=ServerLimits.model_construct)

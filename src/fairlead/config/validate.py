@@ -370,7 +370,7 @@ def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[Validati
         return
     yield ValidationFault(
         path=path,
-        message="has no target: needs `command` (stdio), `url` (http or sse) or `builtin`",
+        message="has no target: needs `command` (stdio), `url` (http or sse), `builtin` or `extension`",
         hint=f"an entry without one only overlays a `{path[-1]}` defined in a lower layer; there is none",
     )
 
@@ -393,7 +393,9 @@ def _transport_fault(path: Path, entry: dict[str, Any]) -> ValidationFault:
     if hint is None and isinstance(given, str):
         hint = suggestion(given, SERVER_MODELS)
     return ValidationFault(
-        path=(*path, "transport"), message="must be `stdio`, `http`, `sse` or `builtin`", hint=hint
+        path=(*path, "transport"),
+        message="must be `stdio`, `http`, `sse`, `builtin` or `extension`",
+        hint=hint,
     )
 
 

@@ -21,7 +21,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fairlead.catalog.tools import Listing
-from fairlead.config.models import RemoteServer, Server, ServerLimits, StdioServer
+from fairlead.config.models import ExtensionServer, RemoteServer, Server, ServerLimits, StdioServer
 from fairlead.connection.deadlines import Backoff
 from fairlead.connection.elicitation import UrlVisits
 from fairlead.connection.failure_hints import NOT_MCP
@@ -90,7 +90,7 @@ class Supervisor:
         self.backoff = backoff or Backoff()
         self.limits = limits
         """Timeouts and limits of the server's entry."""
-        self._is_local = not isinstance(limits, Server) or isinstance(limits, StdioServer)
+        self._is_local = not isinstance(limits, Server) or isinstance(limits, StdioServer | ExtensionServer)
         self._wants_sse = isinstance(limits, RemoteServer) and limits.transport == "sse"
         self._transports = transports
         self._tasks = tasks

@@ -18,7 +18,7 @@ from mcp_types import LoggingLevel
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.models import RemoteServer
+from fairlead.config.models import CHILD_TRANSPORTS, RemoteServer
 from fairlead.connection.transport.http_endpoint import HeaderSource
 from fairlead.errors import AuthRequired, ConnectFailed
 from fairlead.host.background import task_owner
@@ -304,7 +304,9 @@ class ClientHost:
         config = managed.server.config
         if config is None or is_shared(managed) or managed.version in MODERN_PROTOCOL_VERSIONS:
             return False
-        if managed.server.transport != "stdio" or (config.elicitation is False and config.sampling is None):
+        if managed.server.transport not in CHILD_TRANSPORTS or (
+            config.elicitation is False and config.sampling is None
+        ):
             return False
         await require_consent(managed, self.host.store)
         return not (await managed.live().ready()).modern

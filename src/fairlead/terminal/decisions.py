@@ -11,7 +11,7 @@ from fairlead.catalog.tools import Listing
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import ApprovalSettings
+from fairlead.config.models import CHILD_TRANSPORTS, ApprovalSettings
 from fairlead.config.secrets.redaction import redact_entry
 from fairlead.config.untyped import as_list, is_object
 from fairlead.errors import ConnectFailed
@@ -50,14 +50,16 @@ def show_consent(server: LoadedServer, key: ConsentKey) -> None:
         print_data("  runs this program, with these arguments:")
         for word in (entry.get("command"), *entry.get("args", [])):
             print_data(f"    {printable(str(word))}")
+    elif server.transport == "extension":
+        print_data(f"  runs the Python files of the folder {printable(server.target)}")
     else:
         print_data(f"  talks to {printable(server.target)}")
     for name, value in entry.items():
-        if name not in ("command", "args", "url"):
+        if name not in ("command", "args", "url", "extension"):
             print_data(f"  {name}: {printable(str(value))}")
     for fact in key.facts:
         print_data(f"  {fact.label}: {printable(fact.text)}")
-    if server.transport == "stdio":
+    if server.transport in CHILD_TRANSPORTS:
         _show_rights(server, entry.get("sandbox"))
     if any(name in entry for name in ("trust", "allow_tools", "approval")):
         command = command_line("review", server.server_id)

@@ -16,6 +16,7 @@ from mcp_types import INVALID_PARAMS
 from pydantic import BaseModel
 
 from fairlead.bounded_repr import names
+from fairlead.catalog.tools import NOTES_META_KEY
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.errors import WrongType
 from fairlead.jsonrpc.stdio import open_stdio
@@ -63,6 +64,9 @@ class McpServer:
         self.name = name
         self._version = version or installed_version("fairlead")
         self._instructions = instructions
+        self.notes: list[str] = []
+        """What the user of a host should know of its list, such as what was left out: `fairlead status`
+        shows it. Not for models."""
         self.call_seconds = call_seconds
         """How long a host in this process waits for a call; as for every server if None."""
         self._tools: dict[str, AnyTool] = {}
@@ -145,7 +149,8 @@ class McpServer:
     async def _on_list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=list(self._tool_list.values()))
+        meta: dict[str, Any] | None = {NOTES_META_KEY: self.notes} if self.notes else None
+        return types.ListToolsResult(tools=list(self._tool_list.values()), _meta=meta)
 
     async def _on_call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
