@@ -222,10 +222,20 @@ class _Pieces:
                 self.faults.append(ValidationFault(path=(key,), message="must be 1", hint=hint))
         elif key == "$schema":
             self._keep("schema_", value)
+        elif key == "extensions":
+            self._check_extensions(value)
         else:
             fault = _unknown_key((key,), self._document)
             # A misspelt policy must not silently be no policy.
             self.faults.append(replace(fault, is_isolated="`policy`" not in (fault.hint or "")))
+
+    def _check_extensions(self, value: object) -> None:
+        """Check the folders of a document in memory. Merging turns those of files into servers."""
+        if is_list(value) and all(isinstance(folder, str) and folder for folder in value):
+            self.sound["extensions"] = tuple(value)
+        else:
+            message = "must be a list of folders"
+            self.faults.append(ValidationFault(path=("extensions",), message=message, is_isolated=True))
 
     def _isolate_section(self, section: str, fields: dict[str, Any]) -> None:
         """Let a bad section cost no more than itself, or than its bad fields."""
