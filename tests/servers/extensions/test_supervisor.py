@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp_types import TextContent
 
 from fairlead.config.extension_files import read_extension_folder
 from fairlead.config.paths import store_file
@@ -69,9 +68,8 @@ def entry(folder: Path, **rest: Any) -> dict[str, Any]:
 
 async def say(host: Host, name: str, word: str = "x") -> str:
     result = await host.call("tools", name, {"word": word})
-    [block] = result.content
-    assert isinstance(block, TextContent)
-    return json.loads(block.text)["word"] if not result.is_error else block.text
+    [block] = json.loads(result.raw)["content"]
+    return json.loads(block["text"])["word"] if not result.is_error else block["text"]
 
 
 BAD = {
