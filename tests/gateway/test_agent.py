@@ -23,7 +23,6 @@ from tests.loop.model_server import KEY, ModelServer, Reply, Scripted, results_i
 from tests.loop.model_server import serving as serving_model
 
 every_mode = pytest.mark.parametrize("mode", MODES)
-FORMS = {"elicitation": {"form": {}}}
 
 
 class Word(ToolModel):
@@ -182,8 +181,8 @@ async def test_a_marked_call_is_refused_on_every_path_and_stays_marked_over_a_ga
 async def test_progress_names_steps_and_tools_but_no_arguments(tmp_path: Path, mode: Any) -> None:
     heard: list[tuple[float, str]] = []
 
-    async def on_progress(done: float, total: float | None, message: str | None) -> None:
-        heard.append((done, message or ""))
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message or ""))
 
     script = (calls(("notes_note", {"word": "sekrit"})), done())
     async with (
@@ -364,7 +363,7 @@ async def call(raw: Raw, tool: str, **arguments: Any) -> str:
 
 
 async def test_a_session_is_of_one_principal_token_and_endpoint_alone(tmp_path: Path) -> None:
-    config = {"bundles": {"some": {"servers": {"agent": {}}}}}
+    config: dict[str, Any] = {"bundles": {"some": {"servers": {"agent": {}}}}}
     async with (
         agent(tmp_path, done("private words"), config=config) as (served, model),
         aiohttp.ClientSession() as http,
@@ -417,7 +416,7 @@ async def test_rules_can_deny_the_agent_itself(tmp_path: Path) -> None:
 
 
 async def test_a_bundle_narrows_and_none_widens(tmp_path: Path) -> None:
-    bundles = {
+    bundles: dict[str, Any] = {
         "small": {"servers": {"notes": {"allow_tools": ["echo"]}, "agent": {}}},
         "other": {"servers": {"more": {}}},
     }

@@ -93,7 +93,7 @@ def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapp
     extension = extension_folder(definition, entry)
     values = dict(_digest_bound_values(definition, entry, env))
     written = as_object(definition.entry)
-    binding = {
+    binding: dict[str, object] = {
         "format": _FORMAT,
         "entry": {name: value for name, value in written.items() if name not in {*NARROWING, "enabled"}},
         "file": os.path.realpath(file),

@@ -155,7 +155,7 @@ def expand_extensions(layer: Layer, problems: list[Problem]) -> Layer:
         return layer
     data = {name: value for name, value in layer.data.items() if name != "extensions"}
     given: object = layer.data["extensions"]
-    folders = given if is_list(given) else [None]
+    folders: list[object] = given if is_list(given) else [None]
     servers = dict(as_object(data.get("servers")))
     made = set[str]()
     for index, folder in enumerate(folders):

@@ -92,7 +92,9 @@ async def test_one_bad_file_costs_only_itself_and_is_named(
     files = {name: text for name, (text, _) in BAD.items()}
     loud = tool("good") + "\nprint('loud')\nimport sys\nsys.stdin.read()\n"
     folder = write_folder(machine.home / "tools", good=loud, **files)
-    async with hosting(machine, servers=entry(folder)) as host:
+    document = {"servers": entry(folder), "policy": {"approval": "allow"}, "defaults": PATIENT}
+    machine.write_user(json.dumps(document))
+    async with hosting(machine) as host:
         assert await say(host, "good", "ada") == "ADA"
         assert [found.key.tool for found in await host.tools_of("tools")] == ["good"]
         [status] = [each for each in host.status() if each.server_id == "tools"]
@@ -100,7 +102,6 @@ async def test_one_bad_file_costs_only_itself_and_is_named(
     assert said.keys() == BAD.keys()
     for name, (_, reason) in BAD.items():
         assert said[name].startswith(reason), (name, said[name])
-    machine.write_user(json.dumps({"servers": entry(folder), "defaults": PATIENT}))
     assert "c_exits.py is left out" in fairlead("status", "--json").out
     assert "c_exits.py is left out" in fairlead("lint", "tools").out + fairlead("lint", "tools").err
 

@@ -66,8 +66,8 @@ def _work(archive: Archive, name: str, left_out: Mapping[str, str], reports: int
         status = 0
     except SystemExit as exc:
         status = exc.code if isinstance(exc.code, int) else 1
-    except BaseException:  # noqa: BLE001 - of a file, or a failure of ours: the supervisor is told by the end
-        sys.excepthook(*sys.exc_info())
+    except BaseException as exc:  # noqa: BLE001 - of a file, or ours: the supervisor learns it from the end
+        sys.excepthook(type(exc), exc, exc.__traceback__)
     finally:
         sys.stderr.flush()
         os._exit(status)
