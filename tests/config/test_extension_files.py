@@ -208,3 +208,21 @@ def test_a_missing_folder_of_a_project_fails_no_command(machine: Machine) -> Non
     key = machine.load().servers["tools"].consent
     assert key is not None
     assert "cannot start" in [fact.label for fact in key.facts]
+
+
+def test_an_administrators_list_of_programs_and_sandboxes_counts_for_extensions(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tmp_path / "policy.json"
+    monkeypatch.setitem(machine.env, "FAIRLEAD_POLICY_PATH", str(policy))
+    machine.write_user('{"servers": {"tools": {"extension": "./tools"}}}')
+    for document, allowed in (
+        ({"servers": {"allow": [{"command": "true"}]}}, False),
+        ({"sandbox": "required"}, False),
+        ({}, True),
+    ):
+        policy.write_text(json.dumps({"version": 1, **document}))
+        assert machine.load().servers["tools"].usable is allowed, document
+    policy.write_text(json.dumps({"sandbox": "required"}))
+    machine.write_user('{"servers": {"tools": {"extension": "./tools", "sandbox": {}}}}')
+    assert machine.load().servers["tools"].usable

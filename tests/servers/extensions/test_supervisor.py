@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -223,6 +224,15 @@ async def test_a_folder_that_cannot_be_used_is_an_error_with_a_hint(machine: Mac
         assert isinstance(failure, ConnectFailed)
         assert "cannot read the folder" in str(failure)
         assert failure.hint is not None
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+async def test_a_sandboxed_extension_sees_not_even_its_folder(machine: Machine) -> None:
+    folder = write_folder(
+        machine.home / "tools", a="import os\n" + tool("a", "str(os.path.exists(__file__))")
+    )
+    async with hosting(machine, servers=entry(folder, sandbox={})) as host:
+        assert await say(host, "a") == "False"
 
 
 @pytest.mark.requirement("NEED-1")

@@ -145,7 +145,8 @@ async def _extension(server: LoadedServer, around: TransportContext) -> AsyncGen
         )
         if resolved.sandbox is not None:
             wanted = _sandbox_request(server, resolved.sandbox, around.env)
-            wanted = replace(wanted, read=(*wanted.read, Path(archive.name)))
+            # A clone that is installed in place lies outside its environment, which the program brings.
+            wanted = replace(wanted, read=(*wanted.read, Path(archive.name), Path(__file__).parents[2]))
             command = await to_thread.run_sync(wrap_in_sandbox, server.server_id, command, wanted)
         log = around.logs / f"{server.server_id}.log" if around.logs else None
         async with StdioDispatcher(
