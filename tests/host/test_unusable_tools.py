@@ -91,8 +91,9 @@ def test_the_command_line_and_the_model_loop_do_not_reach_it(
 @pytest.mark.requirement("HARD-77")
 async def test_the_console_does_not_reach_it(machine: Machine, unusable: Unusable) -> None:
     async with session_with(machine, {"x": unusable.entry}) as console:
-        await console.does("/call x echo what=a")
-        await console.does("/call x.echo what=a")
+        for line in ("/call x echo what=a", "/call x.echo what=a"):
+            with pytest.raises(FairleadError):
+                await console.does(line)
     assert unusable.calls == 0
 
 
