@@ -1,8 +1,9 @@
 """`docs/events.md` lists every event with all its fields."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -15,10 +16,10 @@ ROWS = {
 }
 
 
-def fields_of(kind: Any) -> set[str]:
+def fields_of(kind: type) -> set[str]:
     """What a program can read of an event: fields and properties."""
-    names = getattr(kind, "__struct_fields__", ()) or getattr(kind, "__dataclass_fields__", ())
-    return {*names} | {name for name, value in vars(kind).items() if isinstance(value, property)}
+    names: Iterable[str] = getattr(kind, "__struct_fields__", ()) or getattr(kind, "__dataclass_fields__", ())
+    return {*names} | {name for name in dir(kind) if isinstance(getattr(kind, name), property)}
 
 
 @pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)

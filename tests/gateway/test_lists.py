@@ -1,6 +1,7 @@
 """The merged list of tools, as clients get it."""
 
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,7 +16,7 @@ async def test_the_origin_of_a_tool_stands_in_its_description(tmp_path: Path, er
     said = {"name": "echo", "description": 'Says "it"\nagain.', "inputSchema": {"type": "object"}}
     odd = {"name": 'od"d\u00e9', "inputSchema": {"type": "object"}}
     server = ScriptedServer(tmp_path / "record", tools=[said, odd])
-    bundles = {"own": {"servers": {"x": {}}, "names": "plain"}}
+    bundles: dict[str, Any] = {"own": {"servers": {"x": {}}, "names": "plain"}}
     async with (
         serving(tmp_path, config={"bundles": bundles}, x=server.entry()) as served,
         aiohttp.ClientSession() as http,

@@ -29,7 +29,7 @@ NO_OBJECT = {"name": "echo", "inputSchema": {"type": "array", "items": {"type": 
 DEEP = {"name": "meta", "inputSchema": {"type": "object", "default": json.loads("[" * 150 + "]" * 150)}}
 REMOTE = {"name": "echo", "inputSchema": {"type": "object", "$ref": "https://example.com/schema"}}
 LARGE = {"name": "echo", "inputSchema": {"type": "object", "enum": [*range(20_001)]}}
-HIDDEN = {"name": "echo", "inputSchema": {"type": "object", "properties": {"a\u200bb": {}}}}
+HIDDEN: dict[str, Any] = {"name": "echo", "inputSchema": {"type": "object", "properties": {"a\u200bb": {}}}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +109,14 @@ async def test_the_gateway_does_not_reach_it(tmp_path: Path, unusable: Unusable,
         names = {tool["name"] for tool in (await ask("tools/list"))["result"]["tools"]}
         assert "x_received" in names
         assert "x_echo" not in names
-        for name, arguments in (
+        wanted: list[tuple[str, dict[str, Any]]] = [
             ("x_echo", {"what": "a"}),
             ("x.echo", {"what": "a"}),
             ("mcp_call_tool", {"name": "x_echo", "arguments": {}}),
             ("mcp_call_tool", {"name": "x.echo", "arguments": {}}),
             ("mcp_call_tool", {"server": "x", "tool": "echo"}),
-        ):
+        ]
+        for name, arguments in wanted:
             answer = await ask("tools/call", name=name, arguments=arguments)
             assert "error" in answer or answer["result"].get("isError"), (name, answer)
     assert unusable.calls == 0

@@ -29,7 +29,6 @@ from fairlead.connection.failures import SlowStart, calling, connecting, lost, s
 from fairlead.connection.link import ConnectAttempt, SessionLink, open_session
 from fairlead.connection.lists import ListBudget, ListedServer, Lister, read_header_maps
 from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, detach_from_caller
-from fairlead.connection.sandbox_state import send_sandbox_state
 from fairlead.connection.session import Session
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.state import ConnectionStatus, check_move
@@ -338,7 +337,7 @@ class Supervisor:
 
     async def _serve(self, attempt: ConnectAttempt, session: Session) -> None:
         """Be there for callers until the connection is lost or no longer wanted."""
-        await send_sandbox_state(self.server_id, session)
+        await session.send_sandbox_state()
         now = time.monotonic()
         link = SessionLink(session=session, since=now, last_used=now, calls_before=self.vitals.calls)
         if session.mirrors_arguments:

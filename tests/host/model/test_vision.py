@@ -56,22 +56,23 @@ def test_a_note_quotes_nothing_that_a_server_chose() -> None:
     assert "ignore" not in result.without_images().text
 
 
-@pytest.mark.parametrize(
-    "convert",
-    [
-        lambda result: openai_result(result, "c", vision=False),
-        lambda result: openai_messages(result, "c", vision=False),
-        lambda result: anthropic_result(result, "c", vision=False),
-        lambda result: gemini_result(result, "f", vision=False),
-    ],
-    ids=["openai", "openai chat", "anthropic", "gemini"],
-)
-def test_every_converter_takes_vision(convert: Any) -> None:
+def converted(result: ToolResult) -> list[str]:
+    """The result for every API, and a model without vision."""
+    made: list[object] = [
+        openai_result(result, "c", vision=False),
+        openai_messages(result, "c", vision=False),
+        anthropic_result(result, "c", vision=False),
+        gemini_result(result, "f", vision=False),
+    ]
+    return [json.dumps(each) for each in made]
+
+
+@pytest.mark.parametrize("untrusted", [False, True])
+def test_every_converter_takes_vision(*, untrusted: bool) -> None:
     """Seed 004: no image reaches a model that takes none."""
-    for untrusted in (False, True):
-        converted = json.dumps(convert(pictured(untrusted=untrusted)))
-        assert DATA not in converted
-        assert "takes no images" in converted
+    for each in converted(pictured(untrusted=untrusted)):
+        assert DATA not in each
+        assert "takes no images" in each
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,12 @@ async def test_tools_for_a_model_without_vision_store_images_and_give_the_handle
             await host.tools.for_gemini(vision=False),
         ):
             (name,) = (each.name for each in made.tools if "draw" in each.name)
-            for called, arguments in ((name, {}), ("mcp_call_tool", {"name": name, "arguments": {}})):
+            wanted: list[tuple[str, dict[str, Any]]] = [
+                (name, {}),
+                ("mcp_call_tool", {"name": name, "arguments": {}}),
+            ]
+            handle = ""
+            for called, arguments in wanted:
                 result = await made.call(called, arguments)
                 assert not result.is_error
                 assert DATA not in result.raw.decode()

@@ -21,7 +21,7 @@ from fairlead.config.untyped import as_object
 from fairlead.connection.process.child import Command, child_environment
 from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, wrap_in_sandbox
-from fairlead.connection.sandbox_state import describe_sandbox
+from fairlead.connection.process.sandbox_state import describe_sandbox
 from fairlead.connection.tracing import Tracer
 from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.connection.transport.http import HttpDispatcher

@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from fairlead.connection.process.sandbox import SandboxRequest
-from fairlead.connection.sandbox_state import CAPABILITY, METHOD, describe_sandbox
+from fairlead.connection.process.sandbox_state import (
+    SANDBOX_CAPABILITY,
+    SANDBOX_METHOD,
+    describe_sandbox,
+)
 from tests.conftest import Machine
 from tests.host.asking import AskingServer
 from tests.host.support import hosting
 
-DECLARES: dict[str, Any] = {"tools": {}, "experimental": {CAPABILITY: {"version": "1.0.0"}}}
+DECLARES: dict[str, Any] = {"tools": {}, "experimental": {SANDBOX_CAPABILITY: {"version": "1.0.0"}}}
 HOME, CWD = Path("/home/ada"), Path("/home/ada/project")
 
 
@@ -47,18 +51,18 @@ async def test_a_server_that_declares_it_is_told_at_each_start_before_its_first_
         await host.close("x")
         await host.call("x", "echo", {})
     methods = [message.get("method") for message in server.heard()]
-    told = [index for index, method in enumerate(methods) if method == METHOD]
+    told = [index for index, method in enumerate(methods) if method == SANDBOX_METHOD]
     called = [index for index, method in enumerate(methods) if method == "tools/call"]
     assert len(told) == len(called) == 2
     assert told[0] < called[0] < told[1] < called[1]
-    assert server.heard(METHOD)[0]["params"]["sandboxPolicy"] == {"type": "danger-full-access"}
+    assert server.heard(SANDBOX_METHOD)[0]["params"]["sandboxPolicy"] == {"type": "danger-full-access"}
 
 
 async def test_a_server_that_does_not_declare_it_is_not_told(machine: Machine, tmp_path: Path) -> None:
     server = AskingServer(tmp_path / "record", capabilities={"tools": {}})
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
-    assert server.heard(METHOD) == []
+    assert server.heard(SANDBOX_METHOD) == []
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap")
@@ -67,9 +71,9 @@ async def test_another_sandbox_is_told_when_the_entry_changes(machine: Machine, 
     server = AskingServer(tmp_path / "box" / "record", capabilities=DECLARES)
     written = str(tmp_path / "box")
     for network in (False, True):
-        sandbox = {"write": [written], "read": [str(Path(__file__).parents[2])], "network": network}
+        sandbox = {"write": [written], "read": [str(Path(__file__).parents[3])], "network": network}
         async with hosting(machine, x=server.entry(sandbox=sandbox)) as host:
             assert await host.connect("x") == {}
-    told = [message["params"]["sandboxPolicy"] for message in server.heard(METHOD)]
+    told = [message["params"]["sandboxPolicy"] for message in server.heard(SANDBOX_METHOD)]
     assert [policy["network_access"] for policy in told] == [False, True]
     assert all(policy["writable_roots"] == [written] for policy in told)

@@ -5,21 +5,14 @@ policy and the working folder. A sandbox belongs to a process, so that the state
 the first call, and again after a change of the entry, which starts another process.
 """
 
-import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from mcp.shared.exceptions import MCPError
-
 from fairlead.connection.process.sandbox import SandboxRequest
-from fairlead.connection.session import Session
 
-logger = logging.getLogger(__name__)
-
-CAPABILITY: Final = "codex/sandbox-state"
-METHOD: Final = "codex/sandbox-state/update"
-ANSWER_SECONDS: Final = 5.0
+SANDBOX_CAPABILITY: Final = "codex/sandbox-state"
+SANDBOX_METHOD: Final = "codex/sandbox-state/update"
+SANDBOX_ANSWER_SECONDS: Final = 5.0
 """How long a start waits for the answer: a call must not come before the server knows its sandbox."""
 
 
@@ -50,14 +43,3 @@ def describe_sandbox(sandbox: SandboxRequest | None, cwd: Path) -> dict[str, Any
         if not any(cwd.is_relative_to(path) for path in sandbox.write):
             cwd = sandbox.write[0]
     return {"sandboxPolicy": policy, "codexLinuxSandboxExe": None, "sandboxCwd": str(cwd)}
-
-
-async def send_sandbox_state(server_id: str, session: Session) -> None:
-    """Tell a server its sandbox, if it declares that it wants to know and runs on this machine."""
-    state: Mapping[str, Any] | None = session.dispatcher.sandbox_state
-    if state is None or CAPABILITY not in (session.capabilities.experimental or {}):
-        return
-    try:
-        await session.request(METHOD, state, seconds=ANSWER_SECONDS)
-    except MCPError:
-        logger.info("a server would not take the state of its sandbox", extra={"server_id": server_id})
