@@ -558,6 +558,9 @@ class ModelSettings(StrictModel):
     max_output_tokens: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="The longest answer in one step."
     )
+    vision: bool | None = Field(
+        default=None, description="Whether it takes images; by its name, for known models, if not set."
+    )
     request_timeout_ms: Milliseconds = Field(
         default=300_000, description="Time without output before a step fails."
     )

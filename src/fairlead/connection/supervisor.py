@@ -337,6 +337,7 @@ class Supervisor:
 
     async def _serve(self, attempt: ConnectAttempt, session: Session) -> None:
         """Be there for callers until the connection is lost or no longer wanted."""
+        await session.send_sandbox_state()
         now = time.monotonic()
         link = SessionLink(session=session, since=now, last_used=now, calls_before=self.vitals.calls)
         if session.mirrors_arguments:

@@ -31,6 +31,7 @@ from fairlead.config.untyped import as_object
 from fairlead.connection.process.child import Command, child_environment
 from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, wrap_in_sandbox
+from fairlead.connection.process.sandbox_state import describe_sandbox
 from fairlead.connection.tracing import Tracer
 from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.connection.transport.http import HttpDispatcher
@@ -100,6 +101,7 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
         # A sandbox looks for links on the way itself, and mounts none.
         cwd=launch.cwd if launch and launch.starts_in_cwd and resolved.sandbox is None else folder,
     )
+    wanted = None
     if resolved.sandbox is not None:
         wanted = _sandbox_request(server, resolved.sandbox, around.env)
         command = await to_thread.run_sync(wrap_in_sandbox, server.server_id, command, wanted)
@@ -107,6 +109,7 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
     async with StdioDispatcher(
         command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
     ) as dispatcher:
+        dispatcher.sandbox_state = describe_sandbox(wanted, folder or Path.cwd())
         yield dispatcher
 
 
