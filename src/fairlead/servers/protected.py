@@ -15,8 +15,8 @@ PROTECTED_FOLDERS = frozenset(
         # editors
         *(".devcontainer", ".fleet", ".idea", ".vs", ".vscode", ".zed"),
         # agents, and what Fairlead itself reads
-        *(".amazonq", ".claude", ".codelia", ".codex", ".codex-toolloop", ".continue", ".cursor", ".fairlead"),
-        *(".gemini", ".kiro", ".opencode", ".roo", ".windsurf"),
+        *(".amazonq", ".claude", ".codelia", ".codex", ".codex-toolloop", ".continue", ".cursor"),
+        *(".fairlead", ".gemini", ".kiro", ".opencode", ".roo", ".windsurf"),
         # hooks of version control
         *(".githooks", ".husky"),
     }
