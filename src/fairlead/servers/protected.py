@@ -53,7 +53,8 @@ def is_protected(names: Sequence[str]) -> bool:
 
     Compares as a file system that ignores case, invisible characters or final dots would.
     """
-    return any(map(is_protected_name, names))
+    # A folder with a file `HEAD` and little more is a repository to git, which runs what its `config` says.
+    return any(map(is_protected_name, names)) or bool(names and names[-1] == "HEAD")
 
 
 def require_unprotected(names: Sequence[str], shown: str) -> None:

@@ -39,7 +39,10 @@ def lines_of_calls(same: Sequence[dict[str, Any]]) -> list[str]:
     lines.append(f"  for {printable(call['principal'])}: {printable_lines(call['reason'])}")
     lines += [f"  its server claims, unchecked: {printable(claim)}" for claim in call["claims"]]
     shown = json.dumps(call["arguments"], indent=2, ensure_ascii=False)
-    return [*lines, *(f"  {printable(line)}" for line in shown.split("\n"))]
+    lines += [f"  {printable(line)}" for line in shown.split("\n")]
+    if preview := call.get("preview"):
+        lines += ["  it would change:", *(f"    {printable(line)}" for line in preview.split("\n"))]
+    return lines
 
 
 def show_consent(server: LoadedServer, key: ConsentKey) -> None:
