@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
+from fairlead.servers.protected import is_protected_name
 from fairlead.servers.repo.folders import Confinement
 from fairlead.servers.shell.survey import find_protected
 from tests.servers.shell.support import Shell, git, needs_bwrap, open_shell
@@ -63,7 +64,11 @@ def protected_content(repo: Path) -> dict[str, str]:
     """All that programs outside act on, as it is now."""
     content: dict[str, str] = {}
     with Confinement([repo]) as confinement:
-        found = ["/".join(each.names) for each in find_protected(confinement.roots[0])]
+        found = [
+            "/".join(each.names)
+            for each in find_protected(confinement.roots[0])
+            if each.is_bare or is_protected_name(each.names[-1])
+        ]
     parts = [".git/config", ".git/hooks", ".git/commondir", ".git/worktrees", ".git/modules"]
     for name in (*found, *parts, "tools/pre-commit.sh", "shared.gitconfig"):
         path = repo / name
@@ -84,6 +89,7 @@ def provoke(repo: Path) -> None:
             continue
         git(Path(folder), "status")
     git(repo, "commit", "-qm", "later", "--allow-empty")
+    git(repo, "checkout", "-q", "-b", "later")
 
 
 EVIL = 'fsmonitor = "touch {canary}; false"'
@@ -96,7 +102,8 @@ MAKE_EVIL = (
 
 ATTACKS = {
     "a new hook": EVIL_HOOK + " > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout",
-    "an existing hook": "echo 'touch {canary}' >> .git/hooks/post-commit",
+    "an existing hook": "sed -i '2i touch {canary}' .git/hooks/post-commit; "
+    "cp .git/hooks/post-commit h; sed -i '2i touch {canary}' h; cat h > .git/hooks/post-commit",
     "a hook moved away and another put there": "mv .git/hooks/post-commit x; "
     + EVIL_HOOK
     + " > .git/hooks/post-commit; chmod +x .git/hooks/post-commit",
@@ -126,7 +133,7 @@ ATTACKS = {
     + EVIL
     + "\\n' >> e/config; echo ../../../e > .git/worktrees/w/commondir",
     "a submodule": "git -c protocol.file.allow=always submodule add ./vendor/library sub",
-    "the target of a hook": "echo 'touch {canary}' >> tools/pre-commit.sh",
+    "the target of a hook": "sed '2i touch {canary}' tools/pre-commit.sh > h; cat h > tools/pre-commit.sh",
     "the folder of a hook's target moved": "mv tools t; mkdir tools; "
     + EVIL_HOOK
     + " > tools/pre-commit.sh; chmod +x tools/pre-commit.sh",
@@ -144,8 +151,8 @@ ATTACKS = {
     "a bare repository in an existing folder": "git init -q --bare b; mv b/* src/; "
     "git -C src config core.bare false; git -C src config core.worktree /; "
     "git -C src config core.fsmonitor 'touch {canary}'",
-    "a bare repository moved into place": "git init -q /tmp/b --bare; cp -r /tmp/b new; "
-    "printf '[core]\\nbare = false\\nworktree = ..\\n" + EVIL + "\\n' > new/config",
+    "a bare repository moved into place": "git init -q --bare b; git -C b config core.bare false; "
+    "git -C b config core.worktree ..; git -C b config core.fsmonitor 'touch {canary}'; mv b src/b",
     "a repository in a folder that cannot be listed": "git init -q z/y && "
     "git -C z/y config core.fsmonitor 'touch {canary}' && chmod 0 z",
     "a repository in a folder that cannot be written": "git init -q z/y && "
@@ -172,7 +179,7 @@ ATTACKS = {
     "follow_symlinks=True)'",
     "a pipe": "mkfifo src/.envrc; mkfifo .mcp.json; mkfifo src/.git",
     "through the links of /proc": "for r in /proc/self/root /proc/1/root /proc/self/cwd/..; do "
-    "echo 'touch {canary}' >> $r$PWD/.git/hooks/post-commit; done",
+    "printf '#!/bin/sh\\ntouch {canary}\\n' > $r$PWD/.git/hooks/post-commit; done",
     "unmounting": "umount .git/config .git/hooks; umount -l .git; mount -o remount,rw,bind .git/hooks; "
     "git config core.fsmonitor 'touch {canary}'",
     "unmounting as root of a new namespace": "unshare -Urm sh -c 'umount .git/config; umount -l .git; "

@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from fairlead.errors import ToolFailed
 
-UNTRUSTED_RESULTS = frozenset({"docs.fetch"})
+UNTRUSTED_RESULTS = frozenset({"docs.fetch", "shell.run"})
 """First-party tools whose results are what third parties wrote: untrusted content, whatever the trust in the
 server. The host consults this where it marks results."""
 
