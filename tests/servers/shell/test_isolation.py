@@ -167,7 +167,6 @@ async def test_words_that_no_command_has_are_refused(shell: Shell) -> None:
     for wrong in (
         {"argv": ["echo", "a\0b"]},
         {"command": "echo \0"},
-        {"argv": ["echo", "\ud800"]},
         {"argv": [""]},
         {"command": "x", "argv": ["x"]},
         {},

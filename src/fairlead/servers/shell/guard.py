@@ -65,7 +65,7 @@ class FolderGuard:
 
     def __init__(self, root: Root) -> None:
         self._root = root
-        self._survey = Survey()
+        self._survey: Survey | None = None
         self._placeholders: list[_Placeholder] = []
 
     def prepare(self) -> None:
@@ -74,19 +74,21 @@ class FolderGuard:
         Raises:
             ToolFailed: Something cannot be protected. Nothing is left behind.
         """
-        self._survey = survey_folder(self._root)
+        survey = survey_folder(self._root)
         try:
-            for names, content in self._names_to_take():
-                self._take(names, content)
+            for names, content in _names_to_take(survey):
+                self._take(names, content, survey)
         except OSError as exc:
             self._give_back()
             raise ToolFailed(
                 f"`{self._root.path}` cannot be protected: {exc.strerror}",
                 hint="commands run only in folders that you can write to",
             ) from exc
+        self._survey = survey
 
     def add_to(self, view: SandboxView) -> SandboxView:
         """A sandbox with the guarded paths mounted."""
+        assert self._survey is not None, "it is prepared first"
         survey, path_of = self._survey, self._path_of
         shown: dict[Path, Access] = dict(view.shown)
         shown |= {path_of(names): "write" for names in survey.held_in_place}
@@ -116,35 +118,36 @@ class FolderGuard:
         Raises:
             ToolFailed: There is too much to look at.
         """
+        if (survey := self._survey) is None:
+            return []  # nothing was run: without a survey, everything would look new
         # What came into a placeholder meanwhile came from outside: in the sandbox it was covered.
-        known = self._survey.identities | {each.identity for each in self._placeholders}
+        known = survey.identities | {each.identity for each in self._placeholders}
         self._give_back()
-        held: list[HeldPath] = []
-        for each in [*find_protected(self._root)]:
-            before = self._survey.found.get(each.names)
-            if not self._is_as_before(each, before, known):
-                held.append(self._hold(each))
-        for names in self._survey.read_only.keys() - self._survey.found.keys():
+        # All are found before the first is renamed: a folder that is being listed should not change.
+        new = [each for each in find_protected(self._root) if not self._is_as_before(each, survey, known)]
+        held = [self._hold(each) for each in new]
+        for names in survey.read_only.keys() - survey.found.keys():
             # What was guarded by reference: its folder may have been moved and another put there.
             status = status_of(self._root, names)
-            if status is not None and identity_of(status) != self._survey.read_only[names]:
+            if status is not None and identity_of(status) != survey.read_only[names]:
                 held.append(self._hold(FoundPath(names, "file", identity_of(status))))
-        for names in self._survey.absent:
+        for names in survey.absent:
             status = status_of(self._root, names)
             if status is not None:
                 held.append(self._hold(FoundPath(names, "file", identity_of(status))))
-        for names, target in self._survey.links.items():
+        for names, target in survey.links.items():
             self._put_back(names, target)
         return held
 
-    def _is_as_before(self, each: FoundPath, before: FoundPath | None, known: frozenset[Identity]) -> bool:
+    def _is_as_before(self, each: FoundPath, survey: Survey, known: frozenset[Identity]) -> bool:
+        before = survey.found.get(each.names)
         if each.kind == "link":
-            target = self._survey.links.get(each.names)
+            target = survey.links.get(each.names)
             return target is not None and target == self._read_link(each.names)
         if each.kind == "special":
             # A new socket or pipe is no program's to run; with a protected name it is in the way.
             return before is not None or not is_protected_name(each.names[-1])
-        if before is not None and before.identity == each.identity:
+        if before is not None and (before.identity, before.kind) == (each.identity, each.kind):
             return True
         # Moved with a folder above it: what it says is unchanged. But a file `.git` names a folder by a
         # relative path, which leads elsewhere now.
@@ -183,15 +186,7 @@ class FolderGuard:
         finally:
             os.close(fd)
 
-    def _names_to_take(self) -> Iterator[tuple[Names, bytes | None]]:
-        """The names that are free and must not be made, and the content of files."""
-        for name in RESERVED:
-            yield (name,), None
-        if self._survey.has_repository:
-            yield from (((_GIT, name), None) for name in GIT_FOLDERS)
-            yield from (((_GIT, name), content) for name, content in GIT_FILES.items())
-
-    def _take(self, names: Names, content: bytes | None) -> None:
+    def _take(self, names: Names, content: bytes | None, survey: Survey) -> None:
         with OpenParent(self._root, names) as parent:
             try:
                 if content is None:
@@ -203,8 +198,8 @@ class FolderGuard:
                 if not _is_left_over(names[-1], content, parent.fd):
                     return
             status = os.stat(names[-1], dir_fd=parent.fd, follow_symlinks=False)
-        self._survey.read_only.pop(names, None)
-        self._survey.found.pop(names, None)
+        survey.read_only.pop(names, None)
+        survey.found.pop(names, None)
         self._placeholders.append(_Placeholder(names, identity_of(status), content is None))
 
     def _give_back(self) -> None:
@@ -225,6 +220,15 @@ class FolderGuard:
 
     def _shown(self, names: Names) -> str:
         return display_path(self._root, names)
+
+
+def _names_to_take(survey: Survey) -> Iterator[tuple[Names, bytes | None]]:
+    """The names that must not be made, and the content of files."""
+    for name in RESERVED:
+        yield (name,), None
+    if survey.has_repository:
+        yield from (((_GIT, name), None) for name in GIT_FOLDERS)
+        yield from (((_GIT, name), content) for name, content in GIT_FILES.items())
 
 
 def _rename(old: str, new: str, folder: int) -> None:

@@ -79,8 +79,8 @@ class Survey:
 
     @property
     def identities(self) -> frozenset[Identity]:
-        """The identity of everything that was protected."""
-        return frozenset(each.identity for each in self.found.values())
+        """The identity of everything that was mounted: of no link, whose inode can become another's."""
+        return frozenset(each.identity for each in self.found.values() if each.kind in ("folder", "file"))
 
 
 def survey_folder(root: Root) -> Survey:

@@ -178,10 +178,7 @@ def _words(request: RunInput, shell: str) -> Sequence[str]:
     words = request.argv if request.argv is not None else [shell, "-c", request.command or ""]
     if any("\0" in word for word in words):
         raise ToolFailed("a command holds a character that no command has (U+0000)")
-    try:
-        size = sum(len(os.fsencode(word)) for word in words)
-    except UnicodeEncodeError as exc:
-        raise ToolFailed("a command holds text that is no valid Unicode") from exc
+    size = sum(len(word.encode()) for word in words)
     if size > MAX_COMMAND_CHARACTERS:
         raise ToolFailed(
             f"the command has {size:,} bytes; {MAX_COMMAND_CHARACTERS:,} is the most",
@@ -261,8 +258,8 @@ async def _guarded(guards: Sequence[FolderGuard]) -> AsyncGenerator[list[HeldPat
     prepared: list[FolderGuard] = []
     try:
         for guard in guards:
-            await to_thread.run_sync(guard.prepare)
             prepared.append(guard)
+            await to_thread.run_sync(guard.prepare)
         yield held
     finally:
         # Not to be cancelled: what a command made is looked at however it ended.
