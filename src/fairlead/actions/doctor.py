@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.files import hold_lock
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.models import RemoteServer, StdioServer
+from fairlead.config.models import BuiltinServer, RemoteServer, StdioServer
 from fairlead.config.paths import STATE_HINT, state_folder, store_file, user_file
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.errors import (
@@ -73,6 +73,8 @@ class _Program:
 
     def is_run_by(self, server: LoadedServer) -> bool:
         config = server.config
+        if isinstance(config, BuiltinServer):
+            return self.name == "bwrap" and config.builtin == "shell"
         if not isinstance(config, StdioServer):
             return False
         if self.name == "bwrap":

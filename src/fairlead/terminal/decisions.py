@@ -53,6 +53,10 @@ def show_consent(server: LoadedServer, key: ConsentKey) -> None:
         print_data("  runs this program, with these arguments:")
         for word in (entry.get("command"), *entry.get("args", [])):
             print_data(f"    {printable(str(word))}")
+    elif server.transport == "builtin":
+        print_data(f"  is the server `{printable(server.target)}` that comes with Fairlead")
+        if server.target == "shell":
+            print_data("  It runs commands that agents choose, in a sandbox that can change these folders.")
     else:
         print_data(f"  talks to {printable(server.target)}")
     for name, value in entry.items():

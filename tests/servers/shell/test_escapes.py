@@ -49,6 +49,9 @@ def repo(tmp_path: Path) -> Path:
     git(repo, "init", "-q", "--separate-git-dir", "vendor/module.git", "vendor/module")
     (module / ".git").write_text("gitdir: ../module.git\n")
     (repo / "other-link").symlink_to("src")
+    (repo / "tools" / "zed-settings").mkdir()
+    (repo / "tools" / "zed-settings" / "settings.json").write_text("{}")
+    (repo / ".zed").symlink_to("tools/zed-settings")
     git(repo, "add", "src", "tools")
     git(repo, "commit", "-qm", "first")
     return repo
@@ -70,7 +73,7 @@ def protected_content(repo: Path) -> dict[str, str]:
             if each.is_bare or is_protected_name(each.names[-1])
         ]
     parts = [".git/config", ".git/hooks", ".git/commondir", ".git/worktrees", ".git/modules"]
-    for name in (*found, *parts, "tools/pre-commit.sh", "shared.gitconfig"):
+    for name in (*found, *parts, "tools/pre-commit.sh", "tools/zed-settings", "shared.gitconfig"):
         path = repo / name
         content[name] = "link" if path.is_symlink() else "folder" if path.is_dir() else ""
         files = [path] if path.is_file() else path.rglob("*") if not name.endswith(".git") else ()
@@ -167,6 +170,11 @@ ATTACKS = {
     "settings of an editor, the folder moved": "mv .vscode v; mkdir .vscode; echo x > .vscode/tasks.json",
     "settings of another editor": "mkdir .idea; echo x > .idea/workspace.xml",
     "settings of another editor, by link": "mkdir e; echo x > e/workspace.xml; ln -sfn e .idea; ln -s e .zed",
+    "a protected link replaced": "rm .zed; mkdir .zed; echo x > .zed/tasks.json",
+    "a protected link led elsewhere": "ln -sfn ../src .zed; echo x > src/tasks.json",
+    "the target of a protected link": "echo x > tools/zed-settings/tasks.json; echo x > .zed/settings.json",
+    "the target of a protected link replaced": "mv tools/zed-settings z; mkdir tools/zed-settings; "
+    "echo x > tools/zed-settings/tasks.json",
     "a workspace file": "echo '{{}}' > x.code-workspace",
     "the variables of a folder": "echo 'touch {canary}' >> .envrc; rm -f .envrc; mv src/main.py .envrc",
     "the variables of another folder": "echo 'touch {canary}' > src/.envrc",
