@@ -278,8 +278,6 @@ def _require_sandbox(outcome: CommandOutcome) -> None:
     ):
         words = said.decode(errors="replace").strip()
         hint = "try again; if it stays so, run `fairlead doctor`"
-        if b"execvp" in said:
-            hint = "is the program installed? Of your home a command sees only what `sandbox.read` names"
         raise ToolFailed(f"the command could not be started in its sandbox: {words}", hint=hint)
 
 
