@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -70,9 +70,7 @@ class Shell:
     async def reply(self, command: str | None = None, **rest: Any) -> Reply[RunOutput]:
         given = RunInput.model_validate({**({"command": command} if command is not None else {}), **rest})
         with anyio.fail_after(SECONDS):
-            reply = await self.tool.handler(self.progress, given)
-        assert isinstance(reply, Reply)
-        return reply
+            return cast("Reply[RunOutput]", await self.tool.handler(self.progress, given))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -162,14 +163,15 @@ async def test_a_command_starts_only_in_a_folder_of_the_repository(
 
 
 async def test_words_that_no_command_has_are_refused(shell: Shell) -> None:
-    for wrong in (
+    refused: list[dict[str, Any]] = [
         {"argv": ["echo", "a\0b"]},
         {"command": "echo \0"},
         {"argv": [""]},
         {"command": "x", "argv": ["x"]},
         {},
         {"argv": ["echo", *(["x" * 90_000] * 2)]},
-    ):
+    ]
+    for wrong in refused:
         with pytest.raises(ToolFailed):
             await shell(**wrong)
     assert (await shell(argv=["no-such-program"])).exit_code == 127
