@@ -315,6 +315,14 @@ async def test_what_the_user_makes_meanwhile_is_kept(repo: Path, shell: Shell) -
     assert done.held == []
 
 
+async def test_a_folder_in_another_is_guarded_too(repo: Path, tmp_path: Path) -> None:
+    with open_shell(repo, repo / "src", home=tmp_path / "home") as shell:
+        done = await shell("mkdir -p src/.idea src/deep/.idea; echo x > src/.envrc; ls", cwd="repo")
+    assert [held.path for held in done.held] == ["repo/src/deep/.idea"]
+    assert sorted(os.listdir(repo)) == [".git", "src"]
+    assert sorted(os.listdir(repo / "src")) == ["deep", "main.py"]
+
+
 def test_without_bubblewrap_no_command_is_run(repo: Path, tmp_path: Path) -> None:
     with (
         pytest.raises(ConnectFailed, match="is not installed"),

@@ -79,7 +79,7 @@ class FolderGuard:
             for names, content in _names_to_take(survey):
                 self._take(names, content, survey)
         except OSError as exc:
-            self._give_back()
+            self.give_back()
             raise ToolFailed(
                 f"`{self._root.path}` cannot be protected: {exc.strerror}",
                 hint="commands run only in folders that you can write to",
@@ -108,9 +108,9 @@ class FolderGuard:
         )
 
     def settle(self) -> list[HeldPath]:
-        """Rename what a command made that is protected, put links back, and give the taken names back.
+        """Rename what a command made that is protected, and put links back.
 
-        Call it once no process of the command is left.
+        Call it once no process of the command is left and the taken names have been given back.
 
         Returns:
             What was renamed.
@@ -122,7 +122,6 @@ class FolderGuard:
             return []  # nothing was run: without a survey, everything would look new
         # What came into a placeholder meanwhile came from outside: in the sandbox it was covered.
         known = survey.identities | {each.identity for each in self._placeholders}
-        self._give_back()
         # All are found before the first is renamed: a folder that is being listed should not change.
         new = [each for each in find_protected(self._root) if not self._is_as_before(each, survey, known)]
         held = [self._hold(each) for each in new]
@@ -202,8 +201,8 @@ class FolderGuard:
         survey.found.pop(names, None)
         self._placeholders.append(_Placeholder(names, identity_of(status), content is None))
 
-    def _give_back(self) -> None:
-        """Remove the placeholders. One that the user has put something into meanwhile stays."""
+    def give_back(self) -> None:
+        """Give the taken names back. A folder that the user has put something into meanwhile stays."""
         for each in reversed(self._placeholders):
             with suppress(OSError), OpenParent(self._root, each.names) as parent:
                 status = os.stat(each.names[-1], dir_fd=parent.fd, follow_symlinks=False)
@@ -213,7 +212,6 @@ class FolderGuard:
                     os.rmdir(each.names[-1], dir_fd=parent.fd)
                 else:
                     os.unlink(each.names[-1], dir_fd=parent.fd)
-        self._placeholders.clear()
 
     def _path_of(self, names: Names) -> Path:
         return self._root.path.joinpath(*names)

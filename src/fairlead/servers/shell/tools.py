@@ -264,6 +264,8 @@ async def _guarded(guards: Sequence[FolderGuard]) -> AsyncGenerator[list[HeldPat
     finally:
         # Not to be cancelled: what a command made is looked at however it ended.
         with anyio.CancelScope(shield=True):
+            for guard in prepared:  # of all folders first: one may lie in another
+                await to_thread.run_sync(guard.give_back)
             for guard in prepared:
                 held += await to_thread.run_sync(guard.settle)
 
