@@ -17,6 +17,7 @@ from fairlead.host.operator import ApprovalAnswer, ApprovalRequest, Callbacks
 from fairlead.servers.builtin import BuiltinAccess, open_builtin_server
 from fairlead.testing import open_host, write_tree
 from tests.conftest import Machine, Outcome
+from tests.servers.shell.support import needs_bwrap
 
 SECONDS = 30
 TREE = {"README.md": "# Hello\n", "src": {"main.py": "print('needle')\n"}}
@@ -274,3 +275,18 @@ async def test_shell_asks_before_each_command(newcomer: Machine) -> None:
             with pytest.raises((ApprovalRequired, ConnectFailed)):
                 await host.call("shell", "shell.run", {"command": "touch x"})
     assert not (newcomer.project / "x").exists()
+
+
+@needs_bwrap
+async def test_the_whole_of_a_long_output_is_an_artifact(newcomer: Machine) -> None:
+    newcomer.write_user(
+        '{"servers": {"shell": {"builtin": "shell", "trust": "trusted"}}, "policy": {"approval": "allow"}}'
+    )
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=newcomer.env, cwd=newcomer.project) as host:
+            result = await host.call("shell", "shell.run", {"command": "seq 1 30000"})
+    assert result.structured is not None
+    assert (result.structured["exitCode"], result.structured["outputBytes"]) == (0, 168_894)
+    assert "\n30000\n" in result.text
+    assert "168,894 bytes: too large to show here. Stored as artifact://" in result.text
+    assert result.untrusted
