@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.files import hold_lock
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.models import ExtensionServer, RemoteServer, StdioServer
+from fairlead.config.models import BuiltinServer, ExtensionServer, RemoteServer, StdioServer
 from fairlead.config.paths import STATE_HINT, state_folder, store_file, user_file
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.errors import (
@@ -75,6 +75,8 @@ class _Program:
         config = server.config
         if self.name == "bwrap" and isinstance(config, StdioServer | ExtensionServer):
             return config.sandbox is not None
+        if isinstance(config, BuiltinServer):
+            return self.name == "bwrap" and config.builtin == "shell"
         if not isinstance(config, StdioServer):
             return False
         return Path(config.command).name.removesuffix(".exe").removesuffix(".cmd") == self.name

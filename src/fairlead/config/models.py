@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -16,9 +16,10 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
-BuiltinName = Literal["repo", "docs", "edit"]
+BuiltinName = Literal["repo", "docs", "edit", "shell"]
 """The servers that come with Fairlead."""
 Trust = Literal["trusted", "untrusted"]
 ApprovalMode = Literal["allow", "ask", "auto", "deny"]
@@ -292,6 +293,15 @@ class BuiltinServer(Server):
 
     transport: Literal["builtin"] = "builtin"
     builtin: BuiltinName
+    sandbox: SandboxSettings | None = Field(
+        default=None, description="For `shell`, whose commands always run in a sandbox: what they may use."
+    )
+
+    @model_validator(mode="after")
+    def _only_commands_have_a_sandbox(self) -> Self:
+        if self.sandbox is not None and self.builtin != "shell":
+            raise ValueError("`sandbox` is for servers that start processes: of the built-in ones, `shell`")
+        return self
 
 
 class ExtensionServer(Server):

@@ -428,6 +428,7 @@ def _as_json(call: PendingApproval) -> dict[str, Any]:
         "arguments": request.arguments,
         "reason": request.reason,
         "claims": list(request.claims),
+        "preview": request.preview,
         "remember": request.remember,
         "principal": request.principal,
         "created_at": call.created,
