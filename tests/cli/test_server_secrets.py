@@ -1,6 +1,7 @@
 """Secrets of servers: put away by `fairlead add` and `import`, deleted with the entry that needs them."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,84 @@ def test_adding_a_server_with_the_id_of_a_built_in_one_needs_replace(
     assert secret_files(machine) == []
     assert fairlead("add", server_id, "--replace", "--", "true").status == 0
     assert entries(machine)[server_id] == {"command": "true"}
+
+
+PLAIN = "ghp_0123456789abcdefghij"
+
+
+def test_a_literal_secret_in_a_projects_file_is_an_error_unless_the_user_allows_it_seed_001(
+    machine: Machine,
+) -> None:
+    entry = {"url": "https://e.com/", "headers": {"Authorization": f"Bearer {PLAIN}"}}
+    machine.write_project(json.dumps({"allow_literal_secrets": True, "servers": {"a": entry}}))
+    loaded = machine.load()
+    [not_theirs, literal] = loaded.problems
+    assert (not_theirs.json_path, not_theirs.message) == (
+        "allow_literal_secrets",
+        "a project file may not set this",
+    )
+    assert (literal.json_path, literal.severity) == ("servers.a.headers.Authorization", "error")
+    assert "allow_literal_secrets" in (literal.hint or "")
+    assert "${NAME}" in (literal.hint or "")
+    assert not loaded.servers["a"].usable
+    machine.write_project(json.dumps({"servers": {"a": entry}}))
+    machine.write_user(json.dumps({"allow_literal_secrets": True}))
+    assert machine.load().problems == ()
+    assert machine.load().servers["a"].usable
+
+
+def test_the_command_of_the_warning_moves_a_literal_secret_out_of_the_users_file_seed_001(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    text = """{
+  // mine
+  "servers": {
+    "a": {"url": "https://e.com/", "headers": {"Authorization": "Bearer SECRET"}},  // keep
+    "n": {"trust": "trusted", "transport": {"type": "stdio", "command": "x", "args": ["--token", "SECRET"]}}
+  }
+}
+"""
+    machine.write_user(text.replace("SECRET", PLAIN))
+    warnings = machine.load().problems
+    assert [problem.severity for problem in warnings] == ["warning"] * 2
+    for server_id, problem in zip(("a", "n"), warnings, strict=True):
+        command = (problem.hint or "").split("`")[1]
+        assert command == f"fairlead stash {server_id}"
+        moved = fairlead(*command.split()[1:])
+        assert moved.status == 0, moved.err
+        assert PLAIN not in moved.err + moved.out
+    written = machine.user_file.read_text()
+    assert PLAIN not in written
+    assert "// mine" in written
+    assert "// keep" in written
+    loaded = machine.load()
+    assert loaded.problems == ()
+    remote, local = (loaded.servers[name].resolve(machine.env) for name in ("a", "n"))
+    assert getattr(remote, "headers", None) == {"Authorization": f"Bearer {PLAIN}"}
+    assert getattr(local, "args", None) == ("--token", PLAIN)
+
+
+def test_a_secret_that_a_program_or_a_variable_hands_over_is_no_problem(machine: Machine) -> None:
+    entry = {"url": "https://e.com/", "headers": {"Authorization": f"Bearer {PLAIN}"}}
+    machine.env["FAIRLEAD_CONFIG_JSON"] = json.dumps({"servers": {"a": entry}})
+    assert machine.load(overrides={"servers": {"b": entry}}).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [("enabled_tools", "allow_tools"), ("disabled_tools", "deny_tools"), ("enabledTools", "allow_tools")],
+)
+def test_the_lists_of_tools_of_seed_001_are_named_as_ours(machine: Machine, key: str, ours: str) -> None:
+    machine.write_user(json.dumps({"servers": {"a": {"url": "https://e.com/", key: ["x"]}}}))
+    [problem] = machine.load().problems
+    assert problem.hint == f"we call it `{ours}`"
+
+
+def test_the_command_of_the_warning_names_a_file_given_by_path(fairlead: Fairlead, machine: Machine) -> None:
+    entry = {"url": "https://e.com/", "headers": {"Authorization": f"Bearer {PLAIN}"}}
+    file = machine.home / "my servers.json"
+    file.write_text(json.dumps({"servers": {"a": entry}}))
+    [problem] = machine.load(path=file).problems
+    command = (problem.hint or "").split("`")[1]
+    assert fairlead(*shlex.split(command)[1:]).status == 0
+    assert PLAIN not in file.read_text()

@@ -38,6 +38,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "disable": "Disable a server.",
         "list": "Show the configured servers.",
         "get": "Show one server.",
+        "stash": "Move a server's secrets out of your file, into the keyring.",
     },
     "Tools": {
         "tools": "Show what servers offer.",

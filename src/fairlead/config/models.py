@@ -19,6 +19,8 @@ from pydantic import (
     model_validator,
 )
 
+from fairlead.config.faults import BAD_ID, SERVER_ID
+
 BuiltinName = Literal["repo", "docs", "edit", "shell"]
 """The servers that come with Fairlead."""
 Trust = Literal["trusted", "untrusted"]
@@ -28,8 +30,6 @@ BundleMode = Literal["direct", "meta", "auto"]
 
 AGENT_ID = "agent"
 """The id of the gateway's agent, which has no entry among the servers."""
-SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-BAD_ID = "an id is 1 to 64 letters, digits, `_` or `-`"
 TARGETS = ("command", "url", "builtin", "extension")
 """Fields with a server's target. An entry with none of them overlays a lower layer's entry."""
 
@@ -596,3 +596,7 @@ class Config(StrictModel):
     audit: AuditSettings = Field(default_factory=AuditSettings.model_construct)
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings.model_construct)
     model: ModelSettings | None = None
+    allow_literal_secrets: bool = Field(
+        default=False,
+        description="Accept secrets in plain text: a project's server with one is refused otherwise.",
+    )

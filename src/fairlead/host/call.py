@@ -36,7 +36,7 @@ from fairlead.errors import (
     ServerError,
     WrongType,
 )
-from fairlead.events import McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
+from fairlead.events import DOWN, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
 from fairlead.host.events import EventBus
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.permission import (
@@ -106,7 +106,7 @@ async def listing_of(managed: ManagedServer, store: Store | None, *, fresh: bool
 async def _list_error(managed: ManagedServer) -> ServerError | None:
     """Wait until a connected server has been listed. Returns what went wrong, if anything did."""
     connection = managed.live()
-    if connection.vitals.state in ("error", "auth_required"):
+    if connection.vitals.state in DOWN:
         connection.refresh()
     await managed.listed.wait()
     # It need not be in an error state any more: another caller, woken first, may have had it listed again.
