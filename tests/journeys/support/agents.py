@@ -70,6 +70,9 @@ class UrlAgent:
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
+        self.token = token
+        self.refusal = ""
+        """Why it was not let in."""
         self._headers = {
             "Authorization": f"Bearer {token}",
             "Accept": "application/json, text/event-stream",
@@ -94,7 +97,8 @@ class UrlAgent:
 
     def begin(self) -> list[str]:
         """Shake hands, and return the names of the tools; none where it is refused."""
-        if "error" in self.ask(INITIALIZE):
+        if (answer := self.ask(INITIALIZE)) and "error" in answer:
+            self.refusal = answer["error"]["message"]
             return []
         self.ask(INITIALIZED)
         return served_by(self.ask(LIST))
