@@ -4,7 +4,7 @@ import pytest
 
 from tests.journeys.support.agents import started_agent, text_of
 from tests.journeys.support.person import Journey
-from tests.journeys.support.terminal import terminal
+from tests.journeys.support.terminal import start_gateway, stop_gateway, terminal
 
 MOST_COMMANDS = 3
 
@@ -35,10 +35,8 @@ def test_who_starts_with_the_gateway_is_told_how_to_add_a_server_and_its_agents_
 ) -> None:
     journey.install("uvx", tools=["get_current_time"])
     with terminal(journey) as gateway, terminal(journey) as shell:
-        gateway.types("fairlead gateway --port 0")
-        shown = gateway.sees("Ctrl-C stops")
-        assert "`fairlead add`" in shown
-        assert len(shown.strip().splitlines()) <= 8
+        start_gateway(gateway)
+        assert "`fairlead add`" in gateway.shown
         shell.types("fairlead add time -- uvx mcp-server-time")
         shell.sees("What may this tool do?")
         shell.answers("allow")
@@ -46,5 +44,4 @@ def test_who_starts_with_the_gateway_is_told_how_to_add_a_server_and_its_agents_
         shown = shell.runs("fairlead call time.get_current_time")
         assert "through the gateway at http://127.0.0.1:" in shown
         assert journey.commands <= MOST_COMMANDS
-        gateway.presses("C-c")
-        assert gateway.waits() == 0
+        stop_gateway(gateway)

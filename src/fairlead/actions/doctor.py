@@ -422,7 +422,8 @@ def _check_gateways(env: Mapping[str, str]) -> Generator[Finding]:
                 subject=running.url,
                 status="problem",
                 message=f"process {running.pid} is alive, and does not answer",
-                fix=f"end it with `kill {running.pid}`, and start it again with `fairlead gateway`",
+                # It handles no other signal where it hangs; its guardian ends its servers.
+                fix=f"run `kill -9 {running.pid}`, and start it again if you want it: `fairlead gateway start`",
             )
 
 

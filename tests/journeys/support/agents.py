@@ -88,8 +88,9 @@ class UrlAgent:
                     self._headers["Mcp-Session-Id"] = session
                 text = response.read().decode()
                 if response.headers.get_content_type() == "text/event-stream":
-                    lines = [line.removeprefix("data:") for line in text.splitlines() if "data:" in line]
-                    return next(each for line in lines if (each := json.loads(line or "{}")).get("id"))
+                    lines = [line.removeprefix("data:").strip() for line in text.splitlines()]
+                    found = [json.loads(line) for line in lines if line.startswith("{")]
+                    return next(each for each in found if each.get("id") == message.get("id"))
                 return json.loads(text or "{}")
         except urllib.error.HTTPError as exc:
             with exc:

@@ -13,11 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.tmux_support import SECONDS, Screen, tmux_words
+from tests.console.tmux_support import Screen, tmux_words
 from tests.journeys.support.person import Journey
 
 COLUMNS, ROWS = 140, 50
 PROMPT = "$ "
+MOST_LINES = 8
+"""How much a gateway may print when it starts."""
+SECONDS = 120.0
+"""How long anything may take, beside other tests on a busy machine."""
 _LOOK_SECONDS = 0.1
 
 
@@ -85,6 +89,24 @@ class Terminal:
 
     def _statuses(self) -> list[int]:
         return [int(word) for word in self._ended.read_text().split()]
+
+
+def start_gateway(shell: Terminal) -> tuple[str, str]:
+    """Start a gateway in a terminal, and return its address and the link to its dashboard, as they are shown."""
+    shell.types("fairlead gateway --port 0")
+    shown = shell.sees("Ctrl-C stops")
+    assert len(shown.strip().splitlines()) <= MOST_LINES, shown
+    url = re.search(r"^url +(\S+)/mcp", shown, re.MULTILINE)
+    link = re.search(r"http://\S+/login\?code=\S+", shown)
+    assert url, shown
+    assert link, shown
+    return url[1], link[0]
+
+
+def stop_gateway(shell: Terminal) -> None:
+    """End the gateway that a terminal runs."""
+    shell.presses("C-c")
+    assert shell.waits() == 0, shell.shown
 
 
 @contextmanager
