@@ -92,7 +92,7 @@ class Terminal:
 
 
 def start_gateway(shell: Terminal) -> tuple[str, str]:
-    """Start a gateway in a terminal, and return its address and the link to its dashboard, as they are shown."""
+    """Start a gateway in a terminal; return its address and the link to its dashboard, as they are shown."""
     shell.types("fairlead gateway --port 0")
     shown = shell.sees("Ctrl-C stops")
     assert len(shown.strip().splitlines()) <= MOST_LINES, shown
@@ -112,7 +112,8 @@ def stop_gateway(shell: Terminal) -> None:
 @contextmanager
 def terminal(journey: Journey, **env: str) -> Generator[Terminal]:
     """A shell on the person's machine, where `fairlead` is installed."""
-    if shutil.which("tmux") is None:
+    program = shutil.which("tmux")
+    if program is None:
         pytest.skip("tmux is not installed: it is the terminal of the journeys")
     with tempfile.TemporaryDirectory(prefix="fairlead-tmux-") as folder:  # a socket's path must be short
         socket, ended = Path(folder, "socket"), Path(folder, "ended")
@@ -126,7 +127,9 @@ def terminal(journey: Journey, **env: str) -> Generator[Terminal]:
         }
         shell = ["bash", "--norc", "--noprofile"]
         begin = tmux_words(socket, shell, cwd=journey.project, columns=COLUMNS, rows=ROWS)
-        subprocess.run(begin, check=True, env=environment, cwd=journey.project, timeout=SECONDS)
+        subprocess.run(
+            [program, *begin[1:]], check=True, env=environment, cwd=journey.project, timeout=SECONDS
+        )
         screen = Screen(socket)
         try:
             opened = Terminal(journey, screen, ended)
