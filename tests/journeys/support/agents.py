@@ -1,6 +1,7 @@
 """Agents that use the gateway: what they find in their own files is all they know."""
 
 import json
+import re
 import tomllib
 import urllib.error
 import urllib.request
@@ -32,7 +33,8 @@ def file_of(agent: str, home: Path) -> Path:
 def entry_of(agent: str, home: Path) -> dict[str, Any]:
     """The gateway's entry in an agent's file, as that agent reads it."""
     text = file_of(agent, home).read_text()
-    document: dict[str, Any] = tomllib.loads(text) if agent == "codex" else json.loads(text)
+    without_comments = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
+    document: dict[str, Any] = tomllib.loads(text) if agent == "codex" else json.loads(without_comments)
     entry = document[_FILES[agent][1]]["fairlead"]
     if agent == "opencode":
         command, *arguments = entry["command"]
