@@ -6,6 +6,7 @@ it has a limit: a machine that is broken is what it is run on.
 
 import os
 import platform
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -386,7 +387,23 @@ def _check_lock(path: Path) -> Generator[Finding]:
         with hold_lock(path, timeout=_LOCK_SECONDS):
             return
     except ConfigUnwritable as exc:
-        yield Finding(area="state", subject="lock", status="problem", message=str(exc), fix=exc.hint)
+        holder = _lock_holder(path.parent)
+        fix = f"wait for process {holder}, or run `kill -9 {holder}`" if holder else exc.hint
+        yield Finding(area="state", subject="lock", status="problem", message=str(exc), fix=fix)
+
+
+def _lock_holder(folder: Path) -> int | None:
+    """The process that holds the lock on a folder, where the system tells."""
+    inode = str(folder.stat().st_ino)
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for words in (line.split() for line in lines):
+        # Such as `1: FLOCK ADVISORY WRITE 708 00:32:13 0 EOF`; a process out of sight is 0 or -1.
+        if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+            return int(words[4]) if words[4].isdigit() and words[4] != "0" else None
+    return None
 
 
 def _store_finding(path: Path) -> Finding:
@@ -405,7 +422,8 @@ def _store_finding(path: Path) -> Finding:
         subject="store",
         status="problem",
         message=f"`{path}` is damaged: {said}",
-        fix="end every Fairlead process, then move the file away; approvals and reviews are asked for again",
+        fix=f"run `fairlead gateway stop --all`, then `{shlex.join(['mv', str(path), f'{path}.damaged'])}`; "
+        "approvals and reviews are asked for again",
     )
 
 
@@ -428,7 +446,8 @@ def _check_gateways(env: Mapping[str, str]) -> Generator[Finding]:
                 subject=running.url,
                 status="problem",
                 message=f"process {running.pid} is alive, and does not answer",
-                fix=f"end it with `kill {running.pid}`, and start it again with `fairlead gateway`",
+                # It handles no other signal where it hangs; its guardian ends its servers.
+                fix=f"run `kill -9 {running.pid}`; `fairlead gateway start` starts another",
             )
 
 

@@ -15,7 +15,7 @@ from fairlead.cli.gateway_service import SERVICE_COMMANDS
 from fairlead.cli.options import json_option, load, server_argument
 from fairlead.errors import FairleadError, UnknownBundle
 from fairlead.gateway.install import AGENTS
-from fairlead.gateway.registry import StartedBy
+from fairlead.gateway.registry import StartedBy, find, sources_of
 from fairlead.terminal.exit_codes import Exit, exit_of
 from fairlead.terminal.output import (
     confirm,
@@ -126,7 +126,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise click.UsageError("`--auth none` lets every program on this machine call; add `--i-know`")
     if bundle is not None and bundle not in load(ctx).config.bundles:
         raise UnknownBundle(
-            f"there is no bundle `{bundle}`", hint="bundles are in `bundles` of the configuration"
+            f"there is no bundle `{bundle}`",
+            hint="`fairlead bundle list` names them, `fairlead bundle add` makes one",
         )
     options = GatewayArguments(
         host=host,
@@ -436,6 +437,10 @@ def add_token(
         return Exit.OK
     print_data(made.token)
     say("\nthis is the only time it is shown; `fairlead gateway token remove` takes it back")
+    running = find(os.environ, sources_of(context.loaded))
+    where = running.url if running else "the gateway's address"
+    places = " or ".join(f"{where}/mcp/{bundle}" for bundle in bundles) or f"{where}/mcp"
+    say(f"the agent that has it connects to {places}, with the header `Authorization: Bearer TOKEN`")
     return Exit.OK
 
 
