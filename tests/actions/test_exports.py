@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.paths import store_file
+from fairlead.config.store_location import store_location
 from fairlead.policy.audit import AuditQuery, latest_records
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from tests.conftest import Machine, Outcome
 
 Fairlead = Callable[..., Outcome]
@@ -16,7 +16,7 @@ FORMATS = ("claude", "cursor", "vscode", "codex", "opencode", "gemini")
 
 
 def exports(machine: Machine) -> list[tuple[str, dict[str, Any]]]:
-    with Database.open(store_file(machine.env, None)) as database:
+    with open_database(store_location(machine.env, None)) as database:
         records = latest_records(database, AuditQuery(), 100)
     return [(each.principal, dict(each.details or {})) for each in records if each.kind == "export"]
 

@@ -15,8 +15,8 @@ from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigError, ConnectFailed, UnknownTool
 from fairlead.gateway.registry import APPROVALS_PATH, RunningGateway, answering, find, sources_of
 from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool
+from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 
 if TYPE_CHECKING:
     from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
@@ -244,7 +244,7 @@ def forget_approvals(
         for key in keys:
             from_thread.run(approvals.forget, key)
     else:
-        with Database.open(context.store) as database:
+        with open_database(context.store) as database:
             for key in keys:
                 database.delete(NAMESPACE, key, expect=ANY)
     notices: list[Notice] = []

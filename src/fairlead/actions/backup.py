@@ -33,8 +33,8 @@ from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable
 from fairlead.gateway.registry import gateway_folder, living
 from fairlead.policy.audit import LOG
 from fairlead.policy.audit import NAMESPACE as AUDIT
-from fairlead.store.protocol import NewValue
-from fairlead.store.sqlite import MAX_VALUE_BYTES, Database, NewRecord
+from fairlead.store.opening import open_database, open_database_for_reading
+from fairlead.store.protocol import MAX_VALUE_BYTES, NewRecord, NewValue
 
 _AUDIT_KEY: Final = (AUDIT, "key")
 """Key of the audit's digests of arguments: a secret, which stays where it is."""
@@ -149,7 +149,7 @@ def _collect(context: ActionContext, *, with_secrets: bool) -> dict[PartName, by
         if path.exists():
             parts[name] = read_text(path, keep_mark=True).encode()
     if context.store.exists():
-        with Database.open_for_reading(context.store) as database:
+        with open_database_for_reading(context.store) as database:
             values, records = database.read_all()
         parts["state.jsonl"] = _encode_state(values, records, with_secrets=with_secrets)
     if with_secrets:
@@ -435,7 +435,7 @@ def restore_backup(context: ActionContext, plan: RestorePlan) -> Restored:
     write_private(previous, kept)
     store = context.store
     with (
-        Database.open(store) as database,
+        open_database(store) as database,
         database.replacing_all(plan.values, plan.records, keep=[_AUDIT_KEY]),
     ):
         # Inside the transaction: if a file cannot be written, those before it are put back, and the store

@@ -24,8 +24,9 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.document.files import hold_lock
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import RemoteServer, StdioServer
-from fairlead.config.paths import STATE_HINT, state_folder, store_file, user_file
+from fairlead.config.paths import STATE_HINT, state_folder, user_file
 from fairlead.config.secrets.redaction import redact_url
+from fairlead.config.store_location import store_location
 from fairlead.errors import (
     ConfigError,
     ConfigInvalid,
@@ -370,7 +371,7 @@ def _check_state(env: Mapping[str, str], loaded: LoadedConfig | None) -> Generat
             fix="make room on that disk, or set XDG_STATE_HOME to a folder on another",
         )
     yield from _check_lock(user_file(env))
-    yield _store_finding(store_file(env, loaded.config.store.path if loaded else None))
+    yield _store_finding(store_location(env, loaded.config.store if loaded else None))
 
 
 def _check_lock(path: Path) -> Generator[Finding]:

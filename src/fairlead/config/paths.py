@@ -64,8 +64,3 @@ def _base(env: Mapping[str, str], variable: str, windows_variable: str, fallback
         if Path(named).is_absolute():  # the XDG rules: a relative value is ignored
             return Path(named)
     return home_folder(env) / fallback
-
-
-def store_file(env: Mapping[str, str], named: str | None = None) -> Path:
-    """Database of durable state: the one the configuration names, or the default."""
-    return Path(named).expanduser() if named else state_folder(env) / "state.db"

@@ -19,8 +19,9 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.argument_types import check_types
 from fairlead.config.models import ArtifactSettings as ArtifactLimits
 from fairlead.config.models import Config
-from fairlead.config.paths import state_folder, store_file
+from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
+from fairlead.config.store_location import store_location
 from fairlead.errors import StoreError, UnknownArtifact
 from fairlead.policy.audit import AuditLog
 from fairlead.policy.results import (
@@ -31,7 +32,7 @@ from fairlead.policy.results import (
     prepare_result_steps,
 )
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
-from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import Store
 
 PAGE_CHARACTERS = 20_000
@@ -192,8 +193,8 @@ async def open_records(stack: AsyncExitStack, config: Config, env: Mapping[str, 
     store: Store | None = None
     failure: StoreError | None = None
     try:
-        path = store_file(env, config.store.path)
-        store = await stack.enter_async_context(SqliteStore.open(path))
+        path = store_location(env, config.store)
+        store = await stack.enter_async_context(AsyncStore.open(path))
     except StoreError as exc:
         failure = exc
         logger.warning("no store: nothing is remembered", exc_info=True)

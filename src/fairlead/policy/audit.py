@@ -23,8 +23,7 @@ from fairlead.config.secrets.masking import SECRETS, Masker
 from fairlead.errors import StoreError, VersionConflict
 from fairlead.policy.argument_shapes import Fingerprint, SafeNames, mask_arguments, mask_value, shape_of
 from fairlead.policy.tool_names import means_key
-from fairlead.store.protocol import ANY, LogRecord, NewRecordValue, Store
-from fairlead.store.sqlite import Database
+from fairlead.store.protocol import ANY, Database, LogRecord, NewRecordValue, Store
 
 LOG = "audit"
 PAGE = 1000
