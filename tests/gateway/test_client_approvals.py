@@ -132,7 +132,7 @@ async def test_a_client_without_elicitation_has_its_calls_wait_for_the_user(
         def answer() -> None:
             for waiting in gateway.approvals.pending():
                 waited.append(f"{waiting.request.server_id}/{waiting.request.tool}")
-                assert gateway.approvals.answer(waiting.id, "once")
+                assert await gateway.approvals.answer(waiting.id, "once")
 
         gateway.approvals.on_change = answer
         outcomes = await call_all(url, mode, None, cells)

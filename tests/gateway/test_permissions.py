@@ -79,7 +79,7 @@ async def test_a_user_is_asked_about_what_asks_and_about_nothing_else(
         def answer() -> None:
             for waiting in gateway.approvals.pending():
                 asked.append(f"{waiting.request.server_id}/{waiting.request.tool}")
-                assert gateway.approvals.answer(waiting.id, "once")
+                assert await gateway.approvals.answer(waiting.id, "once")
 
         gateway.approvals.on_change = answer
         outcomes = {cell: await call(client, era, cell) for cell in CELLS}

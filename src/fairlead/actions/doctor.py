@@ -26,13 +26,14 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import RemoteServer, StdioServer
 from fairlead.config.paths import STATE_HINT, state_folder, user_file
 from fairlead.config.secrets.redaction import redact_url
-from fairlead.config.store_location import store_location
+from fairlead.config.store_location import RedisLocation, StoreLocation, store_location
 from fairlead.errors import (
     ConfigError,
     ConfigInvalid,
     ConfigUnwritable,
     FairleadError,
     Problem,
+    StoreError,
 )
 
 if TYPE_CHECKING:
@@ -384,7 +385,9 @@ def _check_lock(path: Path) -> Generator[Finding]:
         yield Finding(area="state", subject="lock", status="problem", message=str(exc), fix=exc.hint)
 
 
-def _store_finding(path: Path) -> Finding:
+def _store_finding(path: StoreLocation) -> Finding:
+    if isinstance(path, RedisLocation):
+        return _redis_finding(path)
     if not path.exists():
         return Finding(area="state", subject="store", status="ok", message="nothing is stored yet")
     try:
@@ -402,6 +405,27 @@ def _store_finding(path: Path) -> Finding:
         message=f"`{path}` is damaged: {said}",
         fix="end every Fairlead process, then move the file away; approvals and reviews are asked for again",
     )
+
+
+def _redis_finding(location: RedisLocation) -> Finding:
+    from fairlead.store.redis_database import RedisDatabase
+
+    try:
+        with RedisDatabase.open(location) as database:
+            facts = database.facts
+    except StoreError as exc:
+        return Finding(area="state", subject="store", status="problem", message=str(exc), fix=exc.hint)
+    name = facts.get("server_name", "redis")
+    shown = f"{location}, {name} {facts.get('redis_version')}, {facts.get('used_memory_human')} in use"
+    if facts.get("aof_enabled") != "1":
+        return Finding(
+            area="state",
+            subject="store",
+            status="note",
+            message=f"{shown}; it may lose the latest writes when it is restarted",
+            fix="set `appendonly yes` in Redis",
+        )
+    return Finding(area="state", subject="store", status="ok", message=shown)
 
 
 # What runs.

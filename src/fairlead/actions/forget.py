@@ -10,11 +10,11 @@ import msgspec
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.explain import find_principal
 from fairlead.actions.logins import KeptLogin, find_logins, is_for, log_out
+from fairlead.actions.tokens import named_tokens
 from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
-from fairlead.config.store_location import StoreLocation
+from fairlead.config.store_location import StoreLocation, artifact_folder
 from fairlead.errors import ConfigError
-from fairlead.gateway.access.tokens import token_file
 from fairlead.gateway.registry import living
 from fairlead.host.snapshots import NAMESPACE as SNAPSHOTS
 from fairlead.host.snapshots import TROUBLE, snapshot_key
@@ -169,7 +169,11 @@ def _plan_principal(
         return not of_all and _subject_of(stored).principal == principal
 
     values, records, left = _find(context.store, is_about, lambda found: found[1] == principal, audit=audit)
-    tokens = [token.name for token in token_file(context.env).read() if token.owner.principal == principal]
+    tokens = [
+        token.name
+        for token in named_tokens(context.env, context.store).read()
+        if token.owner.principal == principal
+    ]
     return ForgetPlan(
         subject="principal",
         name=principal,
@@ -258,7 +262,7 @@ async def forget(context: ActionContext, plan: ForgetPlan, host: "Host | None") 
                 Notice(message=f"the tokens for {each.login.resource} were not ended: {revocation.reason}")
             )
     for name in plan.tokens:
-        token_file(context.env).remove(name)
+        named_tokens(context.env, context.store).remove(name)
     if plan.values or plan.records:
         with open_database(plan.store) as database:
             _delete(database, plan)
@@ -297,7 +301,9 @@ def _digest_of(stored: StoredValue) -> str:
 
 def _delete_artifact_files(context: ActionContext, plan: ForgetPlan, left: set[str]) -> None:
     """Delete the files of artifacts that no record is left of: equal ones share a file."""
-    folder = state_folder(context.env) / "artifacts"
+    folder = artifact_folder(context.env, context.loaded.config)
+    if folder is None:
+        return  # a shared store has them, and lets them expire
     digests = {_digest_of(stored) for namespace, stored in plan.values if namespace == ARTIFACTS}
     for digest in digests - left:
         if digest.isalnum():

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.config.load import LoadedConfig
@@ -20,6 +20,8 @@ class GatewayArguments:
     port: int | None = None
     bundle: str | None = None
     mode: str | None = None
+    store: str | None = field(default=None, repr=False)
+    """The address of a Redis; it may have a password."""
     open_to_all: bool = False
     started_by: StartedBy = "terminal"
     idle_seconds: float | None = None
@@ -55,6 +57,7 @@ class GatewayArguments:
     def words(self) -> list[str]:
         """The same options, for a gateway that is started in the background."""
         given = {"--host": self.host, "--port": self.port, "--bundle": self.bundle, "--mode": self.mode}
+        given["--store"] = self.store
         words = ["--config", str(self.config.absolute())] if self.config else []
         for name, value in given.items():
             words += [name, str(value)] if value is not None else []

@@ -525,6 +525,10 @@ class ArtifactSettings(StrictModel):
         default=256 * 1024 * 1024, description="Most bytes of all; the oldest go first. 0 stores none."
     )
     max_age_days: Annotated[int, Field(ge=1, le=3650)] = Field(default=7, description="Days one is stored.")
+    folder: Text | None = Field(
+        default=None,
+        description="Where they are; with a Redis store, a folder that all replicas share, for large ones.",
+    )
 
 
 class AuditSettings(StrictModel):

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from fairlead.config.document.files import read_text
-from fairlead.config.models import StoreSettings
+from fairlead.config.models import Config, StoreSettings
 from fairlead.config.paths import config_folder, state_folder
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import redact_url
@@ -93,3 +93,10 @@ def store_location(env: Mapping[str, str], settings: StoreSettings | None = None
     if settings is not None and settings.path is not None:
         return Path(settings.path).expanduser()
     return state_folder(env) / "state.db"
+
+
+def artifact_folder(env: Mapping[str, str], config: Config) -> Path | None:
+    """The folder of artifacts; None where a Redis store has them, and the replicas share no folder."""
+    if config.artifacts.folder is not None:
+        return Path(config.artifacts.folder).expanduser()
+    return None if config.store.url is not None else state_folder(env) / "artifacts"

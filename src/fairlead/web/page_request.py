@@ -175,7 +175,9 @@ class AccessCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         request = Request(scope, receive)
-        visit = PageRequest(request=request, entrance=self._entrance, ticket=self._entrance.ticket(scope))
+        visit = PageRequest(
+            request=request, entrance=self._entrance, ticket=await self._entrance.ticket(scope)
+        )
         base, theme = BASE.set(visit.base), THEME.set(visit.theme)
         try:
             response = await self._respond(visit)

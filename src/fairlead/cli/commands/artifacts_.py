@@ -11,9 +11,8 @@ import click
 
 from fairlead.catalog.sanitize import gate
 from fairlead.cli.options import json_option, load
-from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
-from fairlead.config.store_location import store_location
+from fairlead.config.store_location import artifact_folder, store_location
 from fairlead.errors import UnknownArtifact
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
 from fairlead.terminal.exit_codes import Exit
@@ -138,7 +137,7 @@ def _with_files(
 
     async def main() -> ResultT:
         async with AsyncStore.open(path, for_reading=for_reading) as store:
-            return await use(ArtifactFiles(store, state_folder(os.environ) / "artifacts", limits))
+            return await use(ArtifactFiles(store, artifact_folder(os.environ, config), limits))
 
     return anyio.run(main)
 
