@@ -24,7 +24,7 @@ class RedisServer:
     """One `redis-server` process, with its files in a folder."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._options = options
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,7 +53,7 @@ class RedisServer:
             "--port",
             str(self.port),
             "--dir",
-            str(self._folder),
+            str(self.folder),
         ]
         self._process = subprocess.Popen(
             [*command, "--save", "", "--appendonly", "yes", "--appendfsync", "always", *self._options],

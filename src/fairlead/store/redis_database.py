@@ -285,12 +285,13 @@ class RedisDatabase:
     # Everything at once
 
     def read_all(self) -> tuple[list[NewValue], list[NewRecord]]:
-        """All values and all records of logs. What is written meanwhile may be there in part."""
+        """All values that have no end, and all records. What is written meanwhile may be there in part."""
         namespaces = [name.removeprefix(_INDEX).decode() for name in self._names(_INDEX)]
         values: list[NewValue] = [
             (namespace, stored.key, stored.value)
             for namespace in sorted(namespaces)
             for stored in self.scan(namespace)
+            if self._redis.run("PTTL", _VALUE + _place(namespace, stored.key)) == -1
         ]
         records: list[tuple[int, NewRecord]] = []
         for name in self._names(_LOG):
