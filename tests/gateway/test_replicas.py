@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +22,10 @@ from fairlead.auth.store_vault import StoreVault
 from fairlead.auth.tokens import Login, OAuthClient, Token
 from fairlead.config.store_location import KEY_VARIABLE
 from fairlead.gateway.access.rate_limit import SharedRateLimit
+from fairlead.gateway.access.tokens import decide_token
 from fairlead.gateway.registry import APPROVALS_PATH, DASHBOARD_LINKS_PATH
 from fairlead.store.async_store import AsyncStore
-from tests.cli.gateway_support import INITIALIZE, SERVER, Up, command, gateway
+from tests.cli.gateway_support import INITIALIZE, SERVER, Up, command
 from tests.conftest import Machine
 from tests.redis_server import KEY, RedisServer, redis_server
 
@@ -147,8 +148,33 @@ def new_machine(folder: Path, redis: RedisServer) -> Machine:
 @contextmanager
 def replica(folder: Path, redis: RedisServer) -> Generator[Replica]:
     machine = new_machine(folder, redis)
-    with gateway(machine) as up:
+    process = subprocess.Popen(
+        command("gateway", "--port", "0", "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=machine.project,
+        env=machine.env,
+    )
+    limit = threading.Timer(2 * PATIENCE, process.kill)  # of its start: the tests bound their own waits
+    limit.start()
+    try:
+        assert process.stdout is not None
+        said, text = None, ""
+        while said is None:
+            line = process.stdout.readline()
+            assert line, "the gateway does not start"
+            text += line
+            with suppress(ValueError):
+                said = json.loads(text)
+        limit.cancel()
+        decide = decide_token(machine.env)
+        up = Up(process=process, url=said["url"], token=said["token"], said=said, decide=decide)
         yield Replica(machine=machine, up=up)
+    finally:
+        limit.cancel()
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
