@@ -421,6 +421,7 @@ class _Messages:
         # The following are used by the thread only.
         self._position = position
         self._changed = False
+        self._failing = False
 
     async def publish(self, topic: str, payload: bytes) -> None:
         def work(database: Database) -> None:
@@ -457,9 +458,11 @@ class _Messages:
             if self._changed:
                 self._look(database)
         except StoreError:
-            logger.warning("messages not read", exc_info=True)
+            if not self._failing:  # once per outage
+                logger.warning("messages not read", exc_info=True)
+            self._failing = True
             return _RETRY_SECONDS
-        self._changed = False
+        self._changed = self._failing = False
         return _LOOK_SECONDS
 
     def _look_closely(self, database: Database) -> None:

@@ -31,7 +31,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
-from fairlead.errors import VersionConflict
+from fairlead.errors import StoreError, VersionConflict
 from fairlead.gateway.access.auth import AuthenticatedRequest, token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.net.listen import mark_authenticated
@@ -122,6 +122,7 @@ class LoginSessions:
         self._store = shared
         self._origins = tuple(origins)
         self._key = secrets.token_bytes(32)
+        self._has_shared_key = False
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._codes: OrderedDict[str, _Code] = OrderedDict()
         self._messages: dict[str, str] = {}
@@ -129,28 +130,29 @@ class LoginSessions:
 
     # Who is there.
 
-    async def ticket(self, scope: Scope) -> SessionCookie:
-        """The cookie of a request, or a new one. From here on its session is known, if it has one."""
-        ticket = self._cookie(scope)
-        if self._store is not None:
-            await self._recall(self._store, _digest(ticket.value))
-        return ticket
+    async def recall(self, ticket: SessionCookie) -> None:
+        """Take over what a shared store has of a session: it may have begun, or ended, at another replica.
 
-    async def _recall(self, store: Store, digest: str) -> None:
-        """Take over what the store has of a session: it may have begun, or ended, at another replica."""
+        Raises:
+            StoreError: The store does not answer.
+        """
+        store, digest = self._store, _digest(ticket.value)
+        if store is None:
+            return
         found = await store.get(SESSIONS, digest)
         if found is None:
             self._sessions.pop(digest, None)
         else:
             self._keep(digest, msgspec.json.decode(found.value, type=_Session))
-        key = await store.get(KEYS, "forms")
-        if key is None:
-            with suppress(VersionConflict):
+        if not self._has_shared_key:
+            with suppress(VersionConflict):  # another replica was first
                 await store.put(KEYS, "forms", self._key, expect=None)
             key = await store.get(KEYS, "forms")
-        self._key = key.value if key is not None else self._key
+            self._key = key.value if key is not None else self._key
+            self._has_shared_key = True
 
-    def _cookie(self, scope: Scope) -> SessionCookie:
+    def ticket(self, scope: Scope) -> SessionCookie:
+        """The cookie of a request, or a new one."""
         try:
             cookies = SimpleCookie(Headers(scope=scope).get("cookie", ""))
         except CookieError:
@@ -186,8 +188,6 @@ class LoginSessions:
         return session if session.ends >= time.time() else None
 
     async def _by_session(self, scope: Scope, ticket: SessionCookie) -> AuthenticatedRequest | None:
-        if self._store is not None:
-            await self._recall(self._store, _digest(ticket.value))
         session = self._session(scope, ticket)
         if session is None:
             return None
@@ -198,8 +198,13 @@ class LoginSessions:
 
     async def is_admitted(self, scope: Scope, ticket: SessionCookie, needed: str) -> bool:
         """Would a request that was admitted a while ago be admitted now? For responses that last."""
-        admitted = await self._by_session(scope, ticket)
-        if admitted is None and not self.is_session(scope, ticket):
+        try:
+            await self.recall(ticket)
+        except StoreError:
+            return False  # the browser asks again
+        if self.is_session(scope, ticket):
+            admitted = await self._by_session(scope, ticket)
+        else:
             token = token_in(scope)
             admitted = await self._keeper.identify(token) if token else None
         return admitted is not None and needed in admitted.scopes
