@@ -82,6 +82,7 @@ class Replica:
         _, headers, _ = self.send("/mcp", INITIALIZE, **opened)
         session = {**opened, "Mcp_Session_Id": headers["mcp-session-id"]}
         self.send("/mcp", {"jsonrpc": ANSWERED, "method": "notifications/initialized"}, **session)
+        self.send("/mcp", {"jsonrpc": ANSWERED, "id": 1, "method": "tools/list"}, **session)
         params = {"name": tool, "arguments": arguments}
         message = {"jsonrpc": ANSWERED, "id": 2, "method": "tools/call", "params": params}
         status, _, body = self.send("/mcp", message, **session)
@@ -227,7 +228,7 @@ def test_a_call_that_waits_at_one_is_answered_at_the_other_and_the_answer_holds_
     assert "error" not in pair.other.call(token, "s_ask_first", text="again")
     assert pair.one.approvals() == pair.other.approvals() == []
     for each in (pair.one, pair.other):
-        remembered = each.run("approvals", "--json")
+        remembered = each.run("approvals", "list", "--json")
         assert "ask_first" in remembered
 
 
@@ -271,9 +272,9 @@ def test_an_artifact_kept_at_one_is_read_at_the_other(pair: Pair) -> None:
     assert pair.one.up.token is not None
     answer = pair.one.call(pair.one.up.token, "s_echo", text=PLANTED * 2000)
     assert "artifact://" in json.dumps(answer), answer
-    kept = json.loads(pair.other.run("artifacts", "--json"))["artifacts"]
+    kept = json.loads(pair.other.run("artifacts", "list", "--json"))["artifacts"]
     assert kept[0]["server"] == "s"
-    assert PLANTED in pair.other.run("artifacts", "read", kept[0]["handle"])
+    assert PLANTED in pair.other.run("artifacts", "show", kept[0]["handle"])
 
 
 def test_a_dashboard_session_begun_at_one_goes_on_at_the_other_and_ends_at_both(pair: Pair) -> None:
@@ -314,7 +315,7 @@ async def test_both_see_a_login_and_a_dump_of_redis_has_nothing_of_it(pair: Pair
         found = await StoreVault(store).find("local", "", "https://mcp.test/mcp")
         assert found == login
     for each in (pair.one, pair.other):
-        assert "mcp.test" in each.run("auth", "--json")
+        assert "mcp.test" in each.run("auth", "list", "--json")
     pair.one.call(token, "s_echo", text=PLANTED)
     eventually(lambda: PLANTED in pair.one.run("audit", "--json"))
     dump = _dump(pair.redis)
