@@ -12,7 +12,7 @@ import pytest
 from anyio import to_thread
 
 from fairlead.actions.approvals import answers_for_good
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.errors import CallDenied
 from fairlead.policy.audit import AuditQuery, latest_records
 from fairlead.store.opening import open_database
@@ -33,7 +33,7 @@ def configure(machine: Machine, tmp_path: Path) -> None:
 
 def recorded(machine: Machine, kind: str) -> list[Recorded]:
     """Who did it, of which server, and the details; the oldest first."""
-    with open_database(store_location(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         records = [each for each in latest_records(database, AuditQuery(), 100) if each.kind == kind]
     return [(each.principal, each.server, dict(each.details or {})) for each in records]
 

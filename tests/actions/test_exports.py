@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.policy.audit import AuditQuery, latest_records
 from fairlead.store.opening import open_database
 from tests.conftest import Machine, Outcome
@@ -16,7 +16,7 @@ FORMATS = ("claude", "cursor", "vscode", "codex", "opencode", "gemini")
 
 
 def exports(machine: Machine) -> list[tuple[str, dict[str, Any]]]:
-    with open_database(store_location(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         records = latest_records(database, AuditQuery(), 100)
     return [(each.principal, dict(each.details or {})) for each in records if each.kind == "export"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_records
 from fairlead.store.opening import open_database
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
@@ -44,7 +44,7 @@ def without_vault(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def records(machine: Machine, *kinds: str) -> list[AuditRecord]:
-    with open_database(store_location(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         return [each for each in latest_records(database, AuditQuery(), 100) if each.kind in kinds]
 
 

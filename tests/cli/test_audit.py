@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.policy.audit import LOG, AuditRecord, encode
 from fairlead.store.opening import open_database
 from fairlead.terminal.exit_codes import Exit
@@ -23,7 +23,7 @@ Fairlead = Callable[..., Outcome]
 
 
 def record(machine: Machine, *records: AuditRecord) -> Path:
-    path = store_location(machine.env, None)
+    path = store_file(machine.env)
     with open_database(path) as database:
         database.append_all([(LOG, record.at, encode(record)) for record in records])
     return path
@@ -54,7 +54,7 @@ def test_a_machine_on_which_nothing_happened_says_so(fairlead: Fairlead, machine
     outcome = fairlead("audit")
     assert (outcome.status, outcome.out) == (0, "")
     assert "nothing was recorded yet" in outcome.err
-    assert not store_location(machine.env, None).exists()
+    assert not store_file(machine.env).exists()
 
 
 @pytest.mark.requirement("NEED-30")

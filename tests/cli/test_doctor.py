@@ -16,8 +16,7 @@ import msgspec
 import pytest
 
 from fairlead.config.document.files import hold_lock
-from fairlead.config.paths import state_folder
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import state_folder, store_file
 from fairlead.gateway.registry import RunningGateway
 from fairlead.net.http import tls_context
 from fairlead.testing import ScriptedServer
@@ -167,7 +166,7 @@ def test_network_settings_that_cannot_work_are_found_and_no_password_is_shown(
 
 def test_a_damaged_store_and_a_lock_that_is_held_are_found(machine: Machine, fairlead: Fairlead) -> None:
     configure(machine)
-    write(store_location(machine.env), "not a database, but as long as the head of one " * 40)
+    write(store_file(machine.env), "not a database, but as long as the head of one " * 40)
 
     with hold_lock(machine.user_file):
         status, found = diagnose(fairlead, "--offline")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.policy.consent import has_consent
 from tests.conftest import Machine, Outcome, write
 
@@ -46,7 +46,7 @@ def test_a_file_is_recognised_and_taken_over(fairlead: Fairlead, machine: Machin
     assert "sk-0123456789abcdefgh" not in machine.project_file.read_text() + outcome.out + outcome.err
     for server in servers.values():
         assert server.consent is not None
-        assert has_consent(store_location(machine.env), server.consent)
+        assert has_consent(store_file(machine.env), server.consent)
 
 
 @pytest.mark.requirement("NEED-25")

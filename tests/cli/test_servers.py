@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.policy.consent import has_consent
 from tests.conftest import Machine, Outcome
 
@@ -165,11 +165,11 @@ def test_adding_is_consent_to_exactly_what_was_added(fairlead: Fairlead, machine
     fairlead("add", "a", "--", "run")
     key = machine.load().servers["a"].consent
     assert key is not None
-    assert has_consent(store_location(machine.env), key)
+    assert has_consent(store_file(machine.env), key)
     machine.write_project(json.dumps({"servers": {"a": {"command": "run", "args": ["more"]}}}))
     changed = machine.load().servers["a"].consent
     assert changed is not None
-    assert not has_consent(store_location(machine.env), changed)
+    assert not has_consent(store_file(machine.env), changed)
 
 
 def test_remove_touches_one_scope_and_says_what_remains(fairlead: Fairlead, machine: Machine) -> None:

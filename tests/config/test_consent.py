@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.config.consent import ConsentKey
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.policy.consent import has_consent, record_consent
 from tests.conftest import Machine
 
@@ -106,7 +106,7 @@ def test_an_overlay_over_a_users_server_asks_only_if_it_widens(
 
 
 def test_recorded_consent_is_found_again_and_only_for_that_entry(machine: Machine) -> None:
-    store = store_location(machine.env)
+    store = store_file(machine.env)
     key = consent_of(machine, BASE)
     assert key is not None
     assert not has_consent(store, key)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.console.prompt import FILE_NAME
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
@@ -226,7 +226,7 @@ def test_without_a_terminal_the_console_says_what_else_there_is(fairlead: Callab
 
 async def test_a_store_that_cannot_be_read_is_one_plain_line(machine: Machine) -> None:
     configure(machine)
-    store = store_location(machine.env)
+    store = store_file(machine.env)
     store.parent.mkdir(parents=True, exist_ok=True)
     store.write_bytes(b"this is no database" * 100)
     async with tmux_console(machine) as screen:

@@ -14,7 +14,7 @@ import pytest
 from fairlead.actions.live_configuration import LiveConfiguration
 from fairlead.catalog.tools import read_tools
 from fairlead.config.load import LoadedConfig, load_config
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.host.host import Host
 from fairlead.host.snapshots import load_snapshot
 from fairlead.policy.lockfile import Lock, LockedServer, lock_server, lock_text
@@ -77,7 +77,7 @@ def approve(served: Served, entry: dict[str, Any], *tools: dict[str, Any], folde
     loaded = load_config(None, {"servers": {"x": entry}}, served.env, folder / "project")
     entries, _ = read_tools("x", iter([json.dumps(tool).encode() for tool in tools]))
     record_review(
-        store_location(served.env),
+        store_file(served.env),
         loaded.servers["x"],
         lambda pins: pin_by_review(pins, entries, instructions=None, patterns=["*"], at=time.time()),
     )

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from fairlead.config.load import LoadedConfig
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.errors import FairleadError
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import select
@@ -49,7 +49,7 @@ async def test_a_project_server_that_is_not_approved_any_more_is_not_offered(
     machine.write_project(json.dumps({"servers": {"x": entry}}))
     key = machine.load().servers["x"].consent
     assert key is not None
-    record_consent(store_location(machine.env), [key])
+    record_consent(store_file(machine.env), [key])
     with anyio.fail_after(SECONDS):
         async with Host.open(env=machine.env, cwd=machine.project) as host:
             assert await host.tools.list()
@@ -63,7 +63,7 @@ async def test_a_project_server_that_is_not_approved_any_more_is_not_offered(
                 await host.offers("x")
             changed = machine.load().servers["x"].consent
             assert changed is not None
-            record_consent(store_location(machine.env), [changed])
+            record_consent(store_file(machine.env), [changed])
             assert await host.tools.list(), "an approval in another process is noticed"
 
 

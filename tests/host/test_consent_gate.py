@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.errors import ConsentRequired, FairleadError
 from fairlead.host.host import Host
 from fairlead.policy.consent import NAMESPACE, record_consent
@@ -23,7 +23,7 @@ from tests.host.support import SECONDS
 def approve(machine: Machine, server_id: str) -> None:
     key = machine.load().servers[server_id].consent
     assert key is not None
-    record_consent(store_location(machine.env), [key])
+    record_consent(store_file(machine.env), [key])
 
 
 def write_project(machine: Machine, **servers: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ async def test_a_project_that_redefines_a_users_server_is_not_started_in_its_pla
 async def test_without_a_store_no_project_server_counts_as_approved(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     write_project(machine, x=server.entry())
-    store_location(machine.env).mkdir(parents=True)  # a folder is no database
+    store_file(machine.env).mkdir(parents=True)  # a folder is no database
     errors = await use_in_every_way(machine, "x")
     assert {type(error) for error in errors} == {ConsentRequired}
     assert server.starts == 0
@@ -224,8 +224,8 @@ async def test_what_an_earlier_version_recorded_is_not_enough_and_the_reason_is_
     write_project(machine, x=ENTRY)
     key = machine.load().servers["x"].consent
     assert key is not None
-    store_location(machine.env).parent.mkdir(parents=True)
-    with open_database(store_location(machine.env)) as database:
+    store_file(machine.env).parent.mkdir(parents=True)
+    with open_database(store_file(machine.env)) as database:
         database.put(NAMESPACE, key.earlier, b"{}", expect=ANY)
     errors = await use_in_every_way(machine, "x")
     assert {type(error) for error in errors} == {ConsentRequired}

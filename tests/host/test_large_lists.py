@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.host.host import Host
 from fairlead.host.snapshots import NAMESPACE
 from fairlead.policy import pins
@@ -87,7 +87,7 @@ async def test_a_snapshot_that_is_too_large_is_not_read_and_the_server_is_listed
     server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
-    with contextlib.closing(sqlite3.connect(store_location(machine.env))) as store, store:
+    with contextlib.closing(sqlite3.connect(store_file(machine.env))) as store, store:
         store.execute("UPDATE entry SET value = zeroblob(70 * 1024 * 1024) WHERE namespace = ?", (NAMESPACE,))
     async with hosting(machine, x=server.entry()) as host:
         assert host.status()[0].tools is None
@@ -117,7 +117,7 @@ async def test_pins_that_are_too_large_are_not_read_and_nothing_is_offered(
     server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry(**ALL)) as host:
         await host.connect("x")
-    with contextlib.closing(sqlite3.connect(store_location(machine.env))) as store, store:
+    with contextlib.closing(sqlite3.connect(store_file(machine.env))) as store, store:
         store.execute("UPDATE entry SET value = zeroblob(70 * 1024 * 1024) WHERE namespace = 'pins'")
     async with hosting(machine, x=server.entry(**ALL)) as host:
         await host.connect("x")

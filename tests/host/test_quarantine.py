@@ -11,8 +11,7 @@ import anyio
 import pytest
 
 from fairlead.catalog.tools import ToolKey
-from fairlead.config.paths import LOCK_NAME, STATE_HINT
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import LOCK_NAME, STATE_HINT, store_file
 from fairlead.errors import CallDenied, UnknownTool
 from fairlead.events import ToolsQuarantined
 from fairlead.host.host import Host
@@ -86,7 +85,7 @@ def review(machine: Machine, host: Host, entry: dict[str, Any]) -> None:
     listing = host.listing("x")
     assert listing is not None
     record_review(
-        store_location(machine.env),
+        store_file(machine.env),
         server,
         lambda pins: pin_by_review(
             pins, listing.tools, instructions=listing.instructions, patterns=["*"], at=time.time()
@@ -401,7 +400,7 @@ async def test_a_new_tool_is_offered_even_if_the_edit_of_its_review_arrives_befo
             await other.connect("x")
             listing = other.listing("x")
         assert listing is not None
-        with open_database(store_location(machine.env)) as database:  # as a review, unannounced
+        with open_database(store_file(machine.env)) as database:  # as a review, unannounced
             key = pins_key(reviewed.servers["x"])
             found = database.get(NAMESPACE, key)
             assert found is not None
@@ -432,7 +431,7 @@ async def test_a_review_right_after_the_first_use_leaves_what_was_pinned_then_as
         await host.connect("x")
         [echo] = [entry for entry in await host.tools_of("x") if entry.key.tool == "echo"]
         record_review(
-            store_location(machine.env, None),
+            store_file(machine.env),
             reviewed.servers["x"],
             lambda pins: pin_by_review(
                 pins, [echo], instructions=None, patterns=["change_tools", "echo"], at=time.time()
@@ -440,7 +439,7 @@ async def test_a_review_right_after_the_first_use_leaves_what_was_pinned_then_as
         )
         if saving:
             # What was pinned on first use is on its way to the store, which has another writer.
-            with sqlite3.connect(store_location(machine.env, None), isolation_level=None) as other:
+            with sqlite3.connect(store_file(machine.env), isolation_level=None) as other:
                 other.execute("BEGIN IMMEDIATE")
                 await anyio.sleep(3 * SAVE_SECONDS)
                 async with anyio.create_task_group() as tasks:

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.errors import UnknownTool
 from fairlead.host.snapshots import NAMESPACE, snapshot_key
 from fairlead.store.opening import open_database
@@ -63,7 +63,7 @@ async def test_listings_are_kept_while_the_host_runs(machine: Machine, tmp_path:
     entries = {name: ScriptedServer(tmp_path / name, tools=[name]).entry() for name in names}
     async with hosting(machine, **entries) as host:
         assert await host.connect(*names) == {}
-        with open_database(store_location(machine.env)) as database:
+        with open_database(store_file(machine.env)) as database:
             while len(database.scan(NAMESPACE)) < len(names):  # noqa: ASYNC110 - written a moment later
                 await anyio.sleep(0.01)
 
@@ -84,7 +84,7 @@ async def test_a_store_that_cannot_be_written_is_no_reason_to_fail(
 ) -> None:
     server = ScriptedServer(tmp_path / "record")
     async with hosting(machine, x=server.entry()) as host:
-        with contextlib.closing(sqlite3.connect(store_location(machine.env))) as connection:
+        with contextlib.closing(sqlite3.connect(store_file(machine.env))) as connection:
             connection.execute("DROP TABLE entry")
         assert await host.connect("x") == {}
     assert "could not be saved" in caplog.text
@@ -155,7 +155,7 @@ async def test_a_stale_list_of_a_connected_server_is_asked_for_again(
 async def test_a_snapshot_nobody_can_read_is_as_good_as_none(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     definition = machine.load(overrides={"servers": {"x": server.entry()}}).servers["x"]
-    with open_database(store_location(machine.env)) as database:
+    with open_database(store_file(machine.env)) as database:
         database.put(NAMESPACE, snapshot_key(definition), b"{]", expect=ANY)
     async with hosting(machine, x=server.entry()) as host:
         assert host.listing("x") is None

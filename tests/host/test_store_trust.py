@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.errors import CallDenied, UnknownTool
 from fairlead.policy.pins import NAMESPACE
 from tests.conftest import Machine
@@ -31,7 +31,7 @@ async def used(machine: Machine, server: ChangingServer) -> Path:
     async with hosting(machine, x=server.entry()) as host:
         await host.connect("x")
         assert (await host.call("x", "echo", {"what": "a"})).text
-    return store_location(machine.env)
+    return store_file(machine.env)
 
 
 def emptied(path: Path) -> None:

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
+from fairlead.config.paths import store_file
 from fairlead.config.secrets.masking import SECRETS, Masker
-from fairlead.config.store_location import store_location
 from fairlead.errors import UnknownTool
 from tests.conftest import Machine
 from tests.host.support import hosting
@@ -78,7 +78,7 @@ def secrets_in(said: str) -> list[str]:
 
 
 def stored_values(machine: Machine) -> str:
-    with closing(sqlite3.connect(store_location(machine.env))) as database:
+    with closing(sqlite3.connect(store_file(machine.env))) as database:
         tables = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
         rows = [row for table in tables for row in database.execute(f"select * from {table}")]
     values = [value for row in rows for value in row]
@@ -181,7 +181,7 @@ async def test_a_snapshot_of_an_earlier_release_is_not_read_and_the_server_is_as
     machine.env["LEAKED"] = SECRET
     async with hosting(machine, s=leaking(SECRET)) as host:
         await host.connect("s")
-    with closing(sqlite3.connect(store_location(machine.env))) as database, database:
+    with closing(sqlite3.connect(store_file(machine.env))) as database, database:
         ((value,),) = database.execute("select value from entry where namespace = 'catalog'").fetchall()
         old = json.loads(value)
         old.pop("format")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.errors import ConfigError
 from fairlead.policy.decision import CallPolicy
 from fairlead.policy.review import ReviewDecision, record_decision
@@ -28,7 +28,7 @@ def review(machine: Machine, **answers: list[str]) -> None:
         ask=[tool(name) for name in answers.get("ask", [])],
         deny=answers.get("deny", []),
     )
-    record_decision(store_location(machine.env), machine.load().servers["x"], listing, decision)
+    record_decision(store_file(machine.env), machine.load().servers["x"], listing, decision)
 
 
 def verdicts(machine: Machine) -> dict[str, str]:

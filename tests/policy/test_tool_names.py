@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey, read_tools
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.policy.decision import CallPolicy, decide_by_lists
 from fairlead.policy.review import ReviewDecision, record_decision
 from fairlead.policy.tool_names import escape_name, exact_name, is_glob, matches, matches_any, refuses_any
@@ -75,12 +75,12 @@ def test_a_review_allows_and_denies_exactly_the_tool_it_names(machine: Machine, 
     server = machine.load().servers["x"]
     definition = json.dumps({"name": name, "inputSchema": {"type": "object"}}).encode()
     tool = ToolEntry(key=ToolKey("x", name), definition=definition)
-    record_decision(store_location(machine.env), server, Listing(tools=(tool,)), ReviewDecision(allow=[tool]))
+    record_decision(store_file(machine.env), server, Listing(tools=(tool,)), ReviewDecision(allow=[tool]))
     allowed = machine.load().servers["x"]
     assert allowed.config is not None
     others = dict.fromkeys(OTHERS)
     assert [other for other in others if decide_by_lists(allowed.config, other).verdict == "allow"] == [name]
-    record_decision(store_location(machine.env), allowed, Listing(tools=(tool,)), ReviewDecision(deny=[name]))
+    record_decision(store_file(machine.env), allowed, Listing(tools=(tool,)), ReviewDecision(deny=[name]))
     denied = machine.load().servers["x"]
     assert denied.config is not None
     fields = [other for other in others if decide_by_lists(denied.config, other).field == "deny_tools"]

@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import anyio
-import anyio.abc
-import anyio.lowlevel
 import pytest
 
 from fairlead.errors import LockLost, StoreError

@@ -18,7 +18,7 @@ from tests.conftest import Machine, Outcome
 
 from fairlead.auth.vault import Vault
 from fairlead.catalog.tools import Listing
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.errors import ApprovalRequired, FairleadError, StoreError
 from fairlead.gateway.access.tokens import TokenFile, Tokens
 from fairlead.gateway.gateway import GatewayOptions, open_gateway
@@ -38,7 +38,7 @@ SECONDS = 60.0
 def upgraded(machine: Machine) -> Machine:
     """A machine that the earlier release was used on."""
     shutil.copytree(RELEASE / "config", machine.user_file.parent)
-    state = store_location(machine.env).parent
+    state = store_file(machine.env).parent
     shutil.copytree(RELEASE / "state", state, dirs_exist_ok=True)
     for path in (state, *state.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
@@ -60,7 +60,7 @@ async def test_what_was_reviewed_and_approved_before_still_is(upgraded: Machine)
 
 @pytest.mark.requirement("HARD-90")
 async def test_a_tool_that_changed_across_the_upgrade_is_held_back_as_before(upgraded: Machine) -> None:
-    store = store_location(upgraded.env)
+    store = store_file(upgraded.env)
     with sqlite3.connect(store) as database:
         # As if the pins had been made when the tool said something else.
         (pins,) = database.execute("SELECT value FROM entry WHERE namespace = 'pins'").fetchone()
@@ -77,7 +77,7 @@ async def test_a_tool_that_changed_across_the_upgrade_is_held_back_as_before(upg
 def test_tokens_logins_and_the_lock_file_are_read(
     upgraded: Machine, fairlead: Callable[..., Outcome]
 ) -> None:
-    folder = store_location(upgraded.env).parent / "gateway"
+    folder = store_file(upgraded.env).parent / "gateway"
     tokens = Tokens(OWN_TOKEN, TokenFile(folder / "tokens.json"))
     named, own = tokens.owner(NAMED_TOKEN), tokens.owner(OWN_TOKEN)
     assert named is not None
@@ -96,7 +96,7 @@ def test_tokens_logins_and_the_lock_file_are_read(
 
 @pytest.mark.requirement("HARD-90")
 def test_a_newer_store_is_refused_and_left_as_it_is(upgraded: Machine) -> None:
-    store = store_location(upgraded.env)
+    store = store_file(upgraded.env)
     with sqlite3.connect(store) as database:
         database.execute("PRAGMA user_version = 999")
     before = store.read_bytes()
@@ -176,7 +176,7 @@ RAW = "sk-LEAK/TEST+abc123XYZ789qq"
 
 def put_raw(machine: Machine, **pin: Any) -> None:
     """Have the store hold what an earlier release kept of a server that writes a secret into its texts."""
-    path = store_location(machine.env)
+    path = store_file(machine.env)
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         ((key, value),) = database.execute("SELECT key, value FROM entry WHERE namespace = 'pins'").fetchall()
         pins: dict[str, Any] = json.loads(value)
@@ -199,7 +199,7 @@ def bytes_of(path: Path) -> bytes:
 @pytest.mark.requirement("HARD-62")
 @pytest.mark.requirement("HARD-90")
 async def test_an_upgrade_leaves_no_byte_of_texts_that_were_stored_as_they_came(upgraded: Machine) -> None:
-    path = store_location(upgraded.env)
+    path = store_file(upgraded.env)
     put_raw(upgraded)
     assert RAW.encode() in bytes_of(path)
     connect(path).close()
@@ -303,14 +303,14 @@ def test_no_entry_of_an_earlier_release_allows_more_than_it_did(
 
 
 def write_store_version(machine: Machine) -> Path:
-    store = store_location(machine.env)
+    store = store_file(machine.env)
     with closing(sqlite3.connect(store)) as database:
         database.execute("PRAGMA user_version = 999")
     return store
 
 
 def write_pins(machine: Machine) -> Path:
-    store = store_location(machine.env)
+    store = store_file(machine.env)
     with closing(sqlite3.connect(store)) as database, database:
         rows = database.execute("SELECT version, value FROM entry WHERE namespace = 'pins'").fetchall()
         for version, value in rows:
@@ -332,8 +332,8 @@ def write_document(path: Path) -> Path:
 NEWER: dict[str, Callable[[Machine], Path]] = {
     "store": write_store_version,
     "pins": write_pins,
-    "tokens": lambda machine: write_document(store_location(machine.env).parent / "gateway" / "tokens.json"),
-    "logins": lambda machine: write_document(store_location(machine.env).parent / "mcp-auth.json"),
+    "tokens": lambda machine: write_document(store_file(machine.env).parent / "gateway" / "tokens.json"),
+    "logins": lambda machine: write_document(store_file(machine.env).parent / "mcp-auth.json"),
     "lock": lambda machine: write_document(machine.user_file.parent / "fairlead.lock"),
 }
 """Each makes one part of the state look as if a newer release had written it, and returns its file."""

@@ -13,8 +13,7 @@ from typing import Any
 
 import anyio
 
-from fairlead.config.paths import state_folder
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import state_folder, store_file
 from fairlead.errors import FairleadError
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.policy.audit import LOG, AuditRecord, encode
@@ -129,7 +128,7 @@ def configure(machine: Machine, folder: Path) -> None:
 def keep_records(machine: Machine) -> None:
     """Have the audit log know of calls of the last hours."""
     chance, now = random.Random(7), time.time()
-    path = store_location(machine.env)
+    path = store_file(machine.env)
     path.parent.mkdir(parents=True, exist_ok=True)
     moments = sorted(now - 60 - HOURS * 3600 * chance.random() ** 2.2 for _ in range(CALLS))
     with open_database(path) as database:

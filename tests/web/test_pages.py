@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from fairlead.config.models import ApprovalSettings
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.policy.consent import record_consent
 from fairlead.testing import ScriptedServer, scripted_program
@@ -387,7 +387,7 @@ async def consent(machine: Machine) -> None:
     """Approve the project's server, as `fairlead approve` does."""
     key = machine.load().server("x").consent
     assert key is not None
-    await anyio.to_thread.run_sync(record_consent, store_location(machine.env), [key])
+    await anyio.to_thread.run_sync(record_consent, store_file(machine.env), [key])
 
 
 async def test_the_last_error_is_shown_whole_with_its_hint_until_the_server_works(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.policy.audit import AuditQuery, latest_calls
 from fairlead.store.opening import open_database
 from fairlead.testing import ScriptedServer
@@ -32,7 +32,7 @@ def servers_of(file: Path) -> dict[str, Any]:
 
 
 def kinds_recorded(machine: Machine) -> list[tuple[str, str, str]]:
-    with open_database(store_location(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         records = latest_calls(database, AuditQuery(), 50)
     return [(record.kind, record.server, str((record.details or {}).get("in"))) for record in records]
 

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 
 from fairlead.actions.logs import LogReader, server_log
-from fairlead.config.store_location import store_location
+from fairlead.config.paths import store_file
 from fairlead.errors import CallFailed
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
 from fairlead.policy.audit import LOG, AuditQuery, AuditRecord, encode, latest_records
@@ -178,7 +178,7 @@ def test_calls_are_counted_by_time_server_and_principal_with_percentiles() -> No
 async def test_calls_are_filtered_and_counted_on_their_page(machine: Machine) -> None:
     now = time.time()
     append(
-        store_location(machine.env),
+        store_file(machine.env),
         *(
             finished(n, at=now - n, server=server, tool="t", principal=who, outcome=outcome, seconds=0.01)
             for n, (server, who, outcome) in enumerate(
@@ -206,7 +206,7 @@ async def test_the_audit_log_is_filtered_paged_and_exported_as_the_command_line_
     now = time.time()
     records = [finished(n, at=now - n, tool="t", outcome="ok" if n % 2 else "tool_error") for n in range(150)]
     dangerous = AuditRecord(at=now + 1, kind="review", principal="=1+1", server="x", details={"a": EVIL})
-    append(store_location(machine.env), *reversed(records), dangerous)
+    append(store_file(machine.env), *reversed(records), dangerous)
     async with dashboard(machine, {}) as board, board.visited() as client:
         page = (await client.get("/audit")).text
         assert page.count("<tr") == 101
@@ -226,7 +226,7 @@ async def test_the_audit_log_is_filtered_paged_and_exported_as_the_command_line_
         everything = [*csv.DictReader(io.StringIO((await client.get("/audit.csv")).text))]
         assert everything[-1]["principal"] == "'=1+1", "no formula"
         lines = (await client.get("/audit.jsonl?tool=t")).text.splitlines()
-        with open_database(store_location(machine.env)) as database:
+        with open_database(store_file(machine.env)) as database:
             printed = [encode(each).decode() for each in latest_records(database, AuditQuery(tool="t"), 1000)]
         assert lines == printed
         assert json.loads(lines[-1])["call"] == "c-0"

@@ -64,3 +64,8 @@ def _base(env: Mapping[str, str], variable: str, windows_variable: str, fallback
         if Path(named).is_absolute():  # the XDG rules: a relative value is ignored
             return Path(named)
     return home_folder(env) / fallback
+
+
+def store_file(env: Mapping[str, str]) -> Path:
+    """Database of durable state, unless the configuration names another place."""
+    return state_folder(env) / "state.db"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from fairlead.config.document.files import read_text
 from fairlead.config.models import Config, StoreSettings
-from fairlead.config.paths import config_folder, state_folder
+from fairlead.config.paths import config_folder, state_folder, store_file
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.config.secrets.references import MAX_SECRET_BYTES, resolve
@@ -92,7 +92,7 @@ def store_location(env: Mapping[str, str], settings: StoreSettings | None = None
         return RedisLocation(template=settings.url, key=settings.key, env=env)
     if settings is not None and settings.path is not None:
         return Path(settings.path).expanduser()
-    return state_folder(env) / "state.db"
+    return store_file(env)
 
 
 def artifact_folder(env: Mapping[str, str], config: Config) -> Path | None:

@@ -8,15 +8,13 @@ import logging
 import random
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, Protocol, cast
 
 from fairlead.config.store_location import RedisLocation
 from fairlead.errors import StoreError, StoreUnavailable
 from fairlead.store import redis_scripts as scripts
 from fairlead.store.cluster_key import ClusterKeys
-
-if TYPE_CHECKING:
-    from redis.connection import Connection
 
 OPERATION_SECONDS: Final = 2.0
 CONNECT_SECONDS: Final = 2.0
@@ -42,6 +40,30 @@ _REFUSALS: Final = {
 """What to do about a refusal of Redis, by the word that it begins with."""
 
 logger = logging.getLogger(__name__)
+
+
+class Connection(Protocol):
+    """A connection of redis-py, as far as it is used here; its own types are incomplete."""
+
+    def connect(self) -> None:
+        """Connect, and log in."""
+        ...
+
+    def disconnect(self) -> None:
+        """Close the connection."""
+        ...
+
+    def send_command(self, *parts: bytes | str | float) -> None:
+        """Send a command."""
+        ...
+
+    def read_response(self) -> Any:  # noqa: ANN401 - as Redis answers
+        """Wait for an answer."""
+        ...
+
+    def can_read(self, timeout: float) -> bool:
+        """Whether there is something to read, the end of the connection included."""
+        ...
 
 
 class RedisConnection:
@@ -83,7 +105,7 @@ class RedisConnection:
         raise StoreUnavailable(f"store {self.name}: it changes its epoch again and again", hint=_AWAY_HINT)
 
     def _evaluate(
-        self, connection: "Connection", script: scripts.Script, parts: tuple[bytes | str | int | float, ...]
+        self, connection: Connection, script: scripts.Script, parts: tuple[bytes | str | int | float, ...]
     ) -> Any:  # noqa: ANN401
         from redis.exceptions import NoScriptError
 
@@ -92,7 +114,7 @@ class RedisConnection:
         except NoScriptError:  # it was not run
             return self._exchange(connection, ("EVAL", script.text, *parts))
 
-    def _exchange(self, connection: "Connection", command: tuple[bytes | str | int | float, ...]) -> Any:  # noqa: ANN401
+    def _exchange(self, connection: Connection, command: tuple[bytes | str | int | float, ...]) -> Any:  # noqa: ANN401
         from redis.exceptions import NoScriptError, RedisError, ResponseError
 
         try:
@@ -124,7 +146,7 @@ class RedisConnection:
         self._next_attempt = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311 - not all at once
         raise StoreUnavailable(f"store {self.name} does not answer: {error}", hint=hint) from error
 
-    def _connected(self) -> "Connection":
+    def _connected(self) -> Connection:
         connection = self._connection
         if connection is not None:
             if not _is_stale(connection):
@@ -134,7 +156,7 @@ class RedisConnection:
             raise StoreUnavailable(f"store {self.name} does not answer", hint=_AWAY_HINT)
         return self._connect()
 
-    def _connect(self) -> "Connection":
+    def _connect(self) -> Connection:
         from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
         connection = _new_connection(self._url)
@@ -174,7 +196,7 @@ class RedisConnection:
             return
         raise StoreError(f"store {self.name} cannot be used: {trouble}", hint=hint)
 
-    def _begin(self, connection: "Connection") -> None:
+    def _begin(self, connection: Connection) -> None:
         """Learn the store's epoch, and begin a new one where this is another run of the server."""
         check = self.keys.seal(_CHECK, b"check")
         known = b"0" if self._epoch is None else b"1"
@@ -210,20 +232,20 @@ _WORDS: Final = {
 }
 
 
-def _new_connection(url: str) -> "Connection":
+def _new_connection(url: str) -> Connection:
     try:
+        from redis import connection as redis_connection
         from redis.backoff import NoBackoff
-        from redis.connection import Connection, parse_url
         from redis.retry import Retry
     except ModuleNotFoundError as exc:
         raise StoreError(
             "a Redis store needs the package `redis`", hint="install the extra: `fairlead[redis]`"
         ) from exc
     try:
-        options = cast("dict[str, Any]", parse_url(url))
+        options = cast("dict[str, Any]", cast("Any", redis_connection).parse_url(url))
     except ValueError as exc:
         raise StoreError(f"the store's address cannot be read: {exc}") from None
-    kind: type[Connection] = options.pop("connection_class", Connection)
+    kind: Callable[..., Connection] = options.pop("connection_class", redis_connection.Connection)
     return kind(
         **options
         | {
@@ -237,7 +259,7 @@ def _new_connection(url: str) -> "Connection":
     )
 
 
-def _is_stale(connection: "Connection") -> bool:
+def _is_stale(connection: Connection) -> bool:
     """Whether the server closed the connection: between two commands there is nothing to read on it."""
     try:
         return connection.can_read(0)

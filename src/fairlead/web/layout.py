@@ -33,6 +33,7 @@ PLACES: Final = (
     Place("/reviews", "Reviews", "M5 4h14v16H5zM8 9h8M8 13h5M14 17l2 2 4-5"),
     Place("/calls", "Calls", "M3 12h4l3-8 4 16 3-8h4"),
     Place("/approvals", "Approvals", "M12 3l8 3v6c0 5-3 8-8 9-5-1-8-4-8-9V6zM8.5 12l2.5 2.5 4.5-5"),
+    Place("/agents", "Agents", "M5 8h14v10H5zM12 8V4M9 12h.01M15 12h.01M9.5 15h5M2 12v3M22 12v3"),
     Place("/tokens", "Tokens", "M15 9a4 4 0 1 0-3.5 4L13 14h2v2h2v2h3v-3l-5.5-5.5"),
     Place("/logs", "Logs", "M4 6h16M4 10h11M4 14h16M4 18h8"),
     Place("/audit", "Audit", "M6 3h9l4 4v14H6zM15 3v4h4M9 12h7M9 16h7"),

@@ -1,0 +1,135 @@
+"""Connect an agent: write the gateway into its configuration, take it out, test the entry, or copy one."""
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.responses import HTMLResponse, Response
+
+from fairlead.actions.agents import AgentInstallation
+from fairlead.catalog.sanitize import gate
+from fairlead.errors import ConfigError
+from fairlead.gateway.install import AGENTS, GatewayRoute, plainly
+from fairlead.web.host_panel import HostPanel
+from fairlead.web.html import Child, Html, tag
+from fairlead.web.layout import block, button, code, diff_block, form, page, table
+from fairlead.web.page_request import Answer, PageRequest, confirm
+
+_TOKEN: Final = "TOKEN"  # noqa: S105 - stands for one
+_STATES: Final = {"installed": "good", "unreadable": "trouble"}
+
+
+def show(panel: HostPanel) -> Answer:
+    """All agents, and the entries to paste."""
+
+    async def answer(visit: PageRequest) -> Response:
+        agents = await panel.edits.agents(visit.principal)
+        lead = (
+            "An agent with this entry has the tools of all servers. It starts the gateway where none runs, "
+            "and works for apps of the desktop too."
+        )
+        rows = [
+            (each.title, _state(each), code(str(each.path)), _clients(panel, each), _actions(visit, each))
+            for each in agents
+        ]
+        columns = ("Agent", "Gateway", "Its file", "Connected now", "Actions")
+        content = (
+            tag("p", lead, class_="dim"),
+            table("Agents", columns, rows),
+            tag("h2", "On another machine, or by hand"),
+            _snippets(visit, agents),
+        )
+        return HTMLResponse(page(visit, panel, "Agents", *content))
+
+    return answer
+
+
+def act(panel: HostPanel) -> Answer:
+    """Show a change of an agent's file, write it, or test its entry."""
+
+    async def answer(visit: PageRequest) -> Response:
+        agent, digest = visit.field("agent"), visit.field("digest")
+        if agent not in AGENTS:
+            raise ConfigError(f"there is no agent `{agent}`", hint=f"choose one of {', '.join(AGENTS)}")
+        match visit.field("do"):
+            case "test":
+                test = await panel.edits.try_agent(agent, principal=visit.principal)
+                return confirm(visit, "/agents", f"The entry of `{agent}` works: {test}.")
+            case "install" | "uninstall" as kind if not digest:
+                change = await panel.edits.plan_agent(agent, kind, principal=visit.principal)
+                if change.is_none:
+                    return confirm(visit, "/agents", f"{change.path} is as it should be.")
+                lines = [f"  {line}" for line in change.diff().splitlines()]
+                fields = form(
+                    visit,
+                    "/agents",
+                    button("Write it", "do", kind, key="agent", kind="main"),
+                    " ",
+                    tag("a", "Leave it as it is", href="/agents", class_="button"),
+                    agent=agent,
+                    digest=change.digest,
+                )
+                content = (tag("p", code(str(change.path))), diff_block(lines, "The change"), fields)
+                title = f"{'Install into' if kind == 'install' else 'Remove from'} {change.title}?"
+                return HTMLResponse(page(visit, panel, title, *content))
+            case "install" | "uninstall" as kind:
+                change = await panel.edits.change_agent(agent, kind, digest, principal=visit.principal)
+                done = "Restart it, and it has the tools." if kind == "install" else "Restart it."
+                return confirm(visit, "/agents", f"Changed {change.path}. {change.title}: {done}")
+            case _:
+                raise ConfigError("there is no such action")
+
+    return answer
+
+
+def _state(each: AgentInstallation) -> Child:
+    word = tag("span", each.state, class_=f"outcome {_STATES.get(each.state, '')}".strip())
+    return (word, tag("p", gate.error_text(each.problem), class_="trouble")) if each.problem else word
+
+
+def _clients(panel: HostPanel, each: AgentInstallation) -> str:
+    """How many clients have a name that begins like the agent's."""
+    named = (session.client or "" for session in panel.sessions())
+    count = sum(name.lower().startswith((each.agent, each.title.lower())) for name in named)
+    return str(count) if count else "-"
+
+
+def _actions(visit: PageRequest, each: AgentInstallation) -> Child:
+    if each.problem is not None:
+        return "-"
+    if each.entry is None:
+        buttons = [button("Install", "do", "install", key=each.agent, kind="main")]
+    else:
+        buttons = [
+            button("Test", "do", "test", key=each.agent),
+            button("Remove", "do", "uninstall", key=each.agent, kind="danger"),
+        ]
+    return form(visit, "/agents", *buttons, agent=each.agent)
+
+
+def _snippets(visit: PageRequest, agents: list[AgentInstallation]) -> Child:
+    route = GatewayRoute(url=_endpoint(visit), token=_TOKEN)
+    lead = tag(
+        "p",
+        "The endpoint is ",
+        code(route.url or ""),
+        ". Put a token of the agent's own in place of ",
+        code(_TOKEN),
+        ": make one under ",
+        tag("a", "Tokens", href="/tokens"),
+        ".",
+    )
+    return (lead, [_snippet(each, route) for each in agents])
+
+
+def _snippet(each: AgentInstallation, route: GatewayRoute) -> Html:
+    text = plainly(each.agent, route).splitlines()
+    return tag("details", tag("summary", each.title), block(text, f"The entry for {each.title}"))
+
+
+def _endpoint(visit: PageRequest) -> str:
+    """The gateway's endpoint as the visitor's machine reaches it."""
+    url = urlsplit(str(visit.request.base_url))
+    # The dashboard's own name is for browsers alone.
+    host = "localhost" if (url.hostname or "").endswith(".localhost") else url.hostname or "localhost"
+    address = f"[{host}]" if ":" in host else host
+    return f"{url.scheme}://{address}{f':{url.port}' if url.port else ''}/mcp"
