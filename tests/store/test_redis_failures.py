@@ -1,5 +1,6 @@
 """A Redis that goes away, comes back, is restored or is not fit: nothing waits for long, nothing is lost."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -232,3 +233,16 @@ def test_a_value_moved_or_changed_in_redis_does_not_open(redis: RedisServer) -> 
 
 def _read(database: Database) -> None:
     database.get("approvals", "mine")
+
+
+def test_without_the_package_the_error_says_what_to_install(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name == "redis" or name.startswith("redis.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with (
+        pytest.raises(StoreError, match="needs the package `redis`") as caught,
+        open_database(redis.location),
+    ):
+        pass
+    assert "fairlead[redis]" in (caught.value.hint or "")

@@ -9,6 +9,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, Final, NoReturn, Protocol, cast
 
 from fairlead.config.store_location import RedisLocation
@@ -70,6 +71,10 @@ class RedisConnection:
     """One connection to the Redis of a location, for one thread; it is made when it is first needed."""
 
     def __init__(self, location: RedisLocation) -> None:
+        if find_spec("redis") is None:
+            raise StoreError(
+                "a Redis store needs the package `redis`", hint="install the extra: `fairlead[redis]`"
+            )
         self.name = str(location)
         self.keys = ClusterKeys(location.cluster_keys())
         self._url = location.url()
@@ -233,14 +238,10 @@ _WORDS: Final = {
 
 
 def _new_connection(url: str) -> Connection:
-    try:
-        from redis import connection as redis_connection
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-    except ModuleNotFoundError as exc:
-        raise StoreError(
-            "a Redis store needs the package `redis`", hint="install the extra: `fairlead[redis]`"
-        ) from exc
+    from redis import connection as redis_connection
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     try:
         options = cast("dict[str, Any]", cast("Any", redis_connection).parse_url(url))
     except ValueError as exc:
