@@ -316,8 +316,8 @@ async def test_both_see_a_login_and_a_dump_of_redis_has_nothing_of_it(pair: Pair
         assert found == login
     for each in (pair.one, pair.other):
         assert "mcp.test" in each.run("auth", "list", "--json")
-    pair.one.call(token, "s_echo", text=PLANTED)
-    eventually(lambda: PLANTED in pair.one.run("audit", "--json"))
+    pair.one.call(token, "s_echo", text=PLANTED, note="just before the dump")
+    eventually(lambda: "just before the dump" in pair.one.run("audit", "--json"))
     dump = _dump(pair.redis)
     assert b"fairlead:value:logins:" in dump
     assert b"fairlead:log:audit" in dump
