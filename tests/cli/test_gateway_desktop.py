@@ -14,7 +14,7 @@ import pytest
 from fairlead.gateway.install import AGENTS
 from fairlead.gateway.registry import attachment, living
 from fairlead.policy.audit import AuditQuery, latest_records
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from tests.cli.gateway_support import (
     SECONDS,
     DesktopAgent,
@@ -169,7 +169,7 @@ def test_installing_and_uninstalling_are_in_the_audit_log(machine: Machine, fair
     assert fairlead("gateway", "--install", "cursor", "--yes").status == 0
     assert fairlead("gateway", "--install", "cursor", "--yes").status == 0  # nothing changed, so not recorded
     assert fairlead("gateway", "--uninstall", "cursor", "--yes").status == 0
-    with Database.open(machine.home / ".local/state/fairlead/state.db") as database:
+    with open_database(machine.home / ".local/state/fairlead/state.db") as database:
         records = latest_records(database, AuditQuery(), 100)
     assert [(each.kind, each.principal, each.details) for each in records] == [
         (kind, "local", {"in": "command line", "agent": "cursor", "file": file})

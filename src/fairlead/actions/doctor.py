@@ -25,14 +25,16 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.document.files import hold_lock
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import BuiltinServer, ExtensionServer, RemoteServer, StdioServer
-from fairlead.config.paths import STATE_HINT, state_folder, store_file, user_file
+from fairlead.config.paths import STATE_HINT, state_folder, user_file
 from fairlead.config.secrets.redaction import redact_url
+from fairlead.config.store_location import RedisLocation, StoreLocation, store_location
 from fairlead.errors import (
     ConfigError,
     ConfigInvalid,
     ConfigUnwritable,
     FairleadError,
     Problem,
+    StoreError,
 )
 
 if TYPE_CHECKING:
@@ -377,7 +379,7 @@ def _check_state(env: Mapping[str, str], loaded: LoadedConfig | None) -> Generat
             fix="make room on that disk, or set XDG_STATE_HOME to a folder on another",
         )
     yield from _check_lock(user_file(env))
-    yield _store_finding(store_file(env, loaded.config.store.path if loaded else None))
+    yield _store_finding(store_location(env, loaded.config.store if loaded else None))
 
 
 def _check_lock(path: Path) -> Generator[Finding]:
@@ -406,7 +408,9 @@ def _lock_holder(folder: Path) -> int | None:
     return None
 
 
-def _store_finding(path: Path) -> Finding:
+def _store_finding(path: StoreLocation) -> Finding:
+    if isinstance(path, RedisLocation):
+        return _redis_finding(path)
     if not path.exists():
         return Finding(area="state", subject="store", status="ok", message="nothing is stored yet")
     try:
@@ -425,6 +429,27 @@ def _store_finding(path: Path) -> Finding:
         fix=f"run `fairlead gateway stop --all`, then `{shlex.join(['mv', str(path), f'{path}.damaged'])}`; "
         "approvals and reviews are asked for again",
     )
+
+
+def _redis_finding(location: RedisLocation) -> Finding:
+    from fairlead.store.redis_database import RedisDatabase
+
+    try:
+        with RedisDatabase.open(location) as database:
+            facts = database.facts
+    except StoreError as exc:
+        return Finding(area="state", subject="store", status="problem", message=str(exc), fix=exc.hint)
+    name = facts.get("server_name", "redis")
+    shown = f"{location}, {name} {facts.get('redis_version')}, {facts.get('used_memory_human')} in use"
+    if facts.get("aof_enabled") != "1":
+        return Finding(
+            area="state",
+            subject="store",
+            status="note",
+            message=f"{shown}; it may lose the latest writes when it is restarted",
+            fix="set `appendonly yes` in Redis",
+        )
+    return Finding(area="state", subject="store", status="ok", message=shown)
 
 
 # What runs.

@@ -111,11 +111,20 @@ def server_argument(function: FunctionT) -> FunctionT:
     return click.argument("server_id", metavar="ID", shell_complete=complete_server)(function)
 
 
+_OVERRIDES = "fairlead.overrides"
+
+
+def override(ctx: click.Context, values: dict[str, Any]) -> None:
+    """Have values count more than those of any file, whenever this command line loads the configuration."""
+    ctx.meta[_OVERRIDES] = values
+
+
 def load(ctx: click.Context, scope: str = "effective") -> LoadedConfig:
     """Load the configuration this command line means."""
     scopes: dict[str, Scope] = {"project": "project", "user": "user", "global": "user"}
     began = time.perf_counter()
-    loaded = load_config(_explicit(ctx), scope=scopes.get(scope, "effective"))
+    overrides: dict[str, Any] | None = ctx.meta.get(_OVERRIDES)
+    loaded = load_config(_explicit(ctx), overrides, scope=scopes.get(scope, "effective"))
     if logger.isEnabledFor(logging.DEBUG):
         files = ", ".join(layer.label for layer in loaded.layers) or "none"
         seconds = f"{time.perf_counter() - began:.3f}"

@@ -101,6 +101,22 @@ def _web_url(value: str) -> str:
 WebUrl = Annotated[str, AfterValidator(_web_url)]
 
 
+def _redis_url(value: str) -> str:
+    if "${" in value:
+        return value  # checked again once its references are resolved
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("must be a redis:// or rediss:// URL with a host")
+    return value
+
+
+RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+
+
 class StrictModel(BaseModel):
     """Frozen, no coercion, no unknown keys."""
 
@@ -524,6 +540,25 @@ class StoreSettings(StrictModel):
     """Location of the durable state."""
 
     path: Text | None = Field(default=None, description="The SQLite file; under the state folder if not set.")
+    url: RedisUrl | None = Field(
+        default=None, description="A Redis that all replicas share: `redis://…` or `rediss://…`."
+    )
+    key: Text | None = Field(
+        default=None, description="The cluster key that encrypts what is in Redis: use a reference."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_url(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _require_one_place(self) -> Self:
+        if self.path is not None and self.url is not None:
+            raise ValueError("has both `path` and `url`: leave one out")
+        if self.key is not None and self.url is None:
+            raise ValueError("has a `key` without a `url`: only what is in Redis is encrypted")
+        return self
 
 
 class ArtifactSettings(StrictModel):
@@ -533,6 +568,10 @@ class ArtifactSettings(StrictModel):
         default=256 * 1024 * 1024, description="Most bytes of all; the oldest go first. 0 stores none."
     )
     max_age_days: Annotated[int, Field(ge=1, le=3650)] = Field(default=7, description="Days one is stored.")
+    folder: Text | None = Field(
+        default=None,
+        description="Where they are; with a Redis store, a folder that all replicas share, for large ones.",
+    )
 
 
 class AuditSettings(StrictModel):

@@ -23,14 +23,14 @@ from fairlead.actions.config_edits import EditOutcome, add_choices, existing_ser
 from fairlead.actions.context import ActionContext
 from fairlead.actions.entries import add_server, edit_server, remove_server
 from fairlead.actions.imports import ImportPlan, find_sources, import_servers, natural_target, plan_import
-from fairlead.actions.tokens import make_token, revoke_token
+from fairlead.actions.tokens import make_token, named_tokens, revoke_token
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret
 from fairlead.config.sources import place_of
 from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError, UnknownBundle, UnknownServer
-from fairlead.gateway.access.tokens import NamedToken, token_file
+from fairlead.gateway.access.tokens import NamedToken
 from fairlead.gateway.install import FileChange, command_route
 
 ResultT = TypeVar("ResultT")
@@ -217,8 +217,8 @@ class ConfigPanel:
 
     async def tokens(self) -> Sequence[NamedToken]:
         """The named tokens: for what they are, never what they are."""
-        env = self._actions(LOCAL).env
-        return await to_thread.run_sync(lambda: token_file(env).read())
+        context = self._actions(LOCAL)
+        return await to_thread.run_sync(lambda: named_tokens(context.env, context.store).read())
 
     async def make_token(
         self, name: str, *, bundles: Sequence[str], scopes: Sequence[str], principal: str | None, by: str

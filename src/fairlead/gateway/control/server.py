@@ -46,7 +46,7 @@ from fairlead.gateway.control.protocol import (
     encode_error,
 )
 from fairlead.gateway.gateway import Gateway
-from fairlead.gateway.operator import PendingApproval, PendingApprovals
+from fairlead.gateway.pending_approvals import PendingApproval, PendingApprovals
 from fairlead.gateway.registry import APPROVALS_PATH, RELOAD_PATH, contents_of
 from fairlead.gateway.request_context import ClientResult, RequestContext, ServerRequest
 from fairlead.host.managed_server import ManagedServer
