@@ -173,9 +173,15 @@ class UnknownBundle(ConfigError):
 
 
 class StoreError(FairleadError):
-    """The state on disk cannot be used."""
+    """The durable state cannot be used."""
 
     code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store's server does not answer now. What needs it is refused until it does."""
+
+    code = "store_unavailable"
 
 
 class VersionConflict(StoreError):

@@ -97,6 +97,8 @@ def _may_leave(server: LoadedServer, approved: Collection[str], notes: list[Conv
     reason = None
     if server.config is None:
         reason = "its entry is not valid"
+    elif server.transport == "extension":
+        reason = "only Fairlead runs a folder of Python files"
     elif server.ruling.refusals:
         reason = f"the administrator's policy refuses it ({server.ruling.refusals[0].message})"
     elif any(True for _ in reference_problems(server.definition)):

@@ -18,11 +18,13 @@ from fairlead.config.consent import (
     Consent,
     ConsentKey,
     consent_to,
+    extension_folder,
     needs_consent,
     reference_problems,
     with_bound_values,
     working_folder,
 )
+from fairlead.config.extension_files import ExtensionFolder, extension_stamp
 from fairlead.config.merge import FieldPath, LayerPart, MergedConfig, ServerDefinition, ValueOrigin, merge
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.paths import current_folder
@@ -36,7 +38,7 @@ from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownSe
 
 Scope = Literal["effective", "project", "user"]
 
-IDENTITY = ("command", "args", "cwd", "url", "headers_helper")
+IDENTITY = ("command", "args", "cwd", "extension", "url", "headers_helper")
 """Fields that define a server's target, besides the search path in its `env`."""
 
 
@@ -82,12 +84,16 @@ class LoadedServer:
     """Environment it was loaded in."""
     workspace: Path = field(default_factory=Path.cwd)
     """Workspace it was loaded in: the root of a built-in server that names none."""
+    files_stamp: str = field(init=False, repr=False)
+    """What changes when a file of an extension does; empty for other servers."""
     has_references: bool = field(init=False, repr=False)
     """Whether there is anything to resolve. Computed once: every start asks several times."""
 
     def __post_init__(self) -> None:
-        """Look for references."""
+        """Look for references, and at the files of an extension."""
         object.__setattr__(self, "has_references", has_references(self.entry))
+        folder = self.extension_path
+        object.__setattr__(self, "files_stamp", extension_stamp(folder) if folder else "")
 
     def __repr__(self) -> str:
         state = "enabled" if self.enabled else "disabled"
@@ -153,7 +159,9 @@ class LoadedServer:
         if "command" in shown:
             return " ".join(map(str, [shown["command"], *as_list(shown.get("args"))]))
         url = self.entry.get("url")
-        return redact_url(url) if isinstance(url, str) else str(self.entry.get("builtin", ""))
+        if isinstance(url, str):
+            return redact_url(url)
+        return str(shown.get("extension") or self.entry.get("builtin", ""))
 
     @property
     def needs_consent(self) -> bool:
@@ -245,6 +253,18 @@ class LoadedServer:
         as_tuples = {name: tuple(value) if is_list(value) else value for name, value in fields.items()}
         return config.model_copy(update=as_tuples)
 
+    @property
+    def extension_path(self) -> Path | None:
+        """The folder of an extension; None for other servers, and where a reference has to be resolved."""
+        named = self.entry.get("extension")
+        if not isinstance(named, str) or "${" in named:
+            return None
+        return self.definition.origin(("extension",)).layer.base / Path(named).expanduser()
+
+    def extension_folder(self, resolved: Server) -> ExtensionFolder | None:
+        """Read the files of an extension, for what `resolve` returned; None for other servers."""
+        return extension_folder(self.definition, resolved.model_dump(mode="json", exclude_unset=True))
+
     def root_folders(self) -> tuple[Path, ...]:
         """Folders that its `roots` name, relative to the file of the entry."""
         base = self.definition.origin(("roots",)).layer.base
@@ -333,13 +353,25 @@ class LoadedConfig:
         return self.servers[server_id]
 
 
-def program_server(server_id: str, folder: Path, rules: Iterable[LoadedRule] = ()) -> LoadedServer:
-    """Server that the program itself brings and runs in its own process: trusted."""
-    entry = {"transport": "in_process", "trust": "trusted", "approval": "allow"}
+def program_server(
+    server_id: str, folder: Path, rules: Iterable[LoadedRule] = (), *, call_seconds: float | None = None
+) -> LoadedServer:
+    """Server that the program itself brings and runs in its own process: trusted.
+
+    Args:
+        server_id: Its id.
+        folder: The base of relative paths.
+        rules: The rules of `policy`.
+        call_seconds: How long its calls may take; the limits of every server if not given.
+    """
+    entry: dict[str, Any] = {"transport": "in_process", "trust": "trusted", "approval": "allow"}
+    if call_seconds is not None:
+        most = round(call_seconds * 1000)
+        entry |= {"request_timeout_ms": most, "max_request_ms": most}
     layer = Layer(name="override", label="<this program>", data={"servers": {server_id: entry}}, base=folder)
     part = LayerPart(layer=layer, prefix=("servers", server_id), entry=entry)
     definition = ServerDefinition(server_id=server_id, defaults=(), parts=(part,), replaced=(), entry=entry)
-    config = Server(trust="trusted", approval="allow")
+    config = Server.model_validate({name: value for name, value in entry.items() if name != "transport"})
     server = LoadedServer(
         server_id=server_id,
         definition=definition,

@@ -145,7 +145,9 @@ def find_project_file(place: MachinePaths) -> ProjectFile | None:
         candidates: dict[str, str | None] = dict.fromkeys(PROJECT_FILES) | FOREIGN_PROJECT_FILES | current
         for name, dialect in candidates.items():
             path = folder / name
-            if path != own_file and _is_there(path, unreadable_is_error=False):
+            # An empty folder takes the name while the built-in `shell` runs a command, so that none makes it.
+            is_taken = path.is_dir()
+            if path != own_file and not is_taken and _is_there(path, unreadable_is_error=False):
                 return ProjectFile(path=path, dialect=dialect)
     return None
 

@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 from fairlead.config.canonical import canonicalize
 from fairlead.config.faults import BAD_ID, SERVER_ID, Path, ValidationFault, suggestion
 from fairlead.config.models import (
+    AGENT_ID,
     SERVER_MODELS,
     ArtifactSettings,
     AuditSettings,
@@ -209,7 +210,7 @@ class _Pieces:
                 self.sound[key] = {name: self._validate_entry(key, name) for name in value}
             else:
                 self.faults.append(not_an_object(key, value))
-        elif key in ("version", "$schema", "allow_literal_secrets"):
+        elif key in ("version", "$schema", "allow_literal_secrets", "extensions"):
             self._check_value(key, value)
         else:
             fault = _unknown_key((key,), self._document)
@@ -225,11 +226,21 @@ class _Pieces:
                 self.faults.append(ValidationFault(path=(key,), message="must be 1", hint=hint))
         elif key == "$schema":
             self._keep("schema_", value)
+        elif key == "extensions":
+            self._check_extensions(value)
         elif isinstance(value, bool):
             self._keep(key, value)
         else:  # without it nothing more is allowed
             fault = ValidationFault(path=(key,), message=WANTED["bool_type"], is_isolated=True)
             self.faults.append(fault)
+
+    def _check_extensions(self, value: object) -> None:
+        """Check the folders of a document in memory. Merging turns those of files into servers."""
+        if is_list(value) and all(isinstance(folder, str) and folder for folder in value):
+            self.sound["extensions"] = tuple(value)
+        else:
+            message = "must be a list of folders"
+            self.faults.append(ValidationFault(path=("extensions",), message=message, is_isolated=True))
 
     def _isolate_section(self, section: str, fields: dict[str, Any]) -> None:
         """Let a bad section cost no more than itself, or than its bad fields."""
@@ -363,7 +374,7 @@ def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[Validati
         return
     yield ValidationFault(
         path=path,
-        message="has no target: needs `command` (stdio), `url` (http or sse) or `builtin`",
+        message="has no target: needs `command` (stdio), `url` (http or sse), `builtin` or `extension`",
         hint=f"an entry without one only overlays a `{path[-1]}` defined in a lower layer; there is none",
     )
 
@@ -386,7 +397,9 @@ def _transport_fault(path: Path, entry: dict[str, Any]) -> ValidationFault:
     if hint is None and isinstance(given, str):
         hint = suggestion(given, SERVER_MODELS)
     return ValidationFault(
-        path=(*path, "transport"), message="must be `stdio`, `http`, `sse` or `builtin`", hint=hint
+        path=(*path, "transport"),
+        message="must be `stdio`, `http`, `sse`, `builtin` or `extension`",
+        hint=hint,
     )
 
 
@@ -462,9 +475,11 @@ def _reference_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
 
 def _bundle_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
     known = as_object(document.get("servers"))
+    # The gateway's agent is a server without an entry.
+    agent = {AGENT_ID} if value_at(document, ("gateway", "agent")) is not None else set[str]()
     for name, bundle in as_object(document.get("bundles")).items():
         for member in as_object(as_object(bundle).get("servers")):
-            if member not in known:
+            if member not in known and member not in agent:
                 yield ValidationFault(
                     path=("bundles", name, "servers", member),
                     message=f"there is no server `{member}`",

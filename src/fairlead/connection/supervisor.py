@@ -21,7 +21,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fairlead.catalog.tools import Listing
-from fairlead.config.models import RemoteServer, Server, ServerLimits, StdioServer
+from fairlead.config.models import ExtensionServer, RemoteServer, Server, ServerLimits, StdioServer
 from fairlead.connection.deadlines import Backoff
 from fairlead.connection.elicitation import UrlVisits
 from fairlead.connection.failure_hints import NOT_MCP
@@ -91,7 +91,7 @@ class Supervisor:
         self.backoff = backoff or Backoff()
         self.limits = limits
         """Timeouts and limits of the server's entry."""
-        self._is_local = not isinstance(limits, Server) or isinstance(limits, StdioServer)
+        self._is_local = not isinstance(limits, Server) or isinstance(limits, StdioServer | ExtensionServer)
         self._wants_sse = isinstance(limits, RemoteServer) and limits.transport == "sse"
         self._transports = transports
         self._tasks = tasks
@@ -345,6 +345,7 @@ class Supervisor:
 
     async def _serve(self, attempt: ConnectAttempt, session: Session) -> None:
         """Be there for callers until the connection is lost or no longer wanted."""
+        await session.send_sandbox_state()
         now = time.monotonic()
         link = SessionLink(session=session, since=now, last_used=now, calls_before=self.vitals.calls)
         if session.mirrors_arguments:

@@ -304,7 +304,10 @@ class Host:
                 self.approvals.forget_session(server_id)  # the changed entry is the newer decision
         self.config = config
         self.catalogs.reset(self.parts.names or config.config.tools.names)
-        own = {name: program_server(name, Path(), config.rules) for name in self._transports.programs}
+        own = {
+            name: program_server(name, Path(), config.rules, call_seconds=program.call_seconds)
+            for name, program in self._transports.programs.items()
+        }
         wanted = config.servers | own
         self.servers.keep_only(wanted)
         await self._take(wanted.values())

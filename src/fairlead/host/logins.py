@@ -16,6 +16,7 @@ from fairlead.auth.discovery import AuthChallenge, login_challenge
 from fairlead.auth.flow import Announce, LoginTerms, has_login, log_in, machine_login, renew
 from fairlead.auth.http import HttpContext
 from fairlead.auth.redirect import SECONDS, Agree, BrowserRedirect, OpenUrl
+from fairlead.auth.store_vault import StoreVault
 from fairlead.auth.token_endpoint import Revocation, revoke
 from fairlead.auth.tokens import Login, LoginRedirect, LoginTarget, Token
 from fairlead.auth.vault import Vault
@@ -106,7 +107,9 @@ class Logins:
         self.on_login: Callable[[str, str], None] = lambda _principal, _server_id: None
         """Called after each login, with the principal and the server."""
         self._emit = emit
-        self.broker = Broker(Vault.of(env), records.store, self._refresh_token, tasks)
+        shared = records.store if records.store is not None and records.store.is_shared else None
+        vault = StoreVault(shared) if shared is not None else Vault.of(env)
+        self.broker = Broker(vault, records.store, self._refresh_token, tasks)
 
     # For connections.
 

@@ -14,7 +14,7 @@ from fairlead.bounded_repr import BoundedRepr
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import RemoteServer, Server
+from fairlead.config.models import CHILD_TRANSPORTS, RemoteServer, Server
 from fairlead.config.principal import LOCAL
 from fairlead.connection.connection import Connection
 from fairlead.connection.peer import LogIn
@@ -208,7 +208,7 @@ class ManagedServer:
             config,
             transports_of(server, context.transports),
             tasks=context.tasks,
-            admission=context.start_limit if server.transport == "stdio" else None,
+            admission=context.start_limit if server.transport in CHILD_TRANSPORTS else None,
             known_version=snapshot.known_version if snapshot else None,
             known_listing=snapshot.listing if snapshot else None,
             peer=ServerPeer(

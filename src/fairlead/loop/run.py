@@ -224,6 +224,8 @@ class _Run:
                 raise ArgumentsInvalid("the arguments are no JSON object; nothing was called")
             result = await self._toolset.call(name, arguments)
             _ = result.content  # which raises where a server's answer is no result
+            if not self._api.model.vision:
+                result = await self._toolset.without_images(result)
         except RunCancelled:
             raise
         except FairleadError as exc:

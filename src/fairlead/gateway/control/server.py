@@ -46,7 +46,7 @@ from fairlead.gateway.control.protocol import (
     encode_error,
 )
 from fairlead.gateway.gateway import Gateway
-from fairlead.gateway.operator import PendingApproval, PendingApprovals
+from fairlead.gateway.pending_approvals import PendingApproval, PendingApprovals
 from fairlead.gateway.registry import APPROVALS_PATH, RELOAD_PATH, contents_of
 from fairlead.gateway.request_context import ClientResult, RequestContext, ServerRequest
 from fairlead.host.managed_server import ManagedServer
@@ -429,6 +429,7 @@ def _as_json(call: PendingApproval) -> dict[str, Any]:
         "arguments": request.arguments,
         "reason": request.reason,
         "claims": list(request.claims),
+        "preview": request.preview,
         "remember": request.remember,
         "principal": request.principal,
         "created_at": call.created,

@@ -7,6 +7,7 @@ from typing import Final
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.config.command_lines import command_line
+from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.events import DOWN
 from fairlead.host.managed_server import ServerStatus
 from fairlead.web.call_history import CallSummary, summarize
@@ -128,7 +129,7 @@ def _broken(visit: PageRequest, status: ServerStatus) -> Html:
             "div",
             log_in,
             form(visit, path, button("Restart", "do", "restart", key=server_id), back="/"),
-            logs if status.transport == "stdio" else None,
+            logs if status.transport in CHILD_TRANSPORTS else None,
             class_="row",
         ),
         class_="card bad",

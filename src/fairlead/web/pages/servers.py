@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.actions.explain import reason_in_short
 from fairlead.config.command_lines import command_line
 from fairlead.config.edit_scope import EditTarget
+from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.errors import ConfigError
 from fairlead.events import DOWN
 from fairlead.host.elicitation.urls import ShownUrl
@@ -165,7 +166,7 @@ def one(panel: HostPanel) -> Answer:
             ),
             _changes(details) if details.can_switch else None,
             live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
-            live("log", _log(details)) if details.status.transport == "stdio" else None,
+            live("log", _log(details)) if details.status.transport in CHILD_TRANSPORTS else None,
         )
         return HTMLResponse(page(visit, panel, server_id, *content))
 
