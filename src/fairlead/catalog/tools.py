@@ -16,6 +16,9 @@ from fairlead.bounded_repr import count
 from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_list, is_object
 
+_MAX_ORIGIN = 100
+"""Characters of an origin: it costs tokens in every definition."""
+
 ResultT = TypeVar("ResultT")
 Given = TypeVarTuple("Given")
 
@@ -53,6 +56,11 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
         """
         prefix, tool = f"{self.server_id}.", self.typed_tool
         return tool if tool.startswith(prefix) and tool != prefix else f"{prefix}{tool}"
+
+    @property
+    def origin(self) -> str:
+        """`[server/tool]`: what a model reads before the description of a tool."""
+        return f"[{f'{self.server_id}/{self.shown_tool}'[:_MAX_ORIGIN]}]"
 
     @property
     def holds_secret(self) -> bool:
@@ -188,7 +196,13 @@ class RejectedTool:
     """A tool that cannot be offered, and why. Others are not affected."""
 
     name: str
+    """Its name, safe to show; its position in the list (`#3`) where that cannot be read or shown."""
     reason: str
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether its name is not known, so that it may be any that its server does not list."""
+        return self.name.startswith("#")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """What a command line says about the gateway, and how agents get there by it."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.config.load import LoadedConfig
@@ -19,6 +19,8 @@ class GatewayArguments:
     port: int | None = None
     bundle: str | None = None
     mode: str | None = None
+    store: str | None = field(default=None, repr=False)
+    """The address of a Redis; it may have a password."""
     open_to_all: bool = False
     agent: bool = False
     """Offer the gateway's agent, also where the configuration does not."""
@@ -60,6 +62,7 @@ class GatewayArguments:
     def words(self) -> list[str]:
         """The same options, for a gateway that is started in the background."""
         given = {"--host": self.host, "--port": self.port, "--bundle": self.bundle, "--mode": self.mode}
+        given["--store"] = self.store
         words = ["--config", str(self.config.absolute())] if self.config else []
         for name, value in given.items():
             words += [name, str(value)] if value is not None else []

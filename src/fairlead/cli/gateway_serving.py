@@ -28,6 +28,7 @@ from fairlead.errors import ConfigError, ListenFailed, StoreError
 from fairlead.gateway import gateway as core
 from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.access.middleware import GuardedApp, authenticator_for
+from fairlead.gateway.access.shared_tokens import TokenMirror
 from fairlead.gateway.access.tokens import decide_token, local_token
 from fairlead.gateway.control.server import ApprovalReply, approval_routes, control_routes
 from fairlead.gateway.install import GatewayRoute
@@ -174,6 +175,12 @@ async def _up(
     loaded, env = gateway.loaded, os.environ
     port: int = listener.getsockname()[1]
     url = f"http://{local_name(host)}:{port}"
+    store = gateway.host.store
+    shared = store if store is not None and store.is_shared else None
+    mirror = TokenMirror(shared) if shared is not None else None
+    if mirror is not None:
+        await mirror.look()
+        gateway.tasks.start_soon(mirror.follow)
     keeper = authenticator_for(
         loaded.config.gateway,
         host,
@@ -181,9 +188,11 @@ async def _up(
         env,
         with_tokens=not options.open_to_all,
         names_groups=lambda: gateway.loaded.names_groups,
+        shared=shared,
+        shared_tokens=mirror,
     )
     origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
-    entrance = LoginSessions(keeper, origins)
+    entrance = LoginSessions(keeper, origins, shared)
     gateway.login_links.origin = url
     panel = HostPanel(
         gateway.host,

@@ -35,20 +35,18 @@ from pydantic import AfterValidator, Field, Strict, model_validator
 
 from fairlead.config.document import jsonc
 from fairlead.config.document.files import read_text
+from fairlead.config.field_types import Command, StrictModel, Text
 from fairlead.config.launch import find_program
 from fairlead.config.merge import STRICTNESS, ValueOrigin
 from fairlead.config.models import (
     ApprovalMode,
     BuiltinName,
     BuiltinServer,
-    Command,
     ExtensionServer,
     PolicyRule,
     RemoteServer,
     Server,
     StdioServer,
-    StrictModel,
-    Text,
 )
 from fairlead.config.sources import Layer
 from fairlead.config.untyped import as_object

@@ -293,7 +293,9 @@ def reference_problems(definition: ServerDefinition) -> Iterator[Problem]:
         if name in ("command", "cwd", "extension") or path == ("headers_helper", 0):
             thing = "folder" if name in ("cwd", "extension") else "program"
             message = f"a project file may not use {found[0]} here: it could name another {thing} later"
-            hint = "write the value itself, or put the entry into your own file (`fairlead add --user …`)"
+            hint = (
+                "write the value itself, or put the entry into your own file (`fairlead add --scope user …`)"
+            )
         elif name in ("args", "headers_helper") and file is not None:
             message = f"a project file may not use {file} in arguments: its content could change later"
             hint = "write the value itself, pass it in `env`, or put the entry into your own file"

@@ -1,6 +1,7 @@
 """Loading of the effective configuration: all layers merged and validated, with the origin of every value."""
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -428,16 +429,25 @@ def load_config(
 
 
 def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> LoadedConfig:
-    duplicates = [problem for layer in merged.layers for problem in layer.duplicates]
-    checked = check(merged.data, (problem.path for problem in duplicates))
+    found = [problem for layer in merged.layers for problem in layer.faults]
+    checked = check(merged.data, (problem.path for problem in found))
     origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
     wanted = [(fault, origin) for fault, origin in origins if not _is_a_default(fault, origin)]
-    faults = [*duplicates, *(_locate_fault(fault, origin) for fault, origin in wanted)]
-    if any(_is_fatal(fault) for fault, _ in wanted):
-        raise ConfigInvalid(*merged.problems, *faults)
+    shapes = [(layer.label, layer.shape) for layer in merged.layers if layer.shape is not None]
+    noted = {(label, fault.written) for label, shape in shapes for fault in shape.faults}
+    located = [_locate_fault(fault, origin) for fault, origin in wanted]
+    faults = [*found, *(each for each in located if (each.file, each.written) not in noted)]
+    takes_literals = merged.data.get("allow_literal_secrets") is True
+    entries = {
+        name: [*_entry_problems(each, env, takes_literals=takes_literals)]
+        for name, each in merged.definitions.items()
+    }
+    fatal = [problem for layer in merged.layers for problem in layer.fatal]
+    if fatal or any(_is_fatal(fault) for fault, _ in wanted):
+        raise ConfigInvalid(*merged.problems, *fatal, *faults, *chain.from_iterable(entries.values()))
     by_server: dict[str, list[Problem]] = {}
     for problem in faults:
-        if problem.path[0] == "servers":
+        if _is_of_server(problem):
             by_server.setdefault(str(problem.path[1]), []).append(problem)
     oauth = checked.config.gateway.oauth
     rules = tuple(
@@ -449,11 +459,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
             server_id=server_id,
             definition=definition,
             config=checked.config.servers.get(server_id),
-            problems=(
-                *by_server.get(server_id, ()),
-                *reference_problems(definition),
-                *_secret_problems(definition, env),
-            ),
+            problems=(*by_server.get(server_id, ()), *entries[server_id]),
             rules=_rules_about(server_id, rules),
             approval=checked.config.policy.approval,
             env=env,
@@ -463,7 +469,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
     )
     administration = AdminPolicies(env)
     servers = {server.server_id: _apply_admin_policy(server, administration, env) for server in described}
-    elsewhere = [problem for problem in faults if problem.path[0] != "servers"]
+    elsewhere = [problem for problem in faults if not _is_of_server(problem)]
     # A problem of the administrator's policy concerns every server, and is reported once.
     own = dict.fromkeys(problem for server in servers.values() for problem in server.problems)
     return LoadedConfig(
@@ -473,6 +479,19 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
         merged=merged,
         rules=rules,
     )
+
+
+def _entry_problems(
+    definition: ServerDefinition, env: Mapping[str, str], *, takes_literals: bool
+) -> Iterator[Problem]:
+    yield from reference_problems(definition)
+    yield from _missing_secrets(definition, env)
+    if not takes_literals:
+        yield from _literal_secrets(definition)
+
+
+def _is_of_server(problem: Problem) -> bool:
+    return problem.path[0] == "servers" and len(problem.path) > 1
 
 
 def _apply_admin_policy(
@@ -526,23 +545,39 @@ def _is_a_default(fault: ValidationFault, origin: ValueOrigin | None) -> bool:
     return fault.path[:1] == ("servers",) and origin is not None and origin.path[:1] == ("defaults",)
 
 
-def _secret_problems(definition: ServerDefinition, env: Mapping[str, str]) -> Iterator[Problem]:
+def _missing_secrets(definition: ServerDefinition, env: Mapping[str, str]) -> Iterator[Problem]:
     fields = as_object(definition.entry)
-    prefix: FieldPath = ("servers", definition.server_id)
     if fields.get("enabled", True) is not False:
         for path, variable in missing_variables(fields, env):
             message = f"the environment variable `{variable}` is not set"
             hint = f"run `export {variable}=…`, or give a default: `${{{variable}:-…}}`"
-            yield definition.origin(path).problem(message, (*prefix, *path), hint=hint)
-    for path in literal_secrets(fields):
+            place: FieldPath = ("servers", definition.server_id, *path)
+            yield definition.origin(path).problem(message, place, hint=hint)
+
+
+def _literal_secrets(definition: ServerDefinition) -> Iterator[Problem]:
+    """Secrets in plain text: an error in a project's file, which others get to see, else a warning.
+
+    What a variable or a program hands over is in no file, and may have them.
+    """
+    for path in literal_secrets(as_object(definition.entry)):
         origin = definition.origin(path)
-        if origin.layer.name == "project":
-            hint = "a project file is often shared: use a reference such as `${NAME}`"
-            if origin.layer.dialect is not None:  # its format may have no references at all
-                command = command_line("import", str(origin.layer.path))
-                hint = f"a project file is often shared: take it over with `{command}`"
-            message = "looks like a secret in plain text"
-            yield origin.problem(message, (*prefix, *path), severity="warning", hint=hint)
+        layer, place = origin.layer, ("servers", definition.server_id, *path)
+        message = "looks like a secret in plain text"
+        if layer.name == "project":
+            way = "use a reference such as `${NAME}`"
+            if layer.dialect == "codelia":  # a format without references
+                way = f"take it over with `{command_line('import', str(layer.path))}`"
+            hint = f"a project file is often shared: {way}; or set `allow_literal_secrets` in your own file"
+            yield origin.problem(message, place, hint=hint)
+        elif layer.name in ("user", "file"):
+            command = command_line("stash", definition.server_id)
+            if layer.name == "file":  # which the command has to read as well
+                command = f"fairlead --config {shlex.quote(layer.label)}{command.removeprefix('fairlead')}"
+            hint = f"run `{command}` to move it into the keyring"
+            if layer.dialect == "codelia":
+                hint = f"take it over with `{command_line('import', str(layer.path))}`: that uses the keyring"
+            yield origin.problem(message, place, severity="warning", hint=hint)
 
 
 def _locate_fault(fault: ValidationFault, origin: ValueOrigin | None) -> Problem:

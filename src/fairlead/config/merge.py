@@ -20,7 +20,9 @@ from fairlead.errors import Problem
 
 FieldPath = tuple[str | int, ...]
 
-USERS_KEYS = frozenset({"artifacts", "audit", "defaults", "docs", "gateway", "model", "store", "tools"})
+USERS_KEYS = frozenset(
+    {"allow_literal_secrets", "artifacts", "audit", "defaults", "docs", "gateway", "model", "store", "tools"}
+)
 """Sections that only the user's own file may set: not a file that came with a clone."""
 STRICTNESS = {"allow": 0, "auto": 1, "ask": 2, "deny": 3}
 
@@ -46,7 +48,16 @@ class ValueOrigin:
         """Problem at this place."""
         at = self.layer.position(self.path)
         line, column = (at.line, at.column) if at else (None, None)
-        return Problem(message=message, file=self.layer.label, path=path, line=line, column=column, **rest)
+        written = self.layer.written(path)
+        return Problem(
+            message=message,
+            file=self.layer.label,
+            path=path,
+            written=None if written == path else written,
+            line=line,
+            column=column,
+            **rest,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -243,8 +254,8 @@ def _without_bad_sections(layer: Layer, problems: list[Problem]) -> Layer:
         del kept[str(fault.path[0])]
     if "defaults" in kept:
         found = [fault for fault in check({"defaults": kept["defaults"]}).faults if fault.is_isolated]
-        duplicates = [problem.path for problem in layer.duplicates if problem.path[0] == "defaults"]
-        bad = {path[1] for path in (*(fault.path for fault in found), *duplicates) if len(path) > 1}
+        repeated = [problem.path for problem in layer.faults if problem.path[0] == "defaults"]
+        bad = {path[1] for path in (*(fault.path for fault in found), *repeated) if len(path) > 1}
         defaults = kept["defaults"]
         kept["defaults"] = {name: value for name, value in as_object(defaults).items() if name not in bad}
         faults += found

@@ -459,7 +459,9 @@ def _name_in(head: bytes) -> str:
     """The name near the beginning of a definition that is too large to be read."""
     found = _NAME.search(head)
     return (
-        gate.text(found[1].decode(errors="replace")) if found else "(a tool without a name at its beginning)"
+        gate.text(found[1].decode(errors="replace"))
+        if found
+        else "# (a tool without a name at its beginning)"
     )
 
 

@@ -28,7 +28,8 @@ from fairlead.gateway.client_session import ClientSession, SessionInfo
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
-from fairlead.gateway.operator import PATIENCE_SECONDS, ClientOperator, PendingApprovals
+from fairlead.gateway.operator import ClientOperator
+from fairlead.gateway.pending_approvals import PATIENCE_SECONDS, PendingApprovals
 from fairlead.gateway.sdk_server import ADMITTED
 from fairlead.gateway.services import TokenKey
 from fairlead.host.client_host import open_principal_host
@@ -510,6 +511,9 @@ async def open_gateway(
             detach_from_caller()
             gateway = Gateway(host, loaded, options, approvals, tasks)
             gateway.agent = agent
+            if host.store is not None and host.store.is_shared:
+                approvals.store = host.store
+                tasks.start_soon(approvals.follow, host.store)
             host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)
             try:

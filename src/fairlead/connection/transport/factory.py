@@ -1,5 +1,6 @@
 """The transports of a configured server. Secrets are resolved when one is opened."""
 
+import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -30,7 +31,13 @@ from fairlead.config.secrets.redaction import proxy_secrets, secret_values
 from fairlead.config.untyped import as_object
 from fairlead.connection.process.child import Command, child_environment
 from fairlead.connection.process.guardian import Guardian
-from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, wrap_in_sandbox
+from fairlead.connection.process.sandbox import (
+    SandboxRequest,
+    pack_without_program,
+    paths_brought,
+    wrap_in_sandbox,
+)
+from fairlead.connection.process.sandbox_state import describe_sandbox
 from fairlead.connection.tracing import Tracer
 from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.connection.transport.http import HttpDispatcher
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     from tempfile import _TemporaryFileWrapper  # pyright: ignore[reportPrivateUsage] - it has no other name
 
     from fairlead.servers.framework.server import McpServer
+    from fairlead.servers.shell.tools import ShellAccess
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +108,7 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
         # A sandbox looks for links on the way itself, and mounts none.
         cwd=launch.cwd if launch and launch.starts_in_cwd and resolved.sandbox is None else folder,
     )
+    wanted = None
     if resolved.sandbox is not None:
         wanted = _sandbox_request(server, resolved.sandbox, around.env)
         command = await to_thread.run_sync(wrap_in_sandbox, server.server_id, command, wanted)
@@ -107,6 +116,7 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
     async with StdioDispatcher(
         command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
     ) as dispatcher:
+        dispatcher.sandbox_state = describe_sandbox(wanted, folder or Path.cwd())
         yield dispatcher
 
 
@@ -238,12 +248,31 @@ def _serve_builtin(
     from fairlead.servers.builtin import BuiltinAccess, open_builtin_server  # loaded by now
 
     assert isinstance(resolved, BuiltinServer)
-    reach = BuiltinAccess(roots=server.builtin_roots(), allow=around.docs_allow, cache=around.cache)
+    roots = server.builtin_roots()
+    shell = _shell_access(server, resolved, roots, around) if resolved.builtin == "shell" else None
+    reach = BuiltinAccess(roots=roots, allow=around.docs_allow, cache=around.cache, shell=shell)
     try:
         with open_builtin_server([resolved.builtin], reach) as made:
             yield made
     except ToolFailed as exc:
         raise ConnectFailed(server.server_id, str(exc), hint=exc.hint) from exc
+
+
+def _shell_access(
+    server: LoadedServer, resolved: BuiltinServer, roots: Sequence[Path], around: TransportContext
+) -> "ShellAccess":
+    """The sandbox of the commands of the built-in `shell`. Raises `ConnectFailed` where there can be none."""
+    if sys.platform != "linux":
+        message = "it runs commands only in a sandbox, which needs bubblewrap, and that is for Linux only"
+        raise ConnectFailed(server.server_id, message, hint="run Fairlead in a Linux container or machine")
+    from fairlead.servers.shell.tools import ShellAccess
+
+    wanted = _sandbox_request(server, resolved.sandbox or SandboxSettings(), around.env)
+    real = tuple(Path(os.path.realpath(root)) for root in roots)
+    wanted = replace(wanted, write=(*wanted.write, *real))
+    bwrap, view = pack_without_program(server.server_id, wanted, around.env)
+    locks = around.cache / "shell" if around.cache else None
+    return ShellAccess(bwrap=bwrap, view=view, parent=around.env, locks=locks)
 
 
 async def _resolve_secrets(server: LoadedServer, around: TransportContext) -> Server:

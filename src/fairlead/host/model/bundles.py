@@ -101,7 +101,7 @@ def _select(config: LoadedConfig, name: str | None) -> Selection:
         )
     bundle = config.config.bundles.get(name)
     if bundle is None:
-        hint = suggestion(name, config.config.bundles) or "`bundles` in fairlead.json names them"
+        hint = suggestion(name, config.config.bundles) or "`fairlead bundle list` names them"
         raise UnknownBundle(f"there is no bundle `{name}`", hint=hint)
     origin = config.origin("bundles", name)
     is_foreign = origin is not None and origin.layer.name == "project"

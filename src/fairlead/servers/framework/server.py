@@ -21,7 +21,13 @@ from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.errors import WrongType
 from fairlead.jsonrpc.stdio import open_stdio
 from fairlead.servers.framework.http import ServedEndpoint, serving_http
-from fairlead.servers.framework.tools import AnyTool, describe_tool, run_tool
+from fairlead.servers.framework.tools import (
+    PREVIEW_METHOD,
+    AnyTool,
+    describe_tool,
+    preview_tool,
+    run_tool,
+)
 
 LISTS_TTL_MS = 3_600_000
 """How long a client may keep the list of tools: it does not change while the server runs."""
@@ -100,7 +106,7 @@ class McpServer:
 
     def sdk_server(self) -> Server[Any]:
         """The SDK's server for these tools, for whatever transport drives it."""
-        return Server(
+        server: Server[Any] = Server(
             self.name,
             version=self._version,
             instructions=self._instructions,
@@ -109,6 +115,9 @@ class McpServer:
             on_list_tools=self._on_list_tools,
             on_call_tool=self._on_call_tool,
         )
+        if any(tool.preview is not None for tool in self._tools.values()):
+            server.add_request_handler(PREVIEW_METHOD, types.CallToolRequestParams, self._on_preview)
+        return server
 
     @check_types
     @asynccontextmanager
@@ -159,6 +168,12 @@ class McpServer:
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool `{params.name}`")
         return await run_tool(tool, _Context(context), params.arguments or {})
+
+    async def _on_preview(
+        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> dict[str, Any]:
+        tool = self._tools.get(params.name)
+        return {"preview": await preview_tool(tool, params.arguments or {}) if tool else None}
 
 
 def _require_sound(tool: AnyTool) -> None:

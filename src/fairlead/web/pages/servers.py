@@ -10,6 +10,7 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.errors import ConfigError
+from fairlead.events import DOWN
 from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.managed_server import ServerStatus
 from fairlead.web.host_panel import HostPanel
@@ -277,7 +278,7 @@ def _facts(details: ServerDetails, tokens: int | None) -> Html:
         facts.insert(0, ("Description", details.description))
     if status.last_error:
         facts.append(("Last error", tag("div", status.last_error, class_="trouble text")))
-    if status.hint and status.state in ("error", "auth_required"):  # what was wrong needs no more advice
+    if status.hint and status.state in DOWN:  # what was wrong needs no more advice
         facts.append(("Hint", status.hint))
     return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts])
 
