@@ -194,7 +194,7 @@ def test_adding_a_server_with_the_id_of_a_built_in_one_needs_replace(
     assert outcome.status != 0
     assert "built-in" in outcome.err
     assert "--replace" in outcome.err
-    assert not machine.project_file.exists()
+    assert entries(machine) == {}
     assert secret_files(machine) == []
     assert fairlead("add", server_id, "--replace", "--", "true").status == 0
     assert entries(machine)[server_id] == {"command": "true"}

@@ -230,7 +230,7 @@ def test_a_clock_that_is_wrong_is_set_as_it_says(journey: Journey) -> None:
     journey.install_program("timedatectl", f'#!/bin/sh\n[ "$*" = "set-ntp true" ] && touch {is_set}\n')
 
     def dated(handler: Handler) -> bool:
-        handler.date_time_string = lambda timestamp=None: formatdate(  # pyright: ignore[reportAttributeAccessIssue]
+        handler.date_time_string = lambda timestamp=None: formatdate(
             time.time() + (0 if is_set.exists() else 600), usegmt=True
         )
         return False
