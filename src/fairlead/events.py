@@ -6,14 +6,21 @@ allows their values (`audit.values`), which have secrets masked: it is safe to p
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from fairlead.bounded_repr import BoundedRepr
 
-ServerState = Literal["disabled", "idle", "connecting", "auth_required", "ready", "error"]
-"""State of a server, as shown to users."""
+ServerState = Literal[
+    "disabled", "idle", "connecting", "auth_required", "needs_client_registration", "ready", "error"
+]
+"""State of a server, as shown to users.
+
+`needs_client_registration` has a login, but lets no client register itself: the user has to do that once.
+"""
+DOWN: Final[tuple[ServerState, ...]] = ("error", "auth_required", "needs_client_registration")
+"""States in which a server does not work until something is done about it."""
 
 StartupStatus = Literal["starting", "ready", "failed", "auth_required", "cancelled"]
 """Progress of a server's start. All but the first are its outcome."""

@@ -83,6 +83,8 @@ def unescape_name(typed: str) -> str:
 
 LONGEST_NAME_READ = 256
 """Characters of a name that are used for a public one."""
+NOTES_META_KEY = "fairlead/notes"
+"""Key in the `_meta` of a list: what a server tells its user about the list, such as what it left out."""
 HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Mn"})
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
 

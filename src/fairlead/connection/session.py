@@ -39,7 +39,7 @@ from pydantic import ValidationError
 from fairlead.catalog.sanitize import gate
 from fairlead.connection.deadlines import Deadline
 from fairlead.connection.outcomes import HttpRejected, RequestFailed
-from fairlead.connection.peer import CALLER, SESSION_META_KEY, Introduction
+from fairlead.connection.peer import AGENT_META_KEY, CALLER, IS_AGENT, SESSION_META_KEY, Introduction
 from fairlead.connection.process.sandbox_state import (
     SANDBOX_ANSWER_SECONDS,
     SANDBOX_CAPABILITY,
@@ -156,6 +156,8 @@ class Session:
             params["_meta"] = self._envelope()
         if (trace := TRACE.get()) is not None:
             params["_meta"] = {**params.get("_meta", {}), **trace.meta}
+        if IS_AGENT.get():
+            params["_meta"] = {**params.get("_meta", {}), AGENT_META_KEY: True}
         if self._over_http:
             options["headers"] = self._headers("tools/call", tool, arguments)
         return self.dispatcher.call_raw("tools/call", params, options, deadline)

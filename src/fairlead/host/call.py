@@ -36,7 +36,7 @@ from fairlead.errors import (
     ServerError,
     WrongType,
 )
-from fairlead.events import McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
+from fairlead.events import DOWN, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
 from fairlead.host.events import EventBus
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.permission import (
@@ -106,7 +106,7 @@ async def listing_of(managed: ManagedServer, store: Store | None, *, fresh: bool
 async def _list_error(managed: ManagedServer) -> ServerError | None:
     """Wait until a connected server has been listed. Returns what went wrong, if anything did."""
     connection = managed.live()
-    if connection.vitals.state in ("error", "auth_required"):
+    if connection.vitals.state in DOWN:
         connection.refresh()
     await managed.listed.wait()
     # It need not be in an error state any more: another caller, woken first, may have had it listed again.
@@ -500,11 +500,12 @@ def _require_duration(milliseconds: object) -> None:
 def _source(proposal: ProposedCall, settings: CallSettings) -> ResultSource:
     """Where the result comes from, and its budget."""
     managed, tool = proposal.managed, proposal.tool
-    entry = managed.entry(tool)
+    entry, server_id = managed.entry(tool), managed.server.server_id
+    is_untrusted = tool in UNTRUSTED_RESULTS or f"{server_id}.{tool}" in UNTRUSTED_RESULTS
     return ResultSource(
-        server_id=managed.server.server_id,
+        server_id=server_id,
         tool=tool,
-        trusted=managed.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
+        trusted=managed.config.trust == "trusted" and not is_untrusted,
         limit=None if settings.full_result else managed.config.max_result_bytes,
         max_structured_bytes=settings.max_structured_bytes,
         definition=entry.definition if entry else None,

@@ -6,7 +6,7 @@ thread, in several at once, and in a notebook whose own loop is running.
 """
 
 import warnings
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from functools import partial, wraps
@@ -36,7 +36,9 @@ from fairlead.host.records import Artifacts
 if TYPE_CHECKING:
     from pydantic_ai import Tool as PydanticTool
 
+    from fairlead.adapters.export import Loss
     from fairlead.adapters.langchain import FairleadTool
+    from fairlead.config.dialects.dialect import ExportedDocument
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,6 +135,10 @@ class SyncToolset(_SyncFacade):
     is_direct = _wait(Toolset.is_direct)
     call = _wait(Toolset.call)
     answer = _wait(Toolset.answer)
+
+    def to_codex_mcp_servers_config(self, *, lose: Collection["Loss"] = ()) -> "ExportedDocument":
+        """The servers of the selection as Codex has them: see `Toolset.to_codex_mcp_servers_config`."""
+        return self._thread.run(lambda: self._target.to_codex_mcp_servers_config(lose=lose))
 
     @property
     def catalog(self) -> Catalog:

@@ -13,10 +13,11 @@ from fairlead.errors import ConfigError, SecretUnavailable
 from fairlead.host.model.vision import takes_images
 from fairlead.loop.provider import DEFAULT_SILENCE_SECONDS, ChatModel, Provider
 
-_HOW: Final = (
-    "say `--model openai/NAME` or `--model anthropic/NAME`, or set `model` in your own fairlead.json:"
+SETTING_HINT: Final = (
+    "set `model` in your own fairlead.json:"
     ' {"provider": "openai", "name": "…", "base_url": "http://localhost:11434/v1"} is a local Ollama'
 )
+_HOW: Final = f"say `--model openai/NAME` or `--model anthropic/NAME`, or {SETTING_HINT}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,7 +46,9 @@ SYSTEM: Final = (
 
 DIALECTS: Final[dict[Provider, ProviderApi]] = {"openai": OpenAI(), "anthropic": Anthropic()}
 
-_NEEDS_A_PERSON = frozenset({"approval_required", "auth_required", "consent_required"})
+_NEEDS_A_PERSON = frozenset(
+    {"approval_required", "auth_required", "consent_required", "needs_client_registration"}
+)
 _USER_DECIDES = (
     "the user has to decide that, and was told how; go on without it, or say what it is needed for"
 )

@@ -30,8 +30,7 @@ from fairlead.policy.argument_shapes import (
     shape_of,
 )
 from fairlead.policy.tool_names import means_key
-from fairlead.store.protocol import ANY, LogRecord, NewRecordValue, Store
-from fairlead.store.sqlite import Database
+from fairlead.store.protocol import ANY, Database, LogRecord, NewRecordValue, Store
 
 LOG = "audit"
 PAGE = 1000

@@ -1,6 +1,6 @@
 """Toolsets: the tools of a bundle or of all servers, for a model to list, search and call by public name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.config.principal import LOCAL
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
+from fairlead.events import DOWN
 from fairlead.host.background import (
     AT_ONCE,
     load_off_loop,
@@ -34,7 +35,9 @@ from fairlead.host.model.vision import strip_images
 if TYPE_CHECKING:
     from pydantic_ai import Tool as PydanticTool
 
+    from fairlead.adapters.export import Loss
     from fairlead.adapters.langchain import FairleadTool
+    from fairlead.config.dialects.dialect import ExportedDocument
     from fairlead.config.models import ApprovalMode
     from fairlead.host.call import CallRunner
     from fairlead.host.managed_servers import HostServers
@@ -169,9 +172,7 @@ class Toolset:
         return {
             status.server_id: status.last_error or status.state
             for status in self._host.status()
-            if self.selection.has(status.server_id)
-            and status.enabled
-            and status.state in ("error", "auth_required")
+            if self.selection.has(status.server_id) and status.enabled and status.state in DOWN
         }
 
     @check_types
@@ -410,6 +411,32 @@ class Toolset:
             lambda entry, name: to_pydantic_ai(entry, name, self._caller(name, vision=vision))
         )
         return [tool for tool in made if tool is not None]
+
+    def to_codex_mcp_servers_config(self, *, lose: Collection["Loss"] = ()) -> "ExportedDocument":
+        """The servers of the selection as Codex has them in `config.toml`: `document["mcp_servers"]`.
+
+        ```python
+        exported = host.tools.to_codex_mcp_servers_config()
+        print(exported.document["mcp_servers"], exported.notes)
+        ```
+
+        Tools are those that may be called here, by their exact names; secrets stay references. Built-in
+        servers, project servers without consent and servers with restrictions that Codex does not support are
+        left out, and named in `notes`. `fairlead export --to codex` writes the same.
+
+        Args:
+            lose: The restrictions to leave out rather than a server: `tools`, `rules`, `approval`, `sandbox`.
+        """
+        from fairlead.adapters.export import export_to_codex
+
+        chosen = [managed for managed in self._host.servers if self.selection.has(managed.server.server_id)]
+        return export_to_codex(
+            [managed.server for managed in chosen],
+            known={each.server.server_id: each.screened for each in chosen if each.screened is not None},
+            approved=[each.server.server_id for each in chosen if not each.awaits_consent],
+            lose=lose,
+            filters=self.selection.servers,
+        )
 
     async def _adapt(self, make: Callable[[ToolEntry, str], AdaptedT]) -> Sequence[AdaptedT]:
         """Adapt every offered definition, off the event loop where there are many."""
