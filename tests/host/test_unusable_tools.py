@@ -73,7 +73,7 @@ def test_the_command_line_and_the_model_loop_do_not_reach_it(
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     machine.env["MY_KEY"] = KEY
-    called = [
+    called: list[tuple[str, str, dict[str, Any]]] = [
         ("c1", "x.echo", {"what": "a"}),
         ("c2", "x_echo", {}),
         ("c3", "mcp_call_tool", {"name": "x.echo"}),
