@@ -15,6 +15,7 @@ from fairlead.config.principal import LOCAL
 from fairlead.errors import ConfigError
 from fairlead.gateway.access.tokens import token_file
 from fairlead.gateway.registry import living
+from fairlead.host.search_memory import NAMESPACE as SEARCHES
 from fairlead.host.snapshots import NAMESPACE as SNAPSHOTS
 from fairlead.host.snapshots import TROUBLE, snapshot_key
 from fairlead.policy.approvals import NAMESPACE as APPROVALS
@@ -41,6 +42,7 @@ _WORDS: Final = {
     APPROVALS: "approvals",
     CONSENT: "consents",
     ARTIFACTS: "artifacts",
+    SEARCHES: "tools that searches led to",
     _TASKS: "tasks",
 }
 _MOST_READ: Final = 1000
