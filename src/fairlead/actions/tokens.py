@@ -39,7 +39,8 @@ def make_token(
     """
     for bundle in bundles:
         if bundle not in context.loaded.config.bundles:
-            raise UnknownBundle(f"there is no bundle `{bundle}`")
+            hint = "`fairlead bundle list` names them, `fairlead bundle add` makes one"
+            raise UnknownBundle(f"there is no bundle `{bundle}`", hint=hint)
     wanted = tuple(scopes) or ("mcp",)
     token = token_file(context.env).add(name, bundles=tuple(bundles), scopes=wanted, principal=principal)
     return MadeToken(token=token, notices=context.record("add token", "", name=name, scopes=[*wanted]))
