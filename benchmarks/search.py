@@ -10,7 +10,9 @@ is easy in one set is hard in another. So quality has no goal here, but the simp
 """
 
 import argparse
+import dataclasses
 import gc
+import json
 import math
 import re
 import statistics
@@ -22,14 +24,20 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from benchmarks.languages import QUESTIONS
+from benchmarks.languages import documents as language_documents
 from benchmarks.measuring import Cost, Goal, resident, show, slowness
+from fairlead.catalog.catalog import Catalog, CatalogPart
 from fairlead.catalog.search import score as ranking
-from fairlead.catalog.search.evaluation import Quality, measure, read_questions, read_tools
+from fairlead.catalog.search.evaluation import Quality, SearchQuestion, measure, read_questions, read_tools
 from fairlead.catalog.search.index import Index, SearchDocument, tool_texts
+from fairlead.catalog.search.memory import CurrentMemory, PastQueries, ToolMemory
 from fairlead.catalog.search.score import SemanticIndex
 from fairlead.catalog.search.search import SearchHit, search
 from fairlead.catalog.search.tokenize import STOP_WORDS, pieces, squash, stem
+from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.errors import FairleadError
+from fairlead.host.model.search_exam import measure_answers, remember_questions
 
 MEGABYTE = 1024 * 1024
 Find = Callable[[str], Sequence[str]]
@@ -38,7 +46,8 @@ Ask = Callable[[str], object]
 
 OURS, OURS_IN_ARRAYS, OURS_DENSE = "ours", "ours, in arrays", "ours, by meaning too"
 CODEX_LIKE = "codex-like"
-MOST_MS = {OURS: 2, OURS_IN_ARRAYS: 1, OURS_DENSE: 2}
+OURS_REMEMBERING = "ours, with 10,000 past queries"
+MOST_MS = {OURS: 2, OURS_REMEMBERING: 2, OURS_IN_ARRAYS: 1, OURS_DENSE: 2}
 """Of CPU, for nineteen of twenty queries, where goals were set (see `slowness`)."""
 
 
@@ -200,6 +209,7 @@ def speed(data: Path, *, quick: bool) -> None:
     for path in sorted(data.glob("*/queries.jsonl")):
         queries[path.parent.name] = [question.text for question in read_questions(path)[::every]]
     asks: dict[str, Ask] = {OURS: partial(search_from, 10**9, index, None)}
+    asks[OURS_REMEMBERING] = partial(search_from, 10**9, index, None, memory=_much_memory(documents))
     if encoder() is not None:
         asks[OURS_IN_ARRAYS] = partial(search_from, 0, index, None)
         asks[OURS_DENSE] = partial(search_from, 0, index, meaning_of(index, documents))
@@ -225,11 +235,32 @@ def speed(data: Path, *, quick: bool) -> None:
 
 
 def search_from(
-    arrays_from: int, index: Index, meaning: SemanticIndex | None, text: str
+    arrays_from: int,
+    index: Index,
+    meaning: SemanticIndex | None,
+    text: str,
+    *,
+    memory: CurrentMemory | None = None,
 ) -> tuple[SearchHit, ...]:
     """Our hits, with arrays if there are so many tools."""
     ranking.MANY_TOOLS = arrays_from
-    return search(index, text, meaning=meaning)
+    return search(index, text, meaning=meaning, memory=memory)
+
+
+def _much_memory(documents: Sequence[SearchDocument]) -> CurrentMemory:
+    """A memory of ten thousand queries, each made of what a tool says it does."""
+    remembered: list[ToolMemory] = []
+    for document in documents[:10_000]:
+        found = ToolMemory(
+            principal="",
+            server_id=document.key.server_id,
+            tool=document.key.tool,
+            definition_digest="",
+            queries=[],
+        )
+        found.add([f"{' '.join(pieces(document.name))} {document.description}"[:80]], "one", 1.0)
+        remembered.append(found)
+    return CurrentMemory(PastQueries(remembered), lambda key, digest: True)
 
 
 def _same_hits(one: Ask, other: Ask, texts: Sequence[str]) -> None:
@@ -319,7 +350,123 @@ def large(data: Path) -> list[SearchDocument]:
     return [document for path in sorted(data.glob("*tools.jsonl.gz")) for document in read_tools(path)]
 
 
-PARTS = {"build": build, "quality": quality, "known": known, "speed": speed}
+# ── what a model sees ──
+
+
+def catalog_from(documents: Sequence[SearchDocument]) -> tuple[Catalog, dict[str, ToolKey]]:
+    """The tools as a host has them, and their keys by their ids in the set."""
+    keys: dict[str, ToolKey] = {}
+    servers: dict[str, list[ToolEntry]] = {}
+    descriptions: dict[str, str] = {}
+    for number, document in enumerate(documents):
+        # A tool without a server has one of its own here, whose name says nothing.
+        server = f"-{number}" if document.server == "-" else document.key.server_id
+        key = ToolKey(server, document.name)
+        if any(entry.key == key for entry in servers.get(server, ())):
+            key = ToolKey(f"{server}~{number}", document.name)
+        keys[document.key.tool] = key
+        schema = {**document.input_schema, "type": "object"}
+        definition = {"name": key.tool, "description": document.description, "inputSchema": schema}
+        entry = ToolEntry(
+            key=key, definition=json.dumps(definition).encode(), description=document.description
+        )
+        servers.setdefault(key.server_id, []).append(entry)
+        descriptions[key.server_id] = document.server_description
+    parts = [
+        CatalogPart(server_id=name, tools=tuple(tools), description=descriptions[name])
+        for name, tools in servers.items()
+    ]
+    return Catalog(parts), keys
+
+
+def _sessions_of(folder: Path) -> list[SearchQuestion]:
+    """Recorded sessions where the set has them; else its questions about several tools, step by step."""
+    if (folder / "sessions.jsonl").exists():
+        return read_questions(folder / "sessions.jsonl")
+    several = [each for each in read_questions(folder / "queries.jsonl") if len(each.gold) > 1]
+    return [dataclasses.replace(each, searches=_steps(each.text)) for each in several]
+
+
+def _steps(text: str) -> tuple[str, ...]:
+    parts = re.split(r"(?<=[.!?])\s+|;\s+|\n|,? (?:and )?(?:then|also|finally)\b", text)
+    steps = tuple(part.strip() for part in parts if len(part.split()) > 2)
+    return steps[:6] or (text,)
+
+
+def sessions(data: Path, *, quick: bool) -> None:
+    """Tasks of several searches: what their answers show, as the meta-tool prints them, and their tokens."""
+    rows: list[tuple[object, ...]] = []
+    for folder in sorted(path.parent for path in data.glob("*/queries.jsonl")):
+        played = _sessions_of(folder)[: 100 if quick else None]
+        if not played:
+            continue
+        catalog, keys = catalog_from(read_tools(folder / "tools.jsonl"))
+        for way in (OURS, OURS_DENSE) if encoder() is not None else (OURS,):
+            found = measure_answers(catalog, played, keys.get, by_meaning=way == OURS_DENSE)
+            rows.append(
+                (
+                    f"{folder.name}: {way}",
+                    found.searches / max(1, found.sessions),
+                    100 * found.signatures,
+                    100 * found.names,
+                    found.tokens,
+                    Goal(value=found.tokens, at_most=750, unit=" tokens"),
+                )
+            )
+    columns = ("set", "searches", "signatures", "with names", "tokens per answer", "goal")
+    show("Sessions: recall over all answers, %", columns, rows)
+
+
+def memory(data: Path, *, quick: bool) -> None:
+    """The second half of the questions, without a memory and with the first half as the past."""
+    rows: list[tuple[object, ...]] = []
+    sets = sorted(path.parent for path in data.glob("*/queries.jsonl"))
+    results: dict[str, list[float]] = {}
+    for folder in sets:
+        questions = read_questions(folder / "queries.jsonl")[: 200 if quick else None]
+        first, second = questions[: len(questions) // 2], questions[len(questions) // 2 :]
+        catalog, keys = catalog_from(read_tools(folder / "tools.jsonl"))
+        names = {key: name for name, key in keys.items()}
+        past = remember_questions(catalog, first, keys.get)
+        for way in (OURS, OURS_DENSE) if encoder() is not None else (OURS,):
+            for title, given in (("", None), (", with memory", past)):
+                find = partial(catalog.find, limit=5, by_meaning=way == OURS_DENSE, past=given)
+                recall = measure(second, partial(_ids_found, find, names)).recall
+                results.setdefault(f"{way}{title}", []).append(100 * recall)
+    rows += [(way, *values, f"{statistics.mean(values):.1f}") for way, values in results.items()]
+    columns = ("way", *(folder.name for folder in sets), "mean")
+    show("Recall of the first 5, second half of the questions, %", columns, rows)
+
+
+def _ids_found(
+    find: Callable[[str], Sequence[SearchHit]], names: Mapping[ToolKey, str], text: str
+) -> list[str]:
+    return [names[hit.key] for hit in find(text)]
+
+
+def languages(data: Path, *, quick: bool) -> None:
+    """Tools and questions in several languages, of our own."""
+    rows: list[tuple[object, ...]] = []
+    for language, questions in QUESTIONS.items():
+        index = Index.build(language_documents(language))
+        first = [search(index, text, limit=1) for text in questions]
+        right = sum(
+            bool(hits) and hits[0].key.tool == gold
+            for hits, gold in zip(first, questions.values(), strict=True)
+        )
+        rows.append((language, len(questions), 100 * right / len(questions)))
+    show("Languages: the right tool first, %", ("language", "questions", "first"), rows)
+
+
+PARTS = {
+    "build": build,
+    "quality": quality,
+    "known": known,
+    "speed": speed,
+    "sessions": sessions,
+    "memory": memory,
+    "languages": languages,
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(

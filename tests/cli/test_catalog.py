@@ -162,6 +162,58 @@ def test_the_search_is_measured_on_questions_of_ones_own(
     assert fairlead("search", "--eval", str(file)).status == 1
 
 
+def test_a_file_of_questions_may_have_sessions_and_is_measured_with_a_memory_too(
+    fairlead: Fairlead, configure: Callable[..., Outcome], machine: Machine, server: ScriptedServer
+) -> None:
+    configure(servers={"code": server.entry()})
+    questions = [
+        {"id": "a", "query": "umbrella today", "gold": [["code.get-weather"]]},
+        {"id": "b", "query": "umbrella tomorrow", "gold": [["code.get-weather"]]},
+        {
+            "id": "c",
+            "queries": ["where is a symbol defined", "weather of a city"],
+            "gold": [["code.get-weather"], ["code.find_symbol"]],
+        },
+    ]
+    file = machine.project / "questions.jsonl"
+    file.write_text("\n".join(map(json.dumps, questions)))
+    report = json.loads(fairlead("search", "--eval", str(file), "--json").out)
+    assert report["second_half_without_memory"] == pytest.approx(0.5)
+    assert report["second_half_with_memory"] == pytest.approx(1)
+    assert report["shown_as_signature"] <= report["shown_or_named"] <= 1
+    assert 0 < report["tokens_per_answer"] < 750
+
+
+def test_what_searches_led_to_is_shown_and_forgotten(
+    fairlead: Fairlead, configure: Callable[..., Outcome], machine: Machine, tmp_path: Path
+) -> None:
+    echo = tool("echo", "Say something back.", text={"type": "string"})
+    server = ScriptedServer(tmp_path / "record", tools=[echo, TOOLS[0]])
+    configure(servers={"code": server.entry()}, policy={"approval": "allow"})
+
+    async def use(principal: str) -> None:
+        with anyio.fail_after(120):
+            async with Host.open(env=machine.env, cwd=machine.project) as host:
+                for _ in range(2):
+                    tools = host.toolset(principal=principal)
+                    await tools.search("say a symbol")
+                    await tools.call("code.echo", {"text": "hi"})
+
+    anyio.run(use, "local")
+    anyio.run(use, "ada")
+    why = fairlead("search", "say a symbol", "--why")
+    assert "called before after 'say a symbol'" in why.out
+    report = json.loads(fairlead("search", "say a symbol", "--json").out)
+    [found] = [each for each in report["tools"] if each["tool"] == "echo"]
+    assert found["why"]["remembered"]["query"] == "say a symbol"
+    assert "forgot what 1 query led to" in fairlead("search", "--forget").err
+    assert "called before" not in fairlead("search", "say a symbol", "--why").out
+    assert "no search is remembered" in fairlead("search", "--forget").err
+    counts = json.loads(fairlead("forget", "principal", "ada", "--yes", "--json").out)["counts"]
+    assert counts["tools that searches led to"] == 1
+    assert fairlead("search", "say", "--forget").status == 2
+
+
 # Cost
 
 

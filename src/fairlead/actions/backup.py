@@ -47,9 +47,11 @@ _NAMES_OF_NAMESPACES: Final = {
     "consent": "consents",
     "catalog": "snapshots",
     "artifacts": "artifacts",
+    "search_memory": "tools that searches led to",
 }
-_ARTIFACTS: Final = "artifacts"
-"""Their files are not in a backup, so their records are not either."""
+_LEFT_OUT: Final = frozenset({"artifacts", "embeddings"})
+"""Namespaces that are not in a backup: artifacts, whose files are not either, and what a model works out
+again."""
 
 
 # Making one.
@@ -132,6 +134,9 @@ def _require_no_plain_secrets(context: ActionContext) -> None:
     model = context.loaded.config.model
     if model is not None and model.api_key and looks_secret("api_key", model.api_key):
         named.append("model.api_key")
+    embeddings = context.loaded.config.search.embeddings
+    if embeddings is not None and embeddings.api_key and looks_secret("api_key", embeddings.api_key):
+        named.append("search.embeddings.api_key")
     if named:
         more = f" and {len(named) - 3} more" if len(named) > 3 else ""
         raise ConfigError(
@@ -171,7 +176,7 @@ def _encode_state(values: Iterable[NewValue], records: Iterable[NewRecord], *, w
     for value in values:
         place = value[:2]
         is_secret = (place == _AUDIT_KEY or value[0] == SHARED_LOGINS) and not with_secrets
-        if not is_secret and place not in _NOT_KEPT and value[0] != _ARTIFACTS:
+        if not is_secret and place not in _NOT_KEPT and value[0] not in _LEFT_OUT:
             lines.append(_StateLine(value=value))
     lines += [_StateLine(record=record) for record in records]
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)

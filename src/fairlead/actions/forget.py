@@ -16,6 +16,7 @@ from fairlead.config.principal import LOCAL
 from fairlead.config.store_location import StoreLocation, artifact_folder
 from fairlead.errors import ConfigError
 from fairlead.gateway.registry import living
+from fairlead.host.search_memory import NAMESPACE as SEARCHES
 from fairlead.host.snapshots import NAMESPACE as SNAPSHOTS
 from fairlead.host.snapshots import TROUBLE, snapshot_key
 from fairlead.policy.approvals import NAMESPACE as APPROVALS
@@ -42,6 +43,7 @@ _WORDS: Final = {
     APPROVALS: "approvals",
     CONSENT: "consents",
     ARTIFACTS: "artifacts",
+    SEARCHES: "tools that searches led to",
     _TASKS: "tasks",
 }
 _MOST_READ: Final = 1000

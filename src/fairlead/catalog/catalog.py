@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fairlead.catalog.definitions import definition_digest
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.definitions import CleanTool, DefinitionFinding, clean_tool, hidden_text
 from fairlead.catalog.schema.normalize import needs_screening, screen_definition
-from fairlead.catalog.search.index import Index, SearchDocument
+from fairlead.catalog.search.index import Index, SearchDocument, document_text
+from fairlead.catalog.search.memory import CurrentMemory, PastQueries
+from fairlead.catalog.search.score import SemanticIndex
 from fairlead.catalog.search.search import SearchHit, search
 from fairlead.catalog.tools import RejectedTool, ToolEntry, ToolKey
 
@@ -158,6 +161,8 @@ class Catalog:
         server: str | None = None,
         limit: int = 5,
         by_meaning: bool = False,
+        past: PastQueries | None = None,
+        meaning: SemanticIndex | None = None,
     ) -> tuple[SearchHit, ...]:
         """The tools that match best, best first.
 
@@ -166,10 +171,18 @@ class Catalog:
             server: Only tools of this server.
             limit: How many tools at most.
             by_meaning: Also find synonyms, which needs the extra `search`.
+            past: Past queries of the same principal, and the tools that they led to.
+            meaning: The tools as vectors of another model, made for the index of this catalog.
         """
         index = self.index
-        meaning = self.meaning if by_meaning else None
-        return search(index, queries, server=server, limit=limit, meaning=meaning)
+        if by_meaning and meaning is None:
+            meaning = self.meaning
+        memory = CurrentMemory(past, self._is_current) if past is not None and len(past) else None
+        return search(index, queries, server=server, limit=limit, meaning=meaning, memory=memory)
+
+    def _is_current(self, key: ToolKey, digest: str) -> bool:
+        tool = self._by_key.get(key)
+        return tool is not None and definition_digest(tool.entry.definition) == digest
 
     @cached_property
     def findings(self) -> dict[ToolKey, tuple[DefinitionFinding, ...]]:
@@ -201,6 +214,14 @@ class Catalog:
 
         documents = (document for name in self.offerings for document in self._documents(name))
         return ToolVectors.build(shared_encoder(), self.index, documents)
+
+    def texts_for_vectors(self) -> dict[ToolKey, str]:
+        """The texts of all tools that a model makes vectors of."""
+        return {
+            document.key: document_text(document)
+            for name in self.offerings
+            for document in self._documents(name)
+        }
 
     def _documents(self, server_id: str) -> Iterator[SearchDocument]:
         offering = self.offerings[server_id]

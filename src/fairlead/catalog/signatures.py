@@ -35,17 +35,21 @@ _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s|(?<=[。！？])|\n\s*\n")  #
 _ABBREVIATION = re.compile(r"(?:\b[A-Za-z]|\b(?:etc|vs|incl|approx|no|e\.g|i\.e))\.$", re.IGNORECASE)
 
 
-def signature(entry: ToolEntry, name: str | None = None) -> str:
-    """Signature of a tool, under `server.tool` or a given name."""
+def signature(entry: ToolEntry, name: str | None = None, *, required_only: bool = False) -> str:
+    """Signature of a tool, under `server.tool` or a given name; with `required_only`, … for the rest."""
     schema = as_object(entry.read().get("inputSchema"))
     name = name or f"{entry.key.server_id}.{entry.key.tool}"
-    return render_signature(name, schema, entry.description or entry.title or "")
+    said = entry.description or entry.title or ""
+    return render_signature(name, schema, said, required_only=required_only)
 
 
-def render_signature(name: str, schema: Mapping[str, Any], description: str) -> str:
+def render_signature(
+    name: str, schema: Mapping[str, Any], description: str, *, required_only: bool = False
+) -> str:
     """Signature of a tool with this name, schema and description."""
     root = dict(schema)
-    parameters = _cut(_parameters(root, root, MOST_DEPTH), MOST_CHARACTERS)
+    parameters = _parameters(root, root, MOST_DEPTH, required_only=required_only)
+    parameters = _cut(parameters, MOST_CHARACTERS)
     line = f"{_name(name)}({parameters})"
     sentence = first_sentence(description)
     return f"{line} — {sentence}" if sentence else line
@@ -62,12 +66,16 @@ def _ends(text: str, found: re.Match[str]) -> bool:
     return not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start())
 
 
-def _parameters(schema: dict[str, Any], root: dict[str, Any], depth: int) -> str:
+def _parameters(
+    schema: dict[str, Any], root: dict[str, Any], depth: int, *, required_only: bool = False
+) -> str:
     properties = as_object(schema.get("properties"))
     required = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
     # Required parameters come first, so that a cut costs none of them if it can.
     ordered = sorted(properties, key=lambda name: name not in required)
     most = MOST_PARAMETERS if depth == MOST_DEPTH else MOST_INNER_PARAMETERS
+    if required_only:
+        most = min(most, len(required & properties.keys()))
     shown = [
         _parameter(name, properties[name], root, depth, required=name in required) for name in ordered[:most]
     ]

@@ -21,7 +21,18 @@ from fairlead.errors import Problem
 FieldPath = tuple[str | int, ...]
 
 USERS_KEYS = frozenset(
-    {"allow_literal_secrets", "artifacts", "audit", "defaults", "docs", "gateway", "model", "store", "tools"}
+    {
+        "allow_literal_secrets",
+        "artifacts",
+        "audit",
+        "defaults",
+        "docs",
+        "gateway",
+        "model",
+        "search",
+        "store",
+        "tools",
+    }
 )
 """Sections that only the user's own file may set: not a file that came with a clone."""
 STRICTNESS = {"allow": 0, "auto": 1, "ask": 2, "deny": 3}

@@ -312,6 +312,28 @@ class ToolSettings(ToolDelivery):
     )
 
 
+class EmbeddingSettings(StrictModel):
+    """A model that compares texts by meaning, over an OpenAI-compatible API: Ollama, vLLM, a provider."""
+
+    url: WebUrl = Field(description="The URL of the API, such as `http://localhost:11434/v1`.")
+    model: Text = Field(description="The name of the model in the API.")
+    api_key: Text | None = Field(
+        default=None, description="Its key, as a reference such as `${NAME}`; none for most local servers."
+    )
+
+
+class SearchSettings(StrictModel):
+    """How tools are searched."""
+
+    memory: bool = Field(
+        default=True,
+        description="Remember which tools searches led to, for each principal, to find them sooner.",
+    )
+    embeddings: EmbeddingSettings | None = Field(
+        default=None, description="Search by meaning with this model, beside the words."
+    )
+
+
 class Bundle(ToolDelivery):
     """A named selection of servers and tools, for one agent or one purpose."""
 
@@ -536,6 +558,7 @@ class Config(StrictModel):
     policy: PolicySettings = Field(default_factory=PolicySettings.model_construct)
     defaults: ServerLimits = Field(default_factory=ServerLimits.model_construct)
     tools: ToolSettings = Field(default_factory=ToolSettings.model_construct)
+    search: SearchSettings = Field(default_factory=SearchSettings.model_construct)
     docs: DocsSettings = Field(default_factory=DocsSettings.model_construct)
     gateway: GatewaySettings = Field(default_factory=GatewaySettings.model_construct)
     store: StoreSettings = Field(default_factory=StoreSettings.model_construct)

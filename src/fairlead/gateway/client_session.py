@@ -47,6 +47,7 @@ from fairlead.host.model.bundles import Selection
 from fairlead.host.model.resource_tools import ReadingTools
 from fairlead.host.model.toolset import Toolset
 from fairlead.host.operator import Ability
+from fairlead.host.search_memory import SearchSession
 
 CALLING_TOOLS: Final = frozenset({"mcp_call_tool", "mcp.callTool"})
 
@@ -207,6 +208,7 @@ class ClientSession:
         """Its requests that are being handled."""
         self.notifier = Notifier(self)
         self._offered: OfferLists | None = None
+        self._searches = SearchSession(is_one_agent=self.is_one_agent)
 
     # Lifetime.
 
@@ -241,7 +243,7 @@ class ClientSession:
     def renew(self) -> None:
         """Apply the present selection."""
         self.selection = self.endpoint.selection_for(self.caller)
-        self.toolset = Toolset(self.host, self.selection, *self.caller)
+        self.toolset = Toolset(self.host, self.selection, *self.caller, session=self._searches)
         self._reading = ReadingTools(self.host, self.selection, self.principal)
         self._per_call = self._client_host.per_call_servers()
         self._offered = None
@@ -469,7 +471,11 @@ class ClientSession:
             result = await self.toolset.call(name, arguments)
         else:
             async with self.at(context, tool.key.server_id) as host:
-                toolset = self.toolset if host is self.host else Toolset(host, self.selection, *self.caller)
+                toolset = (
+                    self.toolset
+                    if host is self.host
+                    else Toolset(host, self.selection, *self.caller, session=self._searches)
+                )
                 result = await toolset.call(name, arguments)
         # Meta-tools are listed without output schemas, also where the tool that one of them called has one.
         result.definition = None
@@ -489,6 +495,8 @@ class ClientSession:
             default_mode=self.selection.approval,
             max_structured_bytes=self.endpoint.gateway.loaded.config.gateway.max_structured_bytes,
         )
+        if self._searches.has_searched:
+            await self.toolset.note_call(key, result)
         if names_resources(result.raw):
             result.raw = with_public_uris(result.raw, key.server_id, await self.prepare_offers())
         return result

@@ -113,6 +113,9 @@ class Host:
         """The OAuth logins to servers."""
         self.artifacts = parts.records.artifacts
         """The parts of results that exceeded the result budget."""
+        self.search_memory = parts.records.search_memory
+        """The tools that searches led to, by principal."""
+        self.embeddings = parts.embeddings
         self.calls = CallRunner(parts.records, self.permission, self.bus, parts.running_calls)
         self.tasks = Tasks(self._access, self.calls, parts.records.store)
         self._close: Callable[[], Awaitable[None]] | None = None

@@ -27,6 +27,7 @@ from fairlead.host.logins import Logins
 from fairlead.host.managed_server import HumanSide, ServerContext
 from fairlead.host.managed_servers import HostServers, ManagedServers
 from fairlead.host.model.catalogs import HostCatalogs
+from fairlead.host.model.embeddings import ToolEmbeddings
 from fairlead.host.operator import Operator
 from fairlead.host.records import HostRecords, open_records
 from fairlead.host.running_calls import RunningCalls
@@ -58,6 +59,8 @@ class HostParts:
     servers: HostServers
     running_calls: RunningCalls
     """The calls under way, by their ids in events. Shared with the host above: no two have the same id."""
+    embeddings: ToolEmbeddings
+    """Searches by meaning with a model that is elsewhere. Shared with the host above."""
     login_hint: Callable[[str], str]
     """Returns what the user of the host does to log in to a server."""
     catalogs_above: HostCatalogs | None = None
@@ -141,6 +144,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
                 logins=logins,
                 servers=servers,
                 running_calls=RunningCalls(),
+                embeddings=ToolEmbeddings(records.store, http, tasks, env),
                 login_hint=_login_hint,
                 names=backing.names if backing else None,
             )

@@ -22,6 +22,7 @@ from fairlead.config.models import Config
 from fairlead.config.principal import LOCAL
 from fairlead.config.store_location import RedisLocation, artifact_folder, store_location
 from fairlead.errors import StoreError, UnknownArtifact
+from fairlead.host.search_memory import SearchMemory
 from fairlead.policy.audit import AuditLog
 from fairlead.policy.results import (
     MAX_AS_IT_CAME,
@@ -183,6 +184,7 @@ class HostRecords:
     store: Store | None
     audit: AuditLog
     artifacts: Artifacts
+    search_memory: SearchMemory
     store_error: StoreError | None = None
     """Why there is no store."""
 
@@ -203,5 +205,6 @@ async def open_records(stack: AsyncExitStack, config: Config, env: Mapping[str, 
         store=store,
         audit=await AuditLog.open(store, config.audit),
         artifacts=Artifacts(store, artifact_folder(env, config), config.artifacts),
+        search_memory=SearchMemory(store),
         store_error=failure,
     )

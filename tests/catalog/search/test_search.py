@@ -206,13 +206,55 @@ def test_only_the_tools_of_one_server_where_that_is_asked_for() -> None:
     assert names("list", server="nowhere") == []
 
 
-def test_one_server_does_not_take_all_places_while_others_fit() -> None:
+def test_the_best_tools_are_shown_even_if_one_server_has_them_all() -> None:
     crowd = [
         document("crowd", f"note_{word}", "Keep a note.") for word in ("one", "two", "three", "four", "five")
     ]
-    other = document("other", "note_down", "Keep a note of something.")
-    assert "note_down" in names("keep a note", Index.build([*crowd, other]))
-    assert len(names("keep a note", Index.build(crowd))) == 5
+    other = document("other", "remark", "Keep a remark, or note that there is none.")
+    found = search(Index.build([*crowd, other]), "keep a note", limit=5)
+    assert [hit.key.server_id for hit in found] == ["crowd"] * 5
+
+
+TIMES = [
+    document("time", "get_current_time", "Get current time in a specific timezone"),
+    document("time", "convert_time", "Convert time between timezones, for example to 'Asia/Tokyo'"),
+]
+
+
+def test_a_question_asks_to_get_something() -> None:
+    zone = {"type": "object", "properties": {"zone": {"description": "IANA name (e.g., 'Asia/Tokyo')."}}}
+    tools = [TIMES[0], replace(TIMES[1], input_schema=zone, description="Convert time between timezones")]
+    assert names("what time is it in Tokyo", Index.build(tools)) == ["get_current_time", "convert_time"]
+    assert names("convert time to Tokyo", Index.build(tools))[0] == "convert_time"
+
+
+def test_a_value_stands_for_what_it_is() -> None:
+    tools = [
+        document("fs", "write_file", "Create a new file or overwrite an existing one."),
+        document("fs", "read_file", "Read a file."),
+        document("mail", "send_email", "Send an email."),
+        document("web", "fetch", "Fetch a url."),
+        document("notes", "write_memory", "Write a memory."),
+    ]
+    index = Index.build(tools)
+    assert names("save at /x.md", index)[0] == "write_file"
+    assert names("tell ada@example.org", index)[0] == "send_email"
+    assert names("look at https://example.org/", index)[0] == "fetch"
+
+
+def test_abbreviations_of_the_trade_are_known() -> None:
+    tools = [*TIMES, document("slides", "create_presentation", "Create a new presentation.")]
+    assert names("PPT", Index.build(tools)) == ["create_presentation"]
+
+
+def test_a_server_that_the_query_names_comes_first() -> None:
+    tools = [
+        document("jira", "create_issue", "Create an issue."),
+        document("linear", "create_issue", "Create an issue with cycle, estimate, label and assignee."),
+    ]
+    for server in ("jira", "linear"):
+        [first, *_] = search(Index.build(tools), f"create an issue in {server}")
+        assert first.key.server_id == server
 
 
 def test_the_same_tool_at_two_servers_is_one_hit_that_names_both() -> None:

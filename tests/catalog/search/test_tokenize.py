@@ -1,9 +1,12 @@
 import re
 
 import pytest
+from benchmarks.languages import QUESTIONS, TOOLS, documents
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.catalog.search.index import Index
+from fairlead.catalog.search.search import search
 from fairlead.catalog.search.tokenize import FAMILIES, RELATED, pieces, squash, stem, terms
 
 
@@ -43,6 +46,28 @@ def test_forms_of_one_word_are_one_term() -> None:
         "verify verifies verification",
     ):
         assert len(set(terms(forms))) == 1, forms
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("билеты", "билета"),
+        ("ёлка", "елка"),
+        ("الطَّقس", "الطقس"),
+        ("prévisions", "previsions"),
+        ("Übersetzt", "ubersetzt"),
+        ("\uff30\uff24\uff26", "pdf"),
+    ],
+)
+def test_words_of_other_languages_are_found_in_other_forms(one: str, other: str) -> None:
+    assert terms(one) == terms(other) != []
+
+
+@pytest.mark.parametrize("language", TOOLS)
+def test_tools_are_found_in_their_own_language(language: str) -> None:
+    index = Index.build(documents(language))
+    for query, expected in QUESTIONS[language].items():
+        assert search(index, query)[0].key.tool == expected, query
 
 
 def test_news_is_not_new() -> None:

@@ -2,7 +2,8 @@
 
 Both come from files with one JSON object per line, gzipped or not. Tools: `id`, `name`, and where there is
 any `server`, `server_desc`, `description`, `input_schema`. Queries: `id`, `query`, and `gold`, a list of
-groups of ids; one id of each group has to be found.
+groups of ids; one id of each group has to be found. A session has `queries` in place of `query`: its searches
+in a row.
 """
 
 import gzip
@@ -29,6 +30,13 @@ class SearchQuestion:
     question_id: str
     text: str
     gold: tuple[frozenset[str], ...]
+    searches: tuple[str, ...] = ()
+    """The searches of a session in a row; the text alone where there is one."""
+
+    @property
+    def is_session(self) -> bool:
+        """Whether it has several searches."""
+        return len(self.searches) > 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,8 +88,9 @@ class _ExpectedTool(msgspec.Struct):
 
 class _Question(msgspec.Struct):
     id: str
-    query: str
     gold: list[list[str]]
+    query: str = ""
+    queries: list[str] = []
 
 
 def read_tools(path: Path) -> list[SearchDocument]:
@@ -104,10 +113,13 @@ def read_questions(path: Path) -> list[SearchQuestion]:
     """Queries in a file. Those without an answer are left out."""
     return [
         SearchQuestion(
-            question_id=line.id, text=line.query, gold=tuple(map(frozenset, filter(None, line.gold)))
+            question_id=line.id,
+            text=line.query or " ".join(line.queries),
+            gold=tuple(map(frozenset, filter(None, line.gold))),
+            searches=tuple(line.queries) or (line.query,),
         )
         for line in _read(path, _Question)
-        if any(line.gold)
+        if any(line.gold) and (line.query or line.queries)
     ]
 
 

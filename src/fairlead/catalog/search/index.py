@@ -6,6 +6,7 @@ and the sum of both is its score. Of a tool its texts are indexed, each up to a 
 own. The postings of a term are also available as columns of bytes, for `array_scores`.
 """
 
+import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,12 +65,18 @@ DETAILS = SearchField(weight=0.5, length_penalty=0.5, usual=16, most_characters=
 SERVER = SearchField(weight=1, length_penalty=0.3, usual=3, most_characters=200)
 SERVER_DESCRIPTION = SearchField(weight=0.3, length_penalty=0.75, usual=20, most_characters=2_000)
 
+_MOST_CHARACTERS = 400
+_MOST_PARAMETER_CHARACTERS = 200
+"""Longest text for an encoder, which reads all of it as one: more blurs what a tool does."""
+
 FieldTexts = tuple[tuple[SearchField, str], ...]
 
 _MOST_SCHEMAS = 500
 _MAPS = ("$defs", "definitions")
 _LISTS = ("anyOf", "oneOf", "allOf")
 _HOLDERS = frozenset({"properties", "items", *_MAPS, *_LISTS})
+# Examples such as 'Asia/Tokyo' or "a@b.org" name data. A tool is not about the data of its examples.
+_EXAMPLE_VALUE = re.compile(r"""(?<!\w)(['"`])[^'"`\s]*[/:@.][^'"`\s]*\1(?!\w)""")
 
 
 def tool_texts(document: SearchDocument) -> FieldTexts:
@@ -81,6 +88,14 @@ def tool_texts(document: SearchDocument) -> FieldTexts:
         (PARAMETERS, " ".join(names)),
         (DETAILS, " ".join(details)),
     )
+
+
+def document_text(document: SearchDocument) -> str:
+    """Text of a tool that an encoder reads: its name, what it does, and the names of its parameters."""
+    name = " ".join(pieces(document.name))
+    said = f"{name}: {document.title} {document.description}"[:_MOST_CHARACTERS]
+    parameters = " ".join(pieces(" ".join(_parameters(document.input_schema)[0])))
+    return f"{said} {parameters[:_MOST_PARAMETER_CHARACTERS]}"
 
 
 def server_texts(document: SearchDocument) -> FieldTexts:
@@ -110,7 +125,7 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     # A list and a bound instead of recursion: the server chooses depth and width.
     for inner in waiting:
         said = [inner.get("description"), *as_list(inner.get("enum"))]
-        details += [text for text in said if isinstance(text, str)]
+        details += [_EXAMPLE_VALUE.sub(" ", text) for text in said if isinstance(text, str)]
         if not _HOLDERS.isdisjoint(inner) and len(waiting) < _MOST_SCHEMAS:
             waiting += _inner(inner, names)
     return names, details
@@ -202,6 +217,9 @@ class Index:
     )
     """Computed on first use, and cached for as long as the term's postings do not change."""
     known_columns: dict[str, Columns] = field(default_factory=dict[str, Columns], repr=False, compare=False)
+    _slots: dict[str, dict[ToolKey, int]] = field(
+        default_factory=dict[str, dict[ToolKey, int]], repr=False, compare=False
+    )
     _rarities: dict[str, float] = field(default_factory=dict[str, float], repr=False, compare=False)
     _name_masses: dict[int, float] = field(default_factory=dict[int, float], repr=False, compare=False)
 
@@ -251,6 +269,14 @@ class Index:
         """Score of a term in a tool, its server's texts included."""
         about_server = self.server_postings.get(term, {}).get(self.tools[slot].key.server_id, 0.0)
         return self.postings.get(term, _NOTHING).get(slot, 0.0) + about_server
+
+    def slot(self, key: ToolKey) -> int | None:
+        """Slot of a tool, or None."""
+        known = self._slots.get(key.server_id)
+        if known is None:
+            server = self.servers.get(key.server_id, _NO_SERVER)
+            known = self._slots[key.server_id] = {self.tools[slot].key: slot for slot in server.slots}
+        return known.get(key)
 
     def name_mass(self, slot: int) -> float:
         """Sum of the IDF of all terms in a tool's name."""

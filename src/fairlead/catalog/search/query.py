@@ -1,14 +1,14 @@
 """Parsing of search queries: names of tools, or descriptions of one or several steps."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf, sqrt
 from operator import add
 
 from fairlead.catalog.search.index import NAME, Index, round_impact
-from fairlead.catalog.search.tokenize import RELATED, term, terms
+from fairlead.catalog.search.tokenize import RELATED, pieces, term, terms
 
 MOST_CHARACTERS = 2_000
 MOST_TERMS = 64
@@ -17,11 +17,18 @@ MOST_NAMES = 16
 
 RELATED_WEIGHT = 0.3
 """Weight of all related words of a term together, relative to it."""
+IMPLIED_WEIGHT = 0.6
+"""Weight of a word that the kind of a value in a query implies, relative to the weightiest term."""
+QUESTION_WEIGHT = 0.3
+"""Weight of the words that a question implies."""
 
 _SHORTEST_CLAUSE = 3
 """Shortest clause in terms. A shorter one is joined to its neighbour: it rather ends in "Dr." than a step."""
-_LONG_QUERY = 24
+LONG_QUERY = 24
 """Longest query in terms that related words are added to: a longer one has its own synonyms."""
+
+_LONG_TEXT = 200
+"""Longest query in characters that is read for what its form implies: a longer one says more in words."""
 
 Impacts = dict[str, float]
 """Impact of each term: how rare it is, and how directly it was asked for."""
@@ -35,6 +42,31 @@ _CLAUSE_END = re.compile(
 # Begins with the second character, which is rare in a sentence, so that most of it is skipped at once.
 _WRITTEN_AS_NAME = re.compile(r"[_./:A-Z](?:(?<=[a-z0-9][A-Z])|(?<=\w[_./:])[_./:]*\w)")
 
+_BEFORE_SERVER = re.compile(
+    r"\b(?:in|on|with|via|using|use|from|through|by)\s+(?:the\s+|my\s+|our\s+)?([\w.-]+(?:\s+[\w.-]+){0,2})",
+    re.IGNORECASE,
+)
+_PATH = r"(?:^|[\s\"'`(])(?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w.~-]"
+_FORMS = (
+    # A question asks to get something. What a tool would do with it is rarely said.
+    (
+        re.compile(r"\s*(?:what|which|who|where|when|how (?:many|much|long|far|old))\b", re.IGNORECASE),
+        QUESTION_WEIGHT,
+        ("get",),
+    ),
+    (re.compile(r"\s*what\b[\w\s]*\bis it\b", re.IGNORECASE), QUESTION_WEIGHT, ("current",)),
+    # A value stands for what it is: its own words are in no description.
+    (re.compile(_PATH), IMPLIED_WEIGHT, ("file", "path")),
+    (
+        re.compile(rf"\b(?:save|store|put|dump)\b[^/\\]*{_PATH}", re.IGNORECASE),
+        IMPLIED_WEIGHT,
+        ("write",),
+    ),
+    (re.compile(r"\bhttps?://", re.IGNORECASE), IMPLIED_WEIGHT, ("url", "page")),
+    (re.compile(r"[\w.+-]@[\w-]+\.\w"), IMPLIED_WEIGHT, ("email",)),
+)
+"""Forms of a query, or of a value in it, and the words that they imply."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
@@ -44,6 +76,10 @@ class Query:
     names: tuple[str, ...]
     """The whole text, which may be a name, and what can only be one: `read_file`, `fs.readFile`."""
     clauses: tuple[tuple[str, ...], ...]
+    servers: frozenset[str] = frozenset()
+    """Squashed words behind "in", "on" or "with", which may be the name of a server."""
+    implied: tuple[tuple[str, float], ...] = ()
+    """Terms that its form implies, and their weights."""
     selecting: bool = False
     """Whether it is a name, so that its words match only where no tool has that name."""
 
@@ -64,7 +100,18 @@ def read_query(text: str) -> tuple[Query, ...]:
     ]
     names += filter(_WRITTEN_AS_NAME.search, written)
     names = tuple(dict.fromkeys(names))[:MOST_NAMES]
-    return (Query(text=text, names=names, clauses=tuple(_clauses(text))),)
+    clauses = tuple(_clauses(text))
+    return (Query(text=text, names=names, clauses=clauses, servers=_servers(text), implied=_implied(text)),)
+
+
+def _servers(text: str) -> frozenset[str]:
+    found = [pieces(match[1]) for match in _BEFORE_SERVER.finditer(text)]
+    return frozenset("".join(words[:end]) for words in found for end in range(1, len(words) + 1))
+
+
+def _implied(text: str) -> tuple[tuple[str, float], ...]:
+    found = [(words, weight) for form, weight, words in _FORMS if form.search(text)]
+    return tuple((term(word), weight) for words, weight in found for word in words)
 
 
 def _word_at(text: str, place: int) -> str:
@@ -89,9 +136,10 @@ def _clauses(text: str) -> Iterator[tuple[str, ...]]:
 def weigh_clauses(index: Index, query: Query) -> list[Impacts]:
     """Impact of each term of each clause, and of related terms, in this index."""
     clauses = [_weigh(index, clause) for clause in query.clauses]
-    if sum(map(len, query.clauses)) <= _LONG_QUERY:
+    if sum(map(len, query.clauses)) <= LONG_QUERY:
         for clause, impacts in zip(query.clauses, clauses, strict=True):
             _add_related(index, clause, impacts)
+            _add_implied(index, query.implied, impacts)
     return clauses
 
 
@@ -112,6 +160,14 @@ def _add_related(index: Index, clause: tuple[str, ...], impacts: Impacts) -> Non
         most = impacts.get(word, inf)
         for other, rarity in others:
             impacts[other] = round_impact(RELATED_WEIGHT / sqrt(len(others)) * min(most, rarity))
+
+
+def _add_implied(index: Index, implied: Sequence[tuple[str, float]], impacts: Impacts) -> None:
+    most = max(impacts.values(), default=inf)
+    for word, weight in implied:
+        rarity = index.rarity(word)
+        if rarity:
+            impacts[word] = max(impacts.get(word, 0.0), round_impact(weight * min(most, rarity)))
 
 
 @cache

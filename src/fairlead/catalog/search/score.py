@@ -11,11 +11,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
 from heapq import nlargest, nsmallest
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.catalog.search.index import Index
-from fairlead.catalog.search.query import Impacts, Query, weigh_clauses
+from fairlead.catalog.search.memory import MemoryMatch
+from fairlead.catalog.search.query import LONG_QUERY, Impacts, Query, weigh_clauses
 from fairlead.catalog.search.tokenize import pieces, squash
+from fairlead.catalog.tools import ToolKey
 
 if TYPE_CHECKING:
     from fairlead.catalog.search.array_scores import ArraySums
@@ -148,9 +151,14 @@ def _sum_impacts(
 
 NAME_BONUS = 0.6
 SERVER_BONUS = 0.3
+NAMED_SERVER_BONUS = 0.2
+"""Bonus for the tools of a server that the query names: "create an issue in Jira"."""
 CLAUSE_SHARE = 0.3
 """Share of the best clause in a score, so that each of several steps finds its tool."""
 MEANING_SHARE = 0.4
+MEMORY_SHARE = 0.55
+"""Share of past queries in a score. They count as far as they match, so that a weak match moves little; a
+query of one session alone does not outdo the best match by words, one of two sessions does."""
 
 SAME_NAME, WHOLE_NAME, END_OF_NAME = 3.0, 2.0, 1.0
 """Bonus for a tool that is called by its exact name, by its name, or by the end of it."""
@@ -183,6 +191,14 @@ class Likeness(Protocol):
         ...
 
 
+class QueryMemory(Protocol):
+    """Past queries, and the tools that they led to."""
+
+    def recall(self, index: Index, asked: Iterable[str]) -> Mapping[ToolKey, MemoryMatch]:
+        """The tools that past queries with such terms led to."""
+        ...
+
+
 class SemanticIndex(Protocol):
     """Index by meaning, which finds synonyms."""
 
@@ -200,10 +216,17 @@ class Ranking:
     names: Mapping[int, tuple[float, str]]
     """For tools called by name: the bonus, and the name as written."""
     likeness: Scores
+    remembered: Mapping[int, MemoryMatch]
+    """For tools that past queries led to: how well these match."""
 
 
 def rank(
-    index: Index, query: Query, *, server: str | None = None, meaning: SemanticIndex | None = None
+    index: Index,
+    query: Query,
+    *,
+    server: str | None = None,
+    meaning: SemanticIndex | None = None,
+    memory: QueryMemory | None = None,
 ) -> Ranking:
     """Score the tools that may match a query, the best with 1; with `server`, among that server's."""
     within = None if server is None else _slots_of(index, server)
@@ -222,15 +245,40 @@ def rank(
         slots = likeness.keys()
     impacts = together(clauses)
     servers = _match_servers(index, impacts, slots)
-    scores = _normalize_scores(_score_tools(index, servers, impacts, sums.together(slots)))
+    scores = _score_tools(index, servers, impacts, sums.together(slots))
+    for slot in scores if query.servers else ():
+        if not query.servers.isdisjoint(index.servers[index.tools[slot].key.server_id].called):
+            scores[slot] *= 1 + NAMED_SERVER_BONUS
+    scores = _normalize_scores(scores)
     if likeness:
         scores = _mix_scores(scores, _normalize_scores(likeness), MEANING_SHARE)
     if len(clauses) > 1:
         by_clause = _best_clauses(index, servers, zip(clauses, groups, strict=True))
         scores = _mix_scores(scores, by_clause, CLAUSE_SHARE)
+    remembered = _recall(index, query, memory, within) if memory is not None and not only_named else {}
+    if remembered:
+        for slot, match in remembered.items():
+            scores[slot] = scores.get(slot, 0.0) + MEMORY_SHARE / (1 - MEMORY_SHARE) * match.score
+        scores = _normalize_scores(scores)
     for slot, (bonus, _) in names.items():
         scores[slot] = scores.get(slot, 0.0) + bonus
-    return Ranking(scores=scores, impacts=impacts, names=names, likeness=likeness)
+    return Ranking(scores=scores, impacts=impacts, names=names, likeness=likeness, remembered=remembered)
+
+
+def _recall(
+    index: Index, query: Query, memory: QueryMemory, within: frozenset[int] | None
+) -> dict[int, MemoryMatch]:
+    """Matches of past queries, by the slots of the tools that they led to."""
+    # A longer one describes a whole task, which is like no single past query.
+    if sum(map(len, query.clauses)) > LONG_QUERY:
+        return {}
+    matches = memory.recall(index, chain.from_iterable(query.clauses))
+    found = {index.slot(key): match for key, match in matches.items()}
+    return {
+        slot: match
+        for slot, match in found.items()
+        if slot is not None and (within is None or slot in within)
+    }
 
 
 def _likeness(compared: Likeness, slots: AbstractSet[int], within: frozenset[int] | None) -> Scores:

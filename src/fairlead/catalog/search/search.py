@@ -1,22 +1,18 @@
 """Search for tools: the few of thousands that match a query best, and why."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from typing import NamedTuple
 
 from fairlead.catalog.search.index import Index
-from fairlead.catalog.search.query import read_query
-from fairlead.catalog.search.score import Ranking, SemanticIndex, rank
+from fairlead.catalog.search.query import Query, read_query
+from fairlead.catalog.search.score import QueryMemory, Ranking, SemanticIndex, rank
 from fairlead.catalog.tools import ToolKey
 
 MOST_QUERIES = 4
 MOST_HITS = 50
 
-UNDISPUTED = 0.6
-"""Share of the hits that one server may have. Those beyond count less, so that others are shown."""
-DISPUTED_WEIGHT = 0.75
 TWIN_LIKENESS = 0.5
 """Share of terms in common that makes two tools of one name the same tool at two servers."""
 
@@ -33,12 +29,17 @@ class MatchReason:
     """Its terms of the query, or related ones, with their scores; highest first."""
     likeness: float | None = None
     """Similarity of meaning, where that was computed."""
+    remembered: tuple[str, float] | None = None
+    """The most similar past query that led to it, and how well its past queries match."""
 
     def __str__(self) -> str:
         reasons = [f"asked for as {self.name!r}"] if self.name is not None else []
         reasons += [f"{term} {score:.1f}" for term, score in self.terms]
         if self.likeness is not None:
             reasons.append(f"likeness {self.likeness:.2f}")
+        if self.remembered is not None:
+            text, match = self.remembered
+            reasons.append(f"called before after {text!r} {match:.2f}")
         return ", ".join(reasons)
 
 
@@ -51,6 +52,8 @@ class SearchHit:
     why: MatchReason
     twins: tuple[ToolKey, ...] = ()
     """The same tool at other servers."""
+    query: str = ""
+    """The query that found it, of several."""
 
 
 def search(
@@ -60,6 +63,7 @@ def search(
     server: str | None = None,
     limit: int = 5,
     meaning: SemanticIndex | None = None,
+    memory: QueryMemory | None = None,
 ) -> tuple[SearchHit, ...]:
     """Tools that match best, best first; of up to four queries, those that match one of them best.
 
@@ -68,9 +72,12 @@ def search(
     """
     texts = (queries,) if isinstance(queries, str) else queries[:MOST_QUERIES]
     read = [query for text in texts for query in read_query(text)]
-    places = [_places(index, rank(index, query, server=server, meaning=meaning)) for query in read]
+    places = [
+        _places(index, query, rank(index, query, server=server, meaning=meaning, memory=memory))
+        for query in read
+    ]
     limit = max(1, min(limit, MOST_HITS), sum(query.selecting for query in read))
-    kept = _select_results(index, _merge_rankings(places), limit, share=server is None)
+    kept = _select_results(index, _merge_rankings(places), limit)
     return tuple([_hit(index, *each) for each in kept])
 
 
@@ -82,17 +89,18 @@ class _Place(NamedTuple):
     key: ToolKey
     slot: int
     ranking: Ranking
+    query: Query
 
 
 _Kept = tuple[_Place, list[ToolKey]]
 """A tool, and its twins."""
 
 
-def _places(index: Index, ranking: Ranking) -> Iterator[_Place]:
+def _places(index: Index, query: Query, ranking: Ranking) -> Iterator[_Place]:
     """Tools of a ranking, best first."""
     best = sorted([(-score, index.tools[slot].key, slot) for slot, score in ranking.scores.items()])
     for position, (score, key, slot) in enumerate(best):
-        yield _Place(score, position, key, slot, ranking)
+        yield _Place(score, position, key, slot, ranking, query)
 
 
 def _merge_rankings(rankings: Sequence[Iterator[_Place]]) -> Iterator[_Place]:
@@ -108,28 +116,21 @@ def _merge_rankings(rankings: Sequence[Iterator[_Place]]) -> Iterator[_Place]:
             yield place
 
 
-def _select_results(index: Index, found: Iterable[_Place], limit: int, *, share: bool) -> list[_Kept]:
-    """The best without twins; no server takes more than its share while others match nearly as well."""
+def _select_results(index: Index, found: Iterable[_Place], limit: int) -> list[_Kept]:
+    """The best without twins."""
     kept: list[_Kept] = []
     by_name: dict[str, list[_Kept]] = {}
-    of_server = Counter[str]()
-    disputed = 0
     for place in found:
         namesakes = by_name.setdefault(index.tools[place.slot].squashed, [])
         twins = next((twins for other, twins in namesakes if _are_twins(index, other, place)), None)
         if twins is not None:
             twins.append(place.key)
             continue
-        of_server[place.key.server_id] += 1
-        by_words = place.slot not in place.ranking.names
-        if share and by_words and of_server[place.key.server_id] > UNDISPUTED * limit:
-            place = place._replace(negative_score=place.negative_score * DISPUTED_WEIGHT)
-            disputed += 1
+        if len(kept) == limit:
+            break
         namesakes.append((place, []))
         kept.append(namesakes[-1])
-        if len(kept) - disputed == limit:
-            break
-    return sorted(kept, key=lambda item: item[0])[:limit]
+    return kept
 
 
 def _are_twins(index: Index, one: _Place, other: _Place) -> bool:
@@ -145,5 +146,12 @@ def _hit(index: Index, place: _Place, twins: list[ToolKey]) -> SearchHit:
         name=ranking.names[slot][1] if slot in ranking.names else None,
         terms=tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))[:_MOST_REASONS],
         likeness=ranking.likeness.get(slot),
+        remembered=(match.text, match.score) if (match := ranking.remembered.get(slot)) else None,
     )
-    return SearchHit(key=place.key, score=-place.negative_score, why=why, twins=tuple(twins))
+    return SearchHit(
+        key=place.key,
+        score=-place.negative_score,
+        why=why,
+        twins=tuple(twins),
+        query=place.query.text,
+    )

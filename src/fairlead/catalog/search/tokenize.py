@@ -1,7 +1,8 @@
 """Tokenizing of text into search terms: words, stems, synonyms, and names in any spelling.
 
-Words are stemmed by Snowball's rules for English. Synonyms are general English and the trade's abbreviations;
-words that no tool has do no harm.
+Words are stemmed by Snowball's rules: those in Latin letters as English, without their accents, and Cyrillic
+and Arabic ones as Russian and Arabic. Scripts without spaces become pairs of characters. Synonyms are general
+English and the trade's abbreviations; words that no tool has do no harm.
 """
 
 import re
@@ -18,19 +19,22 @@ def stem(word: str) -> str:
     """Stem of a word in lower-case letters a to z. Anything else stays unchanged."""
     if len(word) < 3 or not (word.isascii() and word.isalpha()):
         return word
-    stemmer: Callable[[str], str] | None = getattr(_thread, "stem", None)
+    return _stem(word, "english")
+
+
+def _stem(word: str, language: str) -> str:
+    stemmer: Callable[[str], str] | None = getattr(_thread, language, None)
     if stemmer is None:
-        stemmer = _thread.stem = _load_stemmer()
+        import Stemmer  # not before something is searched
+
+        stemmer = Stemmer.Stemmer(language, 0).stemWord  # nothing cached there: `term` does that
+        setattr(_thread, language, stemmer)
     return stemmer(word)
 
 
-def _load_stemmer() -> Callable[[str], str]:
-    import Stemmer  # not before something is searched
-
-    return Stemmer.Stemmer("english", 0).stemWord  # nothing cached there: `term` does that
-
-
 _FAMILIES = """
+    account: acct accts
+    address: addr
     administrator: admin
     advertisement: ad ads
     analyze: analyse analyses analysis analytic analytical analytics
@@ -44,6 +48,7 @@ _FAMILIES = """
     compress: compression
     config: cfg configuration configure
     convert: conversion converter
+    current: currently now
     database: databases db dbs
     decide: decision
     delete: del deletion
@@ -77,13 +82,18 @@ _FAMILIES = """
     organization: org organisation orgs
     organize: organise
     parameter: param params
+    password: passwd pwd
     permit: permission permissions
-    photo: photograph photography
+    photo: photograph photography pic pics
     prescribe: prescription
+    presentation: powerpoint ppt pptx presentations
+    process: proc procs
     production: prod
+    quantity: qty
     reference: ref refs
     repository: repo repos
     specification: spec specs
+    spreadsheet: xls xlsx
     statistics: statistic statistical stats
     submit: submission
     subscribe: subscriber subscription subscriptions
@@ -93,6 +103,7 @@ _FAMILIES = """
     temperature: temp
     transcribe: transcript transcription
     translate: translation translator
+    transaction: tx txn
     transmit: transmission
     typescript: ts
     verify: verification
@@ -121,6 +132,7 @@ RELATED = tuple(
         run execute launch start invoke
         stop cancel abort terminate kill
         download save export
+        save write store
         upload import load
         schedule plan book reserve
         buy purchase order shop
@@ -159,6 +171,10 @@ RELATED = tuple(
         pull merge
         database table sql
         spreadsheet sheet excel
+        presentation slide deck
+        bitcoin btc
+        ethereum eth
+        dollar usd
         row record entry
         column field
         web website site internet online
@@ -237,7 +253,7 @@ STOP_WORDS = frozenset(
         a about above after again against all also am an and any are as at be because been before being
         below between both but by can cannot could did do does doing down during each etc few for from
         further had has have having he her here hers herself him himself his how i if in into is it its
-        itself just may me might more most must my myself no nor not now of off on once only or other ought
+        itself just may me might more most must my myself no nor not of off on once only or other ought
         our ours ourselves out over own per same shall she should so some such than that the their theirs
         them themselves then there these they this those through to too under until up upon us very via was
         we were what when where which while who whom whose why will with within would you your yours
@@ -261,6 +277,10 @@ _UNSPACED = (
 )
 _SCRIPT = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_CYRILLIC = re.compile(r"[\u0400-\u052f]+")
+_ARABIC = re.compile(r"[\u0620-\u06d3]+")
+# Vowel signs and the stroke that only stretches a word: most texts have none of them.
+_ARABIC_SIGNS = re.compile(r"[\u0640\u064b-\u065f\u0670]")
 
 
 def terms(text: str) -> list[str]:
@@ -289,7 +309,7 @@ def squash(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return text if text.isascii() else _ARABIC_SIGNS.sub("", unicodedata.normalize("NFKC", text))
 
 
 @lru_cache(maxsize=32_768)
@@ -317,13 +337,21 @@ def _terms_of_foreign_run(run: str) -> tuple[str, ...]:
     found: list[str] = []
     for part in _SCRIPT.findall(run.casefold()):
         if not _IS_UNSPACED.match(part):
-            bare = _without_accents(part)
-            found += _terms_of_run(bare) if bare.isascii() else (bare,)
+            found += _terms_of_spaced_run(part)
         elif len(part) == 1:
             found.append(part)
         else:
             found += [part[start : start + 2] for start in range(len(part) - 1)]
     return tuple(found)
+
+
+def _terms_of_spaced_run(word: str) -> tuple[str, ...]:
+    if _CYRILLIC.fullmatch(word):
+        return (_stem(word.replace("\u0451", "\u0435"), "russian"),)  # yo is mostly written as ie
+    bare = _without_accents(word)
+    if bare.isascii():
+        return _terms_of_run(bare)
+    return (_stem(bare, "arabic"),) if _ARABIC.fullmatch(bare) else (bare,)
 
 
 def _without_accents(word: str) -> str:

@@ -13,8 +13,7 @@ from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairlead.catalog.search.index import Index, SearchDocument
-from fairlead.catalog.search.tokenize import pieces
+from fairlead.catalog.search.index import Index, SearchDocument, document_text
 from fairlead.catalog.tools import ToolKey
 from fairlead.config.command_lines import extra_hint
 from fairlead.errors import FairleadError
@@ -31,15 +30,12 @@ if TYPE_CHECKING:
 
     Vectors = NDArray[np.float32]
 
-DIMENSIONS = 128
-"""Dimensions used, of 256. The first are trained to be used alone; the rest add nothing measurable here."""
-
 _COARSE = 64
-"""Dimensions that select candidates. Reading the rest for these alone is half the work."""
+"""Dimensions that select candidates, of 256. The first are trained to be used alone; to read the rest for
+candidates only is a quarter of the work."""
 _COARSE_LOOKS = 6
 """Candidates for each wanted tool."""
 
-_MOST_CHARACTERS = 400
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
@@ -60,7 +56,7 @@ class Encoder:
         weights = load((folder / _WEIGHTS).read_bytes())["embedding.weight"]
         tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
         tokenizer.no_padding()
-        return cls(np.ascontiguousarray(weights[:, :DIMENSIONS], dtype=np.float32), tokenizer)
+        return cls(np.ascontiguousarray(weights, dtype=np.float32), tokenizer)
 
     def encode(self, texts: Sequence[str]) -> "Vectors":
         """One row for each text."""
@@ -99,7 +95,7 @@ class ToolVectors:
 
     def renew(self, index: Index, documents: Iterable[SearchDocument]) -> "ToolVectors":
         """Vectors for an index that was derived from this one's, with the documents that are new in it."""
-        texts: Mapping[ToolKey, str] = {document.key: _text(document) for document in documents}
+        texts: Mapping[ToolKey, str] = {document.key: document_text(document) for document in documents}
         known = np.hstack((self._coarse, self._rest))
         rows = np.zeros((len(index.tools), known.shape[1]), dtype=np.float32)
         kept = min(len(rows), len(known))
@@ -145,8 +141,3 @@ def _package_folder() -> Path:
     if found is None or not found.submodule_search_locations:
         raise FairleadError("searching by meaning needs more packages", hint=extra_hint("search"))
     return Path(found.submodule_search_locations[0])
-
-
-def _text(document: SearchDocument) -> str:
-    name = " ".join(pieces(document.name))
-    return f"{name}: {document.title} {document.description}"[:_MOST_CHARACTERS]

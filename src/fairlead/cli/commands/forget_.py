@@ -73,7 +73,7 @@ def server_command(ctx: click.Context, server_id: str, *, audit: bool, yes: bool
 @_asking_options
 @click.pass_context
 def principal_command(ctx: click.Context, name: str, *, audit: bool, yes: bool, as_json: bool) -> int:
-    """Delete what is kept about a principal: approvals, artifacts, tasks, logins, its gateway tokens.
+    """Delete what is kept about a principal: approvals, artifacts, tasks, searches, logins, gateway tokens.
 
     NAME is a principal as `fairlead audit` shows it, or the name of a gateway token.
 

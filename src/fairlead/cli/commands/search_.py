@@ -3,13 +3,17 @@
 Measure the search on the user's own questions, over their own tools.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fairlead.actions.context import ActionContext
 from fairlead.actions.known_catalog import KnownCatalog, read_catalog
+from fairlead.actions.searches import forget_searches, read_past_queries
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.search.evaluation import (
     GAIN_AT,
@@ -19,46 +23,66 @@ from fairlead.catalog.search.evaluation import (
     measure,
     read_questions,
 )
-from fairlead.catalog.search.search import SearchHit
+from fairlead.catalog.search.memory import PastQueries
+from fairlead.catalog.search.search import MOST_HITS, SearchHit
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.tools import ToolKey
 from fairlead.cli.catalogs import ask_unknown, bundle_option, warn_of_absent
+from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedServer
 from fairlead.errors import ConfigError
 from fairlead.host.model.explain import find_tool_keys
+from fairlead.host.model.search_exam import measure_answers, remember_questions
 from fairlead.policy.tool_names import means_key
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import on_one_line, print_data, print_json, print_table, printable, say, warn
+from fairlead.terminal.output import (
+    on_one_line,
+    print_data,
+    print_json,
+    print_notices,
+    print_table,
+    printable,
+    say,
+    warn,
+)
 
 
-def evaluate(found: KnownCatalog, file: Path, server_id: str | None, *, explain: bool, as_json: bool) -> None:
+def evaluate(
+    found: KnownCatalog, file: Path, server_id: str | None, past: PastQueries, *, explain: bool, as_json: bool
+) -> None:
     """Ask the questions of a file, and show how many of the right tools the search brings, and how soon."""
     questions = [_resolve_gold_keys(found, question) for question in read_questions(file)]
     if not questions:
         raise ConfigError(f"{file} has no question with an answer", hint="run `fairlead search --help`")
+    by_meaning = found.selection.search == "meaning"
 
-    def find(text: str) -> list[str]:
-        by_meaning = found.selection.search == "meaning"
-        hits = found.catalog.find(text, server=server_id, limit=GAIN_AT, by_meaning=by_meaning)
+    def find(text: str, past: PastQueries | None = past) -> list[str]:
+        hits = found.catalog.find(text, server=server_id, limit=GAIN_AT, by_meaning=by_meaning, past=past)
         return [str(hit.key) for hit in hits]
 
     quality = measure(questions, find)
-    measured = {
+    shares = {
         f"recall@{RECALL_AT}": quality.recall,
         "mrr": quality.reciprocal_rank,
         f"ndcg@{GAIN_AT}": quality.gain,
+        **_measure_memory(found, questions, find),
     }
+    keys = {str(tool.key): tool.key for tool in found.catalog.tools}
+    answers = measure_answers(found.catalog, questions, keys.get, by_meaning=by_meaning, past=past)
+    shares |= {"shown as signature": answers.signatures, "shown or named": answers.names}
     failed = [question for question in questions if judge(find(question.text), question.gold)[0] < 1]
     if as_json:
         shown = [
             {"id": question.question_id, "query": question.text, "found": find(question.text)[:RECALL_AT]}
             for question in failed
         ]
-        print_json({"questions": quality.questions, **measured, "failed": shown})
+        named = {name.replace(" ", "_"): value for name, value in shares.items()}
+        tokens = {"tokens_per_answer": round(answers.tokens)}
+        print_json({"questions": quality.questions, **named, **tokens, "failed": shown})
         return
-    rows = [(name, f"{100 * value:5.1f} %") for name, value in measured.items()]
-    print_table(("measure", "value"), rows)
+    rows = [(name, f"{100 * value:5.1f} %") for name, value in shares.items()]
+    print_table(("measure", "value"), [*rows, ("tokens per answer", f"{answers.tokens:5.0f}")])
     say(f"\n{quality.questions} questions over {len(found.catalog)} tools; {len(failed)} miss a tool")
     if explain and failed:
         print_data("")
@@ -66,6 +90,23 @@ def evaluate(found: KnownCatalog, file: Path, server_id: str | None, *, explain:
             ("question", "wanted", "found"),
             [_question_row(question, find(question.text)) for question in failed],
         )
+
+
+def _measure_memory(
+    found: KnownCatalog,
+    questions: list[SearchQuestion],
+    find: Callable[[str, PastQueries | None], list[str]],
+) -> dict[str, float]:
+    """Recall of the second half of the questions, without a memory and with the first half as the past."""
+    first, second = questions[: len(questions) // 2], questions[len(questions) // 2 :]
+    if not first:
+        return {}
+    keys = {str(tool.key): tool.key for tool in found.catalog.tools}
+    memory = remember_questions(found.catalog, first, keys.get)
+    return {
+        "second half without memory": measure(second, lambda text: find(text, None)).recall,
+        "second half with memory": measure(second, lambda text: find(text, memory)).recall,
+    }
 
 
 def _question_row(question: SearchQuestion, found: list[str]) -> tuple[str, ...]:
@@ -95,14 +136,19 @@ def _keys(found: KnownCatalog, question: SearchQuestion, group: frozenset[str]) 
     "--limit", type=click.IntRange(1, 50), default=5, show_default=True, help="How many to show at most."
 )
 @click.option(
-    "--explain", is_flag=True, help="Say which of your words brought each tool, and how much each counts."
+    "--why",
+    "--explain",
+    "explain",
+    is_flag=True,
+    help="Say which of your words brought each tool, how much each counts, and what past searches moved.",
 )
+@click.option("--forget", is_flag=True, help="Forget which tools past searches led to.")
 @click.option(
     "--eval",
     "questions",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Measure the search on questions of your own; with --explain, show those it fails.",
+    help="Measure the search on questions of your own; with --why, show those it fails.",
 )
 @json_option
 @click.pass_context
@@ -114,6 +160,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     limit: int,
     *,
     explain: bool,
+    forget: bool,
     questions: Path | None,
     as_json: bool,
 ) -> int:
@@ -125,41 +172,63 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     \b
     Examples:
       fairlead search create an issue
-      fairlead search "what time is it in Tokyo" --explain
+      fairlead search "what time is it in Tokyo" --why
       fairlead search rename --server files --limit 10
       fairlead search select:read_file,write_file
-      fairlead search --eval questions.jsonl --explain
+      fairlead search --eval questions.jsonl --why
+      fairlead search --forget
 
-    A file for --eval has a question on each line. Its `gold` has a list for each tool that is needed, of
-    those that would do:
+    What an agent calls after a search is remembered, and found sooner by its next searches; `search.memory`
+    in your fairlead.json turns that off.
+
+    A file for --eval has a question on each line, or a session with its `queries` in a row. Its `gold` has a
+    list for each tool that is needed, of those that would do:
 
     \b
       {"id": "1", "query": "when is noon in Tokyo", "gold": [["time.convert_time"]]}
     """
-    if bool(words) == (questions is not None):
-        raise click.UsageError("say what to search for, or name a file with `--eval`", ctx)
-    found = read_catalog(load(ctx), bundle)
+    if [bool(words), questions is not None, forget].count(True) != 1:
+        raise click.UsageError("say what to search for, name a file with `--eval`, or `--forget`", ctx)
+    loaded = load(ctx)
+    context = action_context(ctx, loaded)
+    if forget:
+        return _forget(context, as_json=as_json)
+    found = read_catalog(loaded, bundle)
+    past = read_past_queries(context)
     servers = [found.server(server_id)] if server_id else found.chosen
     found = ask_unknown(found, servers)
     complete = all(server.server_id in found.listings for server in servers)
     if questions is not None:
-        evaluate(found, questions, server_id, explain=explain, as_json=as_json)
+        evaluate(found, questions, server_id, past, explain=explain, as_json=as_json)
         warn_of_absent(found, servers)
         return Exit.OK if complete else Exit.NOT_READY
     by_meaning = found.selection.search == "meaning"
-    hits = found.catalog.find(" ".join(words), server=server_id, limit=limit, by_meaning=by_meaning)
+    find = partial(found.catalog.find, " ".join(words), server=server_id, by_meaning=by_meaning)
+    hits = find(limit=limit, past=past)
+    # As it would be without a memory: what moved is said.
+    before = {hit.key: place for place, hit in enumerate(find(limit=MOST_HITS), start=1)} if len(past) else {}
     if as_json:
         print_json(
             {
-                "tools": [_as_json(found, hit) for hit in hits],
+                "tools": [_as_json(found, hit, before.get(hit.key)) for hit in hits],
                 "unavailable": _reasons_for_absence(found, servers),
             }
         )
     else:
-        _show(found, hits, explain=explain)
+        _show(found, hits, before, explain=explain)
         _say_what_is_hidden(found, " ".join(words))
         warn_of_absent(found, servers)
     return Exit.OK if complete else Exit.NOT_READY
+
+
+def _forget(context: ActionContext, *, as_json: bool) -> int:
+    count, notices = forget_searches(context)
+    print_notices(notices)
+    if as_json:
+        print_json({"forgotten": count})
+    queries = "1 query" if count == 1 else f"{count} queries"
+    say(f"forgot what {queries} led to" if count else "no search is remembered")
+    return Exit.OK
 
 
 def _reasons_for_absence(found: KnownCatalog, servers: list[LoadedServer]) -> dict[str, str]:
@@ -167,10 +236,16 @@ def _reasons_for_absence(found: KnownCatalog, servers: list[LoadedServer]) -> di
     return {server_id: absence.reason for server_id, absence in absences.items() if absence is not None}
 
 
-def _show(found: KnownCatalog, hits: tuple[SearchHit, ...], *, explain: bool) -> None:
+def _show(
+    found: KnownCatalog, hits: tuple[SearchHit, ...], before: Mapping[ToolKey, int], *, explain: bool
+) -> None:
     if hits:
         last = "why" if explain else "description"
-        print_table(("score", "tool", last), [_row(found, hit, explain=explain) for hit in hits])
+        rows = [
+            _row(found, hit, _moved(hit, place, before), explain=explain)
+            for place, hit in enumerate(hits, start=1)
+        ]
+        print_table(("score", "tool", last), rows)
         return
     say("nothing fits" if len(found.catalog) else "there are no tools that agents may use")
 
@@ -184,9 +259,17 @@ def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
         say("\nhint: `fairlead tools` shows what there is, and what agents may use")
 
 
-def _row(found: KnownCatalog, hit: SearchHit, *, explain: bool) -> tuple[str, ...]:
+def _moved(hit: SearchHit, place: int, before: Mapping[ToolKey, int]) -> str:
+    """What a memory did to a hit, if it did anything."""
+    was = before.get(hit.key)
+    if hit.why.remembered is None or was == place:
+        return ""
+    return f"; past searches moved it from place {was}" if was is not None else "; past searches found it"
+
+
+def _row(found: KnownCatalog, hit: SearchHit, moved: str, *, explain: bool) -> tuple[str, ...]:
     entry = _tool(found, hit).entry
-    last = _why(hit) if explain else on_one_line(entry.description or entry.title)
+    last = f"{_why(hit)}{moved}" if explain else on_one_line(entry.description or entry.title)
     return f"{hit.score:.2f}", hit.key.qualified, last
 
 
@@ -199,7 +282,7 @@ def _why(hit: SearchHit) -> str:
     return f"{hit.why}{twins}"
 
 
-def _as_json(found: KnownCatalog, hit: SearchHit) -> dict[str, Any]:
+def _as_json(found: KnownCatalog, hit: SearchHit, before: int | None) -> dict[str, Any]:
     tool = _tool(found, hit)
     return {
         "server": hit.key.server_id,
@@ -213,6 +296,13 @@ def _as_json(found: KnownCatalog, hit: SearchHit) -> dict[str, Any]:
             "name": hit.why.name,
             "terms": {term: round(score, 4) for term, score in hit.why.terms},
             "likeness": hit.why.likeness,
+            "remembered": None
+            if hit.why.remembered is None
+            else {
+                "query": hit.why.remembered[0],
+                "match": round(hit.why.remembered[1], 4),
+                "place_without": before,
+            },
         },
         "twins": [{"server": twin.server_id, "tool": twin.shown_tool} for twin in hit.twins],
     }

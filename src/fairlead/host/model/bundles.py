@@ -6,7 +6,7 @@ from typing import Literal
 
 from fairlead.catalog.tools import ToolEntry
 from fairlead.config.load import LoadedConfig
-from fairlead.config.models import ApprovalMode, BundleMode
+from fairlead.config.models import ApprovalMode, BundleMode, EmbeddingSettings
 from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.config.validate import suggestion
 from fairlead.errors import UnknownBundle
@@ -35,6 +35,10 @@ class Selection:
     plain_names: bool = False
     """Whether its tools keep their own names, without a prefix."""
     search: Literal["words", "meaning"] = "words"
+    remembers: bool = True
+    """Whether it is remembered which tools searches led to."""
+    embeddings: EmbeddingSettings | None = None
+    """The model to search by meaning with."""
     approval: ApprovalMode | None = None
     """The mode of tools that no rule and no other mode is about, where the surface is configured with one."""
     caller: GroupedPrincipal = LOCAL_CALLER
@@ -98,6 +102,8 @@ def _select(config: LoadedConfig, name: str | None) -> Selection:
             resources=tools.resources,
             prompts=tools.prompts,
             search=tools.search,
+            remembers=config.config.search.memory,
+            embeddings=config.config.search.embeddings,
         )
     bundle = config.config.bundles.get(name)
     if bundle is None:
@@ -132,4 +138,6 @@ def _select(config: LoadedConfig, name: str | None) -> Selection:
         prompts=bundle.prompts,
         plain_names=bundle.names == "plain",
         search=config.config.tools.search,
+        remembers=config.config.search.memory,
+        embeddings=config.config.search.embeddings,
     )

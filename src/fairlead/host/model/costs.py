@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from typing import cast
 
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.search.search import search
 from fairlead.catalog.signatures import estimate, exact
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, has_reading, is_direct
-from fairlead.host.model.meta_tools import HostTools, MetaTools, SearchableTools, SearchOutcome
+from fairlead.host.model.meta_tools import HostTools, MetaTools, SearchableTools
 from fairlead.host.model.resource_tools import ArtifactTools, ReadingHost, ReadingTools
+from fairlead.host.model.search_answers import RankedTools, rank_tools
 from fairlead.host.records import Artifacts
+from fairlead.host.search_memory import SearchSession
 
 SEARCHES = 20
 """How many searches the average cost of one is estimated from."""
@@ -94,9 +95,14 @@ class _Shelf:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
 
-    async def search(
-        self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
-    ) -> SearchOutcome:
-        return SearchOutcome(
-            hits=search(self.catalog.index, queries, server=server, limit=limit), unavailable={}
-        )
+    @property
+    def session(self) -> SearchSession:
+        """A new one: every search is the first."""
+        return SearchSession()
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        return {}
+
+    async def rank(self, queries: Sequence[str], *, server: str | None = None) -> RankedTools:
+        return rank_tools(self.catalog, queries, server=server)

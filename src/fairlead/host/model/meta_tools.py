@@ -14,10 +14,12 @@ from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.schema.normalize import screen_definition
 from fairlead.catalog.search.search import SearchHit
-from fairlead.catalog.signatures import estimate, signature
+from fairlead.catalog.signatures import estimate
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.untyped import as_object
 from fairlead.errors import CallDenied, FairleadError, ToolFailed, UnknownTool
+from fairlead.host.model.search_answers import SHOWN_AT_ONCE, RankedTools, answer_search
+from fairlead.host.search_memory import SearchSession
 from fairlead.servers.framework.tools import (
     AnyTool,
     Reply,
@@ -110,8 +112,6 @@ async def await_for_model(asking: Awaitable[AskedT]) -> AskedT:
 
 
 SERVER_LIST_TOKENS = 200
-MOST_SIBLINGS = 15
-SERVERS_WITH_SIBLINGS = 3
 LISTED_AT_ONCE = 100
 
 
@@ -122,13 +122,14 @@ class SearchToolsInput(ToolModel):
     """What you want to do, in a few words each."""
     server: str | None = None
     """Only this server's tools."""
-    limit: Annotated[int, Field(ge=1, le=20)] = 5
+    limit: Annotated[int, Field(ge=1, le=20)] = SHOWN_AT_ONCE
 
 
 class SearchToolsOutput(ToolModel):
     """What was found."""
 
     tools: list[str]
+    shown_before: list[str]
     siblings: dict[str, list[str]]
     unavailable: dict[str, str]
 
@@ -198,10 +199,13 @@ class SearchableTools(Protocol):
         """Connect the servers that were never listed and wait for them."""
         ...
 
-    async def search(
-        self, queries: str | Sequence[str], *, server: str | None = None, limit: int = 5
-    ) -> SearchOutcome:
-        """Search the tools by what they do."""
+    @property
+    def session(self) -> SearchSession:
+        """What the agent searched for and was shown."""
+        ...
+
+    async def rank(self, queries: Sequence[str], *, server: str | None = None) -> RankedTools:
+        """Search the tools by what they do, for an answer to a model."""
         ...
 
     def find(self, catalog: Catalog, name: str) -> CatalogTool:
@@ -222,7 +226,8 @@ class MetaTools(HostTools):
             {
                 "mcp.searchTools": ToolDefinition(
                     name="mcp_search_tools",
-                    description="Find tools by what they do. Gives signatures to call with mcp_call_tool.",
+                    description="Find tools by what they do. Gives signatures to call with mcp_call_tool;"
+                    " … stands for optional parameters.",
                     input=SearchToolsInput,
                     output=SearchToolsOutput,
                     handler=self._search,
@@ -268,15 +273,17 @@ class MetaTools(HostTools):
         raise ToolFailed(f"`{asked.name}` is not a tool of a server", hint="call it by itself")
 
     async def _search(self, context: ToolContext, asked: SearchToolsInput) -> Reply[SearchToolsOutput]:
-        found = await self._toolset.search(asked.queries, server=asked.server, limit=asked.limit)
-        catalog = self._toolset.catalog
-        shown = [(hit, tool) for hit in found.hits if (tool := catalog.of(hit.key)) is not None]
-        output = SearchToolsOutput(
-            tools=[_line(catalog, tool, hit.twins) for hit, tool in shown],
-            siblings=_siblings(catalog, [tool.key for _, tool in shown]),
-            unavailable=dict(found.unavailable),
+        ranked = await self._toolset.rank(asked.queries, server=asked.server)
+        answer = answer_search(
+            self._toolset.catalog, ranked, self._toolset.session, asked.queries, asked.limit
         )
-        return _reply(output, [*output.tools, *_more(output.siblings)], output.unavailable)
+        output = SearchToolsOutput(
+            tools=answer.tools,
+            shown_before=answer.shown_before,
+            siblings=answer.siblings,
+            unavailable=self._toolset.unavailable,
+        )
+        return _reply(output, [*answer.lines()], output.unavailable)
 
     async def _list(self, context: ToolContext, asked: ListInput) -> Reply[ListOutput]:
         catalog = (await self._toolset.ready()).catalog
@@ -309,33 +316,10 @@ class MetaTools(HostTools):
         }
 
 
-def _line(catalog: Catalog, tool: CatalogTool, twins: tuple[ToolKey, ...]) -> str:
-    """The line of a tool, with the other servers that have the same one: another account, say."""
-    line = signature(tool.entry, catalog.shown(tool.key))
-    return f"{line} (the same: {', '.join(map(catalog.shown, twins))})" if twins else line
-
-
 def _reply(output: Any, lines: list[str], unavailable: Mapping[str, str]) -> Reply[Any]:  # noqa: ANN401
     lines = lines or ["nothing fits"]
     lines += [f"not available: {name}: {why.splitlines()[0]}" for name, why in unavailable.items()]
     return Reply(output=output, content=(TextContent(text="\n".join(lines)),))
-
-
-def _siblings(catalog: Catalog, found: list[ToolKey]) -> dict[str, list[str]]:
-    servers = list(dict.fromkeys(key.server_id for key in found))[:SERVERS_WITH_SIBLINGS]
-    known = set(found)
-    return {
-        server_id: [
-            entry.key.shown_tool
-            for entry in catalog.offerings[server_id].tools
-            if entry.key not in known and catalog.of(entry.key) is not None
-        ][:MOST_SIBLINGS]
-        for server_id in servers
-    }
-
-
-def _more(siblings: Mapping[str, list[str]]) -> Iterator[str]:
-    return (f"also {server_id}: {', '.join(names)}" for server_id, names in siblings.items() if names)
 
 
 def _server_list(catalog: Catalog) -> str:

@@ -1,8 +1,9 @@
 """Toolsets: the tools of a bundle or of all servers, for a model to list, search and call by public name."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -11,8 +12,10 @@ from fairlead.adapters.definition import AdaptedTool
 from fairlead.adapters.definition import Caller as AdaptedCaller
 from fairlead.bounded_repr import count, names
 from fairlead.catalog.catalog import Catalog, CatalogTool
-from fairlead.catalog.results import ToolResult
-from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
+from fairlead.catalog.results import ToolResult, says_error
+from fairlead.catalog.search.memory import PastQueries
+from fairlead.catalog.search.score import SemanticIndex
+from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.config.principal import LOCAL
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
@@ -29,8 +32,11 @@ from fairlead.host.call import OnProgress
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, has_reading, is_direct
 from fairlead.host.model.meta_tools import MetaTools, SearchOutcome
-from fairlead.host.model.resource_tools import ArtifactTools, ReadingHost, ReadingTools
+from fairlead.host.model.resource_tools import ArtifactTools, ReadingTools
+from fairlead.host.model.search_answers import RankedTools, rank_tools
+from fairlead.host.model.toolset_host import ToolsetHost
 from fairlead.host.model.vision import strip_images
+from fairlead.host.search_memory import SearchSession
 
 if TYPE_CHECKING:
     from pydantic_ai import Tool as PydanticTool
@@ -38,13 +44,9 @@ if TYPE_CHECKING:
     from fairlead.adapters.export import Loss
     from fairlead.adapters.langchain import FairleadTool
     from fairlead.config.dialects.dialect import ExportedDocument
-    from fairlead.config.models import ApprovalMode
-    from fairlead.host.call import CallRunner
-    from fairlead.host.managed_servers import HostServers
-    from fairlead.host.permission import ProposedCall
-    from fairlead.policy.decision import BundleFilter
 
 AdaptedT = TypeVar("AdaptedT")
+FoundT = TypeVar("FoundT")
 
 PATIENCE_SECONDS = 15.0
 """How long to wait for servers that were never listed, before the tools of the others are returned."""
@@ -54,77 +56,6 @@ MAX_LOGIN_HINTS = 5
 
 SETTLE_SECONDS = 2.0
 """How long to wait for a list that a server announced as changed."""
-
-
-class ToolsetHost(ReadingHost, Protocol):
-    """What a toolset needs of a host."""
-
-    @property
-    def calls(self) -> "CallRunner":
-        """Runs its calls."""
-        ...
-
-    @property
-    def servers(self) -> "HostServers":
-        """The managed servers, by id."""
-        ...
-
-    def catalog(self, selection: Selection) -> Catalog:
-        """The tools of a selection that are known now."""
-        ...
-
-    async def wait_for_catalog(self, selection: Selection) -> None:
-        """Wait until a large catalog that is being built is ready."""
-        ...
-
-    def listing(self, server_id: str) -> Listing | None:
-        """The listing of a server; None if there is none."""
-        ...
-
-    async def connect(self, *server_ids: str) -> dict[str, FairleadError]:
-        """Connect servers concurrently. Returns what went wrong, by server."""
-        ...
-
-    def retry(self, *server_ids: str) -> None:
-        """Connect servers that failed again, in the background."""
-        ...
-
-    async def notice_consents(self) -> None:
-        """Look up whether servers that wait for the user's consent have been approved meanwhile."""
-        ...
-
-    def login_hint(self, server_id: str) -> str:
-        """What the user of this host does to log in to a server."""
-        ...
-
-    def propose(
-        self,
-        server_id: str,
-        tool: str,
-        bundle_filter: "BundleFilter | None",
-        principal: str,
-        *,
-        groups: frozenset[str],
-        default_mode: "ApprovalMode | None",
-    ) -> "ProposedCall":
-        """A call as policy decides about it."""
-        ...
-
-    async def call(  # noqa: PLR0913 - the parts of one call
-        self,
-        server_id: str,
-        tool: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        on_progress: "OnProgress | None",
-        confirmed: bool,
-        bundle_filter: "BundleFilter | None",
-        principal: str,
-        groups: frozenset[str],
-        default_mode: "ApprovalMode | None",
-    ) -> ToolResult:
-        """Call a tool, after the operator's approval if policy says `ask`."""
-        ...
 
 
 class Toolset:
@@ -144,6 +75,7 @@ class Toolset:
         selection: Selection,
         principal: str = LOCAL,
         groups: frozenset[str] = frozenset(),
+        session: SearchSession | None = None,
     ) -> None:
         self._host = host
         self.selection = selection
@@ -151,6 +83,8 @@ class Toolset:
         """The identity that its calls are made for."""
         self.groups = groups
         """The groups that the principal is a member of."""
+        self.session = session or SearchSession()
+        """What its agent searched for and was shown."""
         self._meta = MetaTools(self)
         self._reading = ReadingTools(host, selection, principal)
         self._artifacts = ArtifactTools(host.artifacts, principal)
@@ -315,14 +249,55 @@ class Toolset:
         Returns:
             The best hits first, and the servers that could not be searched.
         """
-        catalog = (await self.ready()).catalog
-        by_meaning = self.selection.search == "meaning"
-        find = partial(catalog.find, queries, server=server, limit=limit, by_meaning=by_meaning)
-        if by_meaning:  # the first one loads a model
-            hits = await run_in_background(find)
-        else:
-            hits = await run_off_loop(find, size_of_catalog(catalog))
+        how = await self._how_to_search(queries)
+        hits = await how.run(
+            lambda: how.catalog.find(
+                queries,
+                server=server,
+                limit=limit,
+                by_meaning=how.by_meaning,
+                past=how.past,
+                meaning=how.meaning,
+            )
+        )
+        found_by = {hit.key: hit.query for hit in hits}
+        self.session.note_search([queries] if isinstance(queries, str) else queries, found_by, (), ())
         return SearchOutcome(hits=hits, unavailable=self.unavailable)
+
+    async def rank(self, queries: Sequence[str], *, server: str | None = None) -> RankedTools:
+        """Search the tools by what they do, for an answer to a model."""
+        how = await self._how_to_search(queries)
+        return await how.run(
+            lambda: rank_tools(
+                how.catalog,
+                queries,
+                server=server,
+                by_meaning=how.by_meaning,
+                past=how.past,
+                meaning=how.meaning,
+            )
+        )
+
+    async def _how_to_search(self, queries: str | Sequence[str]) -> "_SearchAids":
+        """What a search goes by, as configured: the tools, memory, meaning, a model elsewhere."""
+        catalog = (await self.ready()).catalog
+        selection = self.selection
+        past = await self._host.search_memory.recall(self.principal) if selection.remembers else None
+        meaning: SemanticIndex | None = None
+        if selection.embeddings is not None:
+            await run_off_loop(lambda: catalog.index, size_of_catalog(catalog))
+            meaning = await self._host.embeddings.compare(selection.embeddings, catalog, queries)
+        by_meaning = selection.search == "meaning"
+        return _SearchAids(catalog=catalog, past=past, meaning=meaning, by_meaning=by_meaning)
+
+    async def note_call(self, key: ToolKey, result: ToolResult) -> None:
+        """Remember which search led to a call that did not fail, if one did."""
+        if not self.selection.remembers or says_error(result.raw):
+            return
+        queries = self.session.take_queries(key)
+        tool = self.catalog.of(key) if queries else None
+        if tool is not None:
+            await self._host.search_memory.remember(self.principal, tool.entry, queries, self.session.id)
 
     # Definitions for models.
 
@@ -481,7 +456,7 @@ class Toolset:
             if own.has(name):
                 return await own.call(name, {} if arguments is None else arguments)
         tool = await self.get(name)
-        return await self._host.call(
+        result = await self._host.call(
             tool.key.server_id,
             tool.key.tool,
             arguments,
@@ -492,6 +467,9 @@ class Toolset:
             groups=self.groups,
             default_mode=self.selection.approval,
         )
+        if self.session.has_searched:
+            await self.note_call(tool.key, result)
+        return result
 
     async def answer(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Call a tool for a model: errors become results with `is_error` that the model can read.
@@ -518,6 +496,22 @@ class Toolset:
         """An error result for a failed call. Text that may come from an untrusted server is marked."""
         untrusted = isinstance(error, ServerError) and not self._host.is_trusted(error.server_id)
         return ToolResult.from_error(error, untrusted=untrusted)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _SearchAids:
+    """What a search goes by."""
+
+    catalog: Catalog
+    past: PastQueries | None
+    meaning: SemanticIndex | None
+    by_meaning: bool
+
+    async def run(self, find: Callable[[], FoundT]) -> FoundT:
+        """Run a search, off the event loop where it takes long."""
+        if self.by_meaning:  # the first one loads a model
+            return await run_in_background(find)
+        return await run_off_loop(find, size_of_catalog(self.catalog))
 
 
 class ProviderTools:

@@ -1,0 +1,198 @@
+"""Past queries of one principal, each with the tool that was then called: an index of its own.
+
+A query is matched with past queries by the rarity of the words they share. Nothing but the text of a query is
+kept, never arguments. A server cannot gain by making itself called: of a tool only so many queries count, and
+of a query only how many different sessions it was asked in, up to a few.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from math import log, sqrt
+from typing import Final, NamedTuple
+
+import msgspec
+
+from fairlead.catalog.search.index import Index
+from fairlead.catalog.search.tokenize import squash, terms
+from fairlead.catalog.tools import ToolKey
+
+MOST_QUERIES_OF_TOOL: Final = 32
+"""Queries remembered of one tool; the oldest go first."""
+MOST_QUERY_CHARACTERS: Final = 200
+MOST_SESSIONS: Final = 4
+"""Sessions that are told apart for one query: more do not count."""
+
+_MOST_TERMS = 24
+_VISITS = 96
+"""Past queries that are looked at for one query, those with its rarest words first."""
+_CANDIDATES = 16
+"""Past queries that are compared word by word."""
+_NEIGHBOURS = 8
+"""Most similar past queries of a tool that count."""
+_SESSION_WEIGHTS = (0.0, 0.7, 0.85, 0.95, 1.0)
+"""Weight of a past query by the number of sessions that asked it."""
+
+
+class PastQuery(msgspec.Struct, kw_only=True):
+    """A query that led to a tool."""
+
+    text: str
+    sessions: list[str]
+    """Sessions that asked it, as random ids; at most `MOST_SESSIONS`."""
+    last_used: float
+    """When it was last asked, in seconds since 1970."""
+
+
+class ToolMemory(msgspec.Struct, kw_only=True):
+    """What is remembered of one tool for one principal, as stored."""
+
+    principal: str
+    server_id: str
+    tool: str
+    definition_digest: str
+    """The definition that was called: another one starts anew."""
+    queries: list[PastQuery]
+
+    @property
+    def key(self) -> ToolKey:
+        """The tool."""
+        return ToolKey(self.server_id, self.tool)
+
+    def add(self, texts: Iterable[str], session: str, now: float) -> None:
+        """Remember that these queries of a session led to the tool."""
+        known = {squash(past.text): past for past in self.queries}
+        for text in texts:
+            text = " ".join(text.split())[:MOST_QUERY_CHARACTERS]
+            past = known.get(squash(text))
+            if past is None:
+                past = known[squash(text)] = PastQuery(text=text, sessions=[], last_used=now)
+            past.last_used = now
+            if session not in past.sessions and len(past.sessions) < MOST_SESSIONS:
+                past.sessions.append(session)
+        newest = sorted(known.values(), key=lambda past: -past.last_used)
+        self.queries = newest[:MOST_QUERIES_OF_TOOL]
+
+    def age(self, oldest: float) -> None:
+        """Forget the queries that were last asked before a time."""
+        self.queries = [past for past in self.queries if past.last_used >= oldest]
+
+
+IsCurrent = Callable[[ToolKey, str], bool]
+"""Whether a tool is there, with the definition of that digest."""
+
+
+class MemoryMatch(NamedTuple):
+    """How well the past queries of a tool match: from 0 to 1, and the most similar of them."""
+
+    score: float
+    text: str
+
+
+class _Past(NamedTuple):
+    key: ToolKey
+    digest: str
+    text: str
+    terms: frozenset[str]
+    weight: float
+
+
+class PastQueries:
+    """The past queries of one principal, to match others with. Immutable but for what it has worked out."""
+
+    def __init__(self, remembered: Iterable[ToolMemory] = ()) -> None:
+        self._past: list[_Past] = []
+        self._postings: dict[str, list[int]] = {}
+        """By term, the places of past queries with it."""
+        self._rarities: dict[str, float] = {}
+        self._masses: dict[int, float] = {}
+        self._masses_of: Index | None = None
+        for memory in remembered:
+            for past in memory.queries:
+                self._add(memory, past)
+
+    def __len__(self) -> int:
+        return len(self._past)
+
+    def _add(self, memory: ToolMemory, past: PastQuery) -> None:
+        found = tuple(dict.fromkeys(terms(past.text)))[:_MOST_TERMS]
+        weight = _SESSION_WEIGHTS[min(len(past.sessions), MOST_SESSIONS)]
+        for term in found:
+            self._postings.setdefault(term, []).append(len(self._past))
+        self._past.append(_Past(memory.key, memory.definition_digest, past.text, frozenset(found), weight))
+
+    def match(self, index: Index, asked: Iterable[str], is_current: IsCurrent) -> dict[ToolKey, MemoryMatch]:
+        """The tools whose past queries share words with a query, and how well each matches.
+
+        Args:
+            index: The tools, which say how rare a word is.
+            asked: The terms of the query.
+            is_current: Whether a tool is there with the definition of that digest. What was remembered of
+                another definition does not count.
+        """
+        if not self._past:
+            return {}
+        rarities = {term: self._rarity(index, term) for term in asked}
+        mass = sum(rarities.values())
+        found: dict[ToolKey, list[tuple[float, str]]] = {}
+        for place in self._candidates(rarities):
+            past = self._past[place]
+            if is_current(past.key, past.digest):
+                shared = sum([rarities[term] for term in rarities.keys() & past.terms])
+                # The cosine of two sets of words, weighed by their rarity.
+                likeness = shared / sqrt(mass * self._mass(index, place))
+                found.setdefault(past.key, []).append((past.weight * likeness, past.text))
+        return {key: _join(sorted(likenesses, reverse=True)) for key, likenesses in found.items()}
+
+    def _candidates(self, rarities: Mapping[str, float]) -> list[int]:
+        """Past queries that share the rarest words, the most similar first."""
+        sums: dict[int, float] = {}
+        visits = _VISITS
+        for rarity, term in sorted([(rarity, term) for term, rarity in rarities.items()], reverse=True):
+            posting = self._postings.get(term)
+            if posting:
+                # The newest, where a frequent word is in more than can be looked at.
+                for place in posting[-visits:]:
+                    sums[place] = sums.get(place, 0.0) + rarity
+                visits -= len(posting)
+                if visits <= 0:
+                    break
+        best = sorted([(score, place) for place, score in sums.items()], reverse=True)
+        return [place for _, place in best[:_CANDIDATES]]
+
+    def _mass(self, index: Index, place: int) -> float:
+        """Sum of the rarities of a past query's words: computed once for an index."""
+        if self._masses_of is not index:
+            self._masses_of, self._masses = index, {}
+        mass = self._masses.get(place)
+        if mass is None:
+            mass = self._masses[place] = sum(self._rarity(index, term) for term in self._past[place].terms)
+        return mass
+
+    def _rarity(self, index: Index, term: str) -> float:
+        """Rarity of a word among the tools; of one that no tool has, among past queries."""
+        rarity = index.rarity(term) or self._rarities.get(term)
+        if not rarity:
+            having = len(self._postings.get(term, ()))
+            rarity = log(1 + (len(self._past) - having + 0.5) / (having + 0.5))
+            if having:  # queries have unlimited words, past ones have not
+                self._rarities[term] = rarity
+        return rarity
+
+
+def _join(likenesses: list[tuple[float, str]]) -> MemoryMatch:
+    """The score of a tool by the most similar of its past queries: each of them makes it likelier."""
+    unlikely = 1.0
+    for likeness, _ in likenesses[:_NEIGHBOURS]:
+        unlikely *= 1 - likeness
+    return MemoryMatch(1 - unlikely, likenesses[0][1])
+
+
+class CurrentMemory:
+    """Past queries as far as they led to tools that are still as they were: a `QueryMemory`."""
+
+    def __init__(self, past: PastQueries, is_current: IsCurrent) -> None:
+        self._past = past
+        self._is_current = is_current
+
+    def recall(self, index: Index, asked: Iterable[str]) -> dict[ToolKey, MemoryMatch]:
+        """The tools that past queries with such terms led to."""
+        return self._past.match(index, asked, self._is_current)

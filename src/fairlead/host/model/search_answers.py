@@ -1,0 +1,157 @@
+"""The answer of a search to a model: short signatures of the best tools, then names of their siblings.
+
+An answer fits a token budget. Within a session, nothing is shown twice: what was shown before is named in one
+line, and its place goes to the next best.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fairlead.catalog.catalog import Catalog, CatalogTool
+from fairlead.catalog.search.memory import PastQueries
+from fairlead.catalog.search.score import SemanticIndex
+from fairlead.catalog.search.search import SearchHit
+from fairlead.catalog.signatures import estimate, signature
+from fairlead.catalog.tools import ToolKey
+from fairlead.host.search_memory import SearchSession
+
+SHOWN_AT_ONCE = 8
+"""Signatures in an answer, where the model does not say how many."""
+RANKED = 20
+"""Best hits that choose the servers whose tools are named."""
+ANSWER_TOKENS = 700
+"""Tokens up to which names are added to an answer."""
+MOST_SIBLINGS = 15
+SERVERS_WITH_SIBLINGS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankedTools:
+    """The hits of a search, and the other tools of the servers that have the best of them."""
+
+    hits: tuple[SearchHit, ...]
+    siblings: Mapping[str, Sequence[ToolKey]]
+    """By server, the best server first: its tools that are no hits, those first that match, too."""
+
+
+def rank_tools(
+    catalog: Catalog,
+    queries: str | Sequence[str],
+    *,
+    server: str | None,
+    by_meaning: bool = False,
+    past: PastQueries | None = None,
+    meaning: SemanticIndex | None = None,
+) -> RankedTools:
+    """Search a catalog for an answer."""
+    hits = catalog.find(
+        queries, server=server, limit=RANKED, by_meaning=by_meaning, past=past, meaning=meaning
+    )
+    # By reciprocal ranks: one good hit says more about a server than many poor ones.
+    scores: dict[str, float] = {}
+    for rank, hit in enumerate(hits, start=1):
+        scores[hit.key.server_id] = scores.get(hit.key.server_id, 0.0) + 1 / rank
+    servers = sorted(scores, key=lambda server_id: (-scores[server_id], server_id))[:SERVERS_WITH_SIBLINGS]
+    found = {hit.key for hit in hits}
+    return RankedTools(
+        hits=hits,
+        siblings={
+            server_id: [key for key in _by_score(catalog, queries, server_id) if key not in found]
+            for server_id in servers
+        },
+    )
+
+
+def _by_score(catalog: Catalog, queries: str | Sequence[str], server_id: str) -> Iterable[ToolKey]:
+    """The tools of a server, those first that match the queries best."""
+    listed = [entry.key for entry in catalog.offerings[server_id].tools if catalog.of(entry.key) is not None]
+    if len(listed) <= MOST_SIBLINGS:
+        return listed
+    matching = [hit.key for hit in catalog.find(queries, server=server_id, limit=RANKED + MOST_SIBLINGS)]
+    return dict.fromkeys([*matching, *listed])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchAnswer:
+    """What a model is told."""
+
+    tools: list[str]
+    """Signatures."""
+    shown_before: list[str]
+    """Names of good hits whose signatures the session has."""
+    siblings: dict[str, list[str]]
+    """By server, names of other tools."""
+
+    def lines(self) -> Iterator[str]:
+        """The answer as text."""
+        yield from self.tools
+        if self.shown_before:
+            yield f"shown before: {', '.join(self.shown_before)}"
+        for server_id, names in self.siblings.items():
+            if names:
+                yield f"also {server_id}: {', '.join(names)}"
+
+
+def answer_search(
+    catalog: Catalog, ranked: RankedTools, session: SearchSession, queries: Sequence[str], limit: int
+) -> SearchAnswer:
+    """Choose what to show of a search, and note it in the session.
+
+    Args:
+        catalog: The tools.
+        ranked: What was found.
+        session: Knows what was shown before.
+        queries: The queries: the same once more get the same answer, for a model that lost it.
+        limit: How many signatures at most.
+    """
+    again = session.repeats(queries)
+    known: list[CatalogTool] = []
+    fresh: list[tuple[SearchHit, CatalogTool]] = []
+    for hit in ranked.hits:
+        if len(fresh) == limit:
+            break
+        tool = catalog.of(hit.key)
+        if tool is None:
+            continue
+        if not again and session.has_shown(tool.entry):
+            # Those below the limit would have been shown now.
+            if len(fresh) + len(known) < limit:
+                known.append(tool)
+        else:
+            fresh.append((hit, tool))
+    lines = [_line(catalog, tool, hit.twins) for hit, tool in fresh]
+    names = [catalog.shown(tool.key) for tool in known]
+    used = estimate("\n".join([*lines, *names]))
+    told = {tool.key for _, tool in fresh} | {tool.key for tool in known}
+    rest = [hit.key for hit in ranked.hits if hit.key not in told]
+    siblings = _siblings(ranked, rest, session, ANSWER_TOKENS - used, again=again)
+    session.note_search(
+        queries,
+        {hit.key: hit.query for hit in ranked.hits if hit.key in told},
+        [tool.entry for _, tool in fresh],
+        [key for keys in siblings.values() for key in keys],
+    )
+    shown = {server_id: [key.shown_tool for key in keys] for server_id, keys in siblings.items()}
+    return SearchAnswer(tools=lines, shown_before=names, siblings=shown)
+
+
+def _siblings(
+    ranked: RankedTools, rest: list[ToolKey], session: SearchSession, tokens: int, *, again: bool
+) -> dict[str, list[ToolKey]]:
+    """Names to add: of each server, the hits that got no signature before its other tools."""
+    chosen: dict[str, list[ToolKey]] = {}
+    for server_id, others in ranked.siblings.items():
+        of_server = [key for key in rest if key.server_id == server_id]
+        keys = [key for key in (*of_server, *others) if again or not session.has_named(key)]
+        for key in keys[:MOST_SIBLINGS]:
+            tokens -= estimate(f"{key.shown_tool}, ")
+            if tokens < 0:
+                return chosen
+            chosen.setdefault(server_id, []).append(key)
+    return chosen
+
+
+def _line(catalog: Catalog, tool: CatalogTool, twins: tuple[ToolKey, ...]) -> str:
+    """The line of a tool, with the other servers that have the same one: another account, say."""
+    line = signature(tool.entry, catalog.shown(tool.key), required_only=True)
+    return f"{line} (the same: {', '.join(map(catalog.shown, twins))})" if twins else line

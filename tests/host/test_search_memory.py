@@ -1,0 +1,222 @@
+"""What searches led to is remembered per principal; answers to models are short and show nothing twice."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from fairlead.catalog.search.memory import PastQuery, ToolMemory
+from fairlead.catalog.signatures import estimate
+from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.errors import CallDenied
+from fairlead.host.host import Host
+from fairlead.host.model.search_answers import ANSWER_TOKENS
+from fairlead.host.search_memory import (
+    MAX_AGE_SECONDS,
+    MOST_QUERIES,
+    NAMESPACE,
+    SearchMemory,
+    keep_newest,
+    memory_prefix,
+)
+from fairlead.store.async_sqlite import SqliteStore
+from fairlead.testing import ScriptedServer
+from tests.conftest import Machine
+
+SECONDS = 30
+
+
+def tool(name: str, description: str, **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": [*properties][:1]}
+    return {"name": name, "description": description, "inputSchema": schema}
+
+
+ECHO = tool("echo", "Say something back.", text={"type": "string"}, times={"type": "integer"})
+SHIP = tool("ship_parcel", "Ship a parcel to an address.")
+
+
+@asynccontextmanager
+async def hosting(machine: Machine, **document: Any) -> AsyncGenerator[Host]:
+    with anyio.fail_after(SECONDS):
+        document = {"policy": {"approval": "allow"}, "tools": {"mode": "meta"}, **document}
+        async with Host.open(overrides=document, env=machine.env, cwd=machine.project) as host:
+            yield host
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> ScriptedServer:
+    return ScriptedServer(tmp_path / "record", tools=[ECHO, SHIP])
+
+
+async def first(host: Host, query: str, principal: str = "local") -> str:
+    found = await host.toolset(principal=principal).search(query)
+    return found.hits[0].key.tool
+
+
+async def search_and_call(host: Host, query: str, name: str = "x.echo", principal: str = "local") -> None:
+    """One session: a search whose answer names the tool, and a call of it."""
+    tools = await host.toolset(principal=principal).for_openai()
+    await tools.call("mcp_search_tools", {"queries": [query]})
+    await tools.call("mcp_call_tool", {"name": name, "arguments": {"text": "hi"}})
+
+
+async def test_what_a_search_led_to_is_found_by_the_next_one_of_that_principal_alone(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        assert await first(host, "ship the website") == "ship_parcel"
+        for _ in range(2):
+            await search_and_call(host, "ship the website", principal="ada")
+        assert await first(host, "ship the website", "ada") == "echo"
+        assert await first(host, "ship the website", "bob") == "ship_parcel"
+        assert await first(host, "ship the website") == "ship_parcel"
+    async with hosting(machine, servers={"x": server.entry()}) as host:  # it outlives the process
+        assert await first(host, "ship the website", "ada") == "echo"
+        assert await host.search_memory.forget("bob") == 0
+        assert await host.search_memory.forget("ada") == 1
+        assert await first(host, "ship the website", "ada") == "ship_parcel"
+
+
+async def test_what_is_kept_are_the_queries_and_never_the_arguments(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        await search_and_call(host, "ship the website")
+        assert host.store is not None
+        [kept] = await host.store.scan(NAMESPACE)
+        assert b"ship the website" in kept.value
+        assert b"hi" not in kept.value.replace(b"ship", b"")
+
+
+async def test_calls_that_fail_or_are_denied_do_not_count(machine: Machine, server: ScriptedServer) -> None:
+    rules = [{"action": "deny", "tool": "echo", "arguments": {"text": "secret*"}}]
+    async with hosting(
+        machine, servers={"x": server.entry()}, policy={"approval": "allow", "rules": rules}
+    ) as host:
+        tools = host.tools
+        await tools.call("mcp_search_tools", {"queries": ["ship the website"]})
+        wrong = await tools.call("mcp_call_tool", {"name": "x.echo", "arguments": {}})
+        assert wrong.is_error
+        with pytest.raises(CallDenied):
+            await tools.call("x.echo", {"text": "secret one"})
+        assert host.store is not None
+        assert await host.store.scan(NAMESPACE) == []
+
+
+async def test_a_tool_that_no_search_showed_is_not_remembered(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        await host.tools.call("x.echo", {"text": "hi"})
+        assert host.store is not None
+        assert await host.store.scan(NAMESPACE) == []
+
+
+async def test_a_setting_turns_it_off(machine: Machine, server: ScriptedServer) -> None:
+    async with hosting(machine, servers={"x": server.entry()}, search={"memory": False}) as host:
+        await search_and_call(host, "ship the website")
+        assert host.store is not None
+        assert await host.store.scan(NAMESPACE) == []
+
+
+async def test_a_changed_definition_clears_what_is_remembered_of_a_tool(tmp_path: Path) -> None:
+    key = ToolKey("x", "echo")
+    before = ToolEntry(key=key, definition=b'{"name":"echo","inputSchema":{"type":"object"}}')
+    after = ToolEntry(
+        key=key, definition=b'{"name":"echo","description":"New.","inputSchema":{"type":"object"}}'
+    )
+    async with SqliteStore.open(tmp_path / "store.db") as store:
+        memory = SearchMemory(store)
+        await memory.remember("ada", before, ["one"], "s1")
+        await memory.remember("ada", before, ["two"], "s2")
+        assert len(await memory.recall("ada")) == 2
+        await memory.remember("ada", after, ["three"], "s3")
+        assert len(await memory.recall("ada")) == 1
+
+
+async def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
+    now = [1_000_000_000.0]
+    entry = ToolEntry(key=ToolKey("x", "echo"), definition=b'{"name":"echo","inputSchema":{}}')
+    async with SqliteStore.open(tmp_path / "store.db") as store:
+        memory = SearchMemory(store, lambda: now[0])
+        await memory.remember("ada", entry, ["one"], "s1")
+        assert len(await memory.recall("ada")) == 1
+        now[0] += MAX_AGE_SECONDS + 1
+        assert len(await SearchMemory(store, lambda: now[0]).recall("ada")) == 0
+        assert await store.scan(NAMESPACE, memory_prefix("ada")) == []
+
+
+async def test_what_another_process_remembers_and_forgets_is_noticed(tmp_path: Path) -> None:
+    now = [1_000_000_000.0]
+    entry = ToolEntry(key=ToolKey("x", "echo"), definition=b'{"name":"echo","inputSchema":{}}')
+    async with SqliteStore.open(tmp_path / "store.db") as store:
+        one, other = SearchMemory(store, lambda: now[0]), SearchMemory(store, lambda: now[0])
+        assert len(await one.recall("ada")) == 0
+        await other.remember("ada", entry, ["one"], "s1")
+        now[0] += 60
+        assert len(await one.recall("ada")) == 1
+        await other.forget("ada")
+        now[0] += 60
+        assert len(await one.recall("ada")) == 0
+
+
+def test_only_so_much_is_remembered() -> None:
+    many = [
+        ToolMemory(
+            principal="ada",
+            server_id="x",
+            tool=f"tool_{number}",
+            definition_digest="",
+            queries=[
+                PastQuery(text=f"q {number} {which}", sessions=["s"], last_used=number) for which in "ab"
+            ],
+        )
+        for number in range(MOST_QUERIES)
+    ]
+    kept = keep_newest(many, 0.0)
+    assert sum(len(memory.queries) for memory in kept) == MOST_QUERIES
+    assert min(past.last_used for memory in kept for past in memory.queries) == MOST_QUERIES / 2
+
+
+# ── answers ──
+
+
+async def test_an_answer_shows_short_signatures_and_says_where_there_is_more(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        told = await host.tools.call("mcp_search_tools", {"queries": ["say something back"]})
+        assert told.text.splitlines()[0] == "x.echo(text: str, …) — Say something back."
+
+
+async def test_nothing_is_shown_twice_in_a_session_unless_it_is_asked_for_again(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        tools = host.tools
+        one = await tools.call("mcp_search_tools", {"queries": ["say something back"]})
+        other = await tools.call("mcp_search_tools", {"queries": ["say a thing"]})
+        same = await tools.call("mcp_search_tools", {"queries": ["say something back"]})
+        assert other.text.splitlines()[0] == "shown before: x.echo"
+        assert same.text == one.text
+        new = await host.tools.call("mcp_search_tools", {"queries": ["say something back"]})
+        assert new.text == one.text
+
+
+async def test_names_of_siblings_are_ordered_by_score_and_fit_a_budget(
+    machine: Machine, tmp_path: Path
+) -> None:
+    many = [tool(f"handle_{'long_' * 10}case_{number}", "Handles a case.") for number in range(300)]
+    servers = {
+        f"s{number}": ScriptedServer(tmp_path / f"s{number}", tools=[*many, ECHO]).entry()
+        for number in range(2)
+    }
+    async with hosting(machine, servers=servers) as host:
+        told = await host.tools.call("mcp_search_tools", {"queries": ["handle a case"], "limit": 5})
+        assert told.structured is not None
+        assert len(told.structured["tools"]) == 5
+        assert told.structured["siblings"]
+        assert estimate(told.text) <= ANSWER_TOKENS * 1.05
