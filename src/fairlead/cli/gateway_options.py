@@ -1,7 +1,6 @@
 """What a command line says about the gateway, and how agents get there by it."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,21 +59,15 @@ class GatewayArguments:
             words += [name, str(value)] if value is not None else []
         return words + (["--auth", "none", "--i-know"] if self.open_to_all else [])
 
-    def stdio_words(self) -> tuple[str, ...]:
-        """The command line for an agent that starts the gateway: it needs no PATH and no variable."""
-        from fairlead.gateway.service import own_command
-
-        before = ["--config", str(self.config.absolute())] if self.config else []
-        after = ["--bundle", self.bundle] if self.bundle else []
-        return (*own_command(), *before, "gateway", "--stdio", "--start", *after)
-
     def reach(self, loaded: LoadedConfig, agent: str, *, stdio: bool) -> GatewayRoute:
         """How an agent gets to the gateway: by a command, or to one that runs, else to where it will.
 
         By URL an agent has a token of its own.
         """
         if stdio:
-            return GatewayRoute(command=self.stdio_words(), environment=desktop_variables(os.environ))
+            from fairlead.actions.agents import desktop_route
+
+            return desktop_route(os.environ, config=self.config, bundle=self.bundle)
         from fairlead.gateway.access.tokens import agent_token
 
         running = find(os.environ, sources_of(loaded)) if self.port is None else None
@@ -97,17 +90,6 @@ class GatewayArguments:
         """How a program gets to a gateway that runs, with the token for all agents."""
         token_file = Path(running.token_file) if running.token_file else None
         return GatewayRoute(url=f"{running.url}{self.path}", token=running.token(), token_file=token_file)
-
-
-_FOR_THE_DESKTOP = ("PATH", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "FAIRLEAD_CONFIG_PATH", "FAIRLEAD_BUILTINS")
-
-
-def desktop_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a program of the desktop lacks: where programs are found, and our own files."""
-    found = {name: env[name] for name in _FOR_THE_DESKTOP if env.get(name)}
-    if "PATH" in found:
-        found["PATH"] = os.pathsep.join(dict.fromkeys(found["PATH"].split(os.pathsep)))
-    return found
 
 
 def local_name(host: str) -> str:

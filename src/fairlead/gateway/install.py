@@ -206,6 +206,14 @@ def plan_uninstall(agent: str, place: MachinePaths) -> FileChange:
     return FileChange(title=dialect.title, path=path, before=before, after=mark + after)
 
 
+def is_installed(agent: str, place: MachinePaths) -> bool:
+    """Is the gateway in the agent's own file? Raises `ConfigError` where that cannot be read."""
+    dialect = dialect_of(agent)
+    path = file_of(dialect, place)
+    present = syntax.load(_text(path) or "", dialect.syntax, str(path))
+    return NAME in as_object(present.get(_section(agent)))
+
+
 def _section(agent: str) -> str:
     """The key of an agent's file that its servers are under."""
     return _SECTIONS.get(agent, _USUAL_SECTION)

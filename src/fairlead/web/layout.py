@@ -30,6 +30,7 @@ PLACES: Final = (
     Place("/", "Overview", "M4 13h6V4H4zM14 20h6V11h-6zM4 20h6v-3H4zM14 7h6V4h-6z"),
     Place("/servers", "Servers", "M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01"),
     Place("/tools", "Tools", "M14.5 6a4 4 0 0 0-5 5L4 16.5 7.5 20l5.5-5.5a4 4 0 0 0 5-5L15.5 12 12 8.5z"),
+    Place("/agents", "Agents", "M9 3v5M15 3v5M6 8h12v4a6 6 0 0 1-12 0zM12 18v3"),
     Place("/reviews", "Reviews", "M5 4h14v16H5zM8 9h8M8 13h5M14 17l2 2 4-5"),
     Place("/calls", "Calls", "M3 12h4l3-8 4 16 3-8h4"),
     Place("/approvals", "Approvals", "M12 3l8 3v6c0 5-3 8-8 9-5-1-8-4-8-9V6zM8.5 12l2.5 2.5 4.5-5"),

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
@@ -13,7 +13,6 @@ from fairlead.cli.config_edits import action_context
 from fairlead.cli.gateway_options import GatewayArguments
 from fairlead.cli.gateway_service import SERVICE_COMMANDS
 from fairlead.cli.options import json_option, load, server_argument
-from fairlead.config.sources import place_of
 from fairlead.errors import FairleadError, UnknownBundle
 from fairlead.gateway.install import AGENTS
 from fairlead.gateway.registry import StartedBy
@@ -191,17 +190,16 @@ def _change(
     yes: bool,
 ) -> int:
     """Show what would become of an agent's file, and write it if that is wanted."""
-    from fairlead.gateway.access.tokens import has_agent_token, remove_agent_token
-    from fairlead.gateway.install import plan_install, plan_uninstall
+    from fairlead.actions.agents import drop_agent_token, plan_change
+    from fairlead.gateway.access.tokens import has_agent_token
     from fairlead.gateway.service import is_temporary
 
-    place = place_of(os.environ, Path.cwd())
     if not install:
         agent = uninstall or ""
-        change = plan_uninstall(agent, place)
+        change = plan_change(os.environ, agent, None)
         status = _write_change(ctx, change, ("uninstall", agent), yes=yes)
         if status == Exit.OK and not change.is_none:
-            remove_agent_token(os.environ, agent)
+            drop_agent_token(os.environ, agent)
         return status
     needs_none = not by_url or has_agent_token(os.environ, install)
     status = Exit.FIXABLE
@@ -212,19 +210,25 @@ def _change(
                 f"`{reach.command[0]}` is in a cache, and gone when that is emptied",
                 "install Fairlead (`uv tool install .` in a clone), and run this again",
             )
-        change = plan_install(install, place, reach)
+        change = plan_change(os.environ, install, reach)
         status = _write_change(ctx, change, ("install", install), yes=yes)
     finally:
         # A token that was made for a file which was not written is of no use to any agent.
-        if status != Exit.OK and not needs_none and has_agent_token(os.environ, install):
-            remove_agent_token(os.environ, install)
-    if status == Exit.OK and not by_url and has_agent_token(os.environ, install):
-        remove_agent_token(os.environ, install)  # of an earlier installation by URL
+        if status != Exit.OK and not needs_none:
+            drop_agent_token(os.environ, install)
+    if status == Exit.OK and not by_url:
+        drop_agent_token(os.environ, install)  # of an earlier installation by URL
     return status
 
 
-def _write_change(ctx: click.Context, change: "FileChange", what: tuple[str, str], *, yes: bool) -> int:
-    from fairlead.gateway.install import apply
+def _write_change(
+    ctx: click.Context,
+    change: "FileChange",
+    what: tuple[Literal["install", "uninstall"], str],
+    *,
+    yes: bool,
+) -> int:
+    from fairlead.actions.agents import write_change
 
     if change.is_none:
         say(f"{display_path(change.path)} is as it should be; nothing was changed")
@@ -235,9 +239,9 @@ def _write_change(ctx: click.Context, change: "FileChange", what: tuple[str, str
     if not yes and not confirm(f"\nWrite this to {display_path(change.path)}?"):
         say("\nnothing was changed; `--yes` writes it without asking")
         return Exit.FIXABLE
-    backup = apply(change, os.environ)
     kind, agent = what
-    print_notices(action_context(ctx).record(kind, "", agent=agent, file=str(change.path)))
+    backup, notices = write_change(action_context(ctx), kind, agent, change)
+    print_notices(notices)
     say(f"\n{'deleted' if change.after is None else 'wrote'} {display_path(change.path)}")
     if backup:
         say(f"the file as it was: {display_path(backup)}")

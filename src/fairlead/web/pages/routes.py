@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.page_request import Answer
-from fairlead.web.pages import imports, review, reviews, server_edit, tokens, tool
+from fairlead.web.pages import agents, imports, review, reviews, server_edit, tokens, tool
 
 
 class Door(Protocol):
@@ -21,6 +21,7 @@ def working_pages(panel: HostPanel, door: Door) -> list[Route]:
     """The routes of these pages."""
     return [
         door("/add", server_edit.add(panel), server_edit.take_added(panel)),
+        door("/agents", agents.show(panel), agents.act(panel)),
         door("/import", imports.show(panel), imports.take(panel)),
         door("/reviews", reviews.show(panel), reviews.decide(panel)),
         door("/tokens", tokens.show(panel), tokens.act(panel)),
