@@ -13,16 +13,20 @@ from fairlead.testing import scripted_program
 from tests.conftest import Machine
 
 
+def files_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
 async def test_a_trial_lists_what_an_agent_gets_and_leaves_nothing_behind(
     machine: Machine, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     program = (sys.executable, "-I", "-S", scripted_program.__file__)
     record = tmp_path_factory.mktemp("record") / "starts"
     script = json.dumps({"tools": ["one", "two"], "record": str(record)})
-    before = sorted(Path(machine.env["HOME"]).rglob("*"))
+    before = files_in(machine.home)
     found = await try_route(machine.env, GatewayRoute(command=(*program, script)))
     assert found.tools == 2
-    assert sorted(Path(machine.env["HOME"]).rglob("*")) == before
+    assert files_in(machine.home) == before
 
 
 async def test_a_trial_that_fails_says_why(machine: Machine) -> None:

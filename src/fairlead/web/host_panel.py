@@ -126,7 +126,7 @@ class HostPanel:
     Its block, `running`, is to be left before that of the HTTP server.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everything a panel can be given, named
         self,
         host: Host,
         configuration: RunningConfiguration,

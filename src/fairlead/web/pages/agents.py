@@ -1,21 +1,19 @@
 """Connect an agent: write the gateway into its file, paste an entry, try it, and see who is connected."""
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import cast
 
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.actions.agents import AgentFile
 from fairlead.catalog.sanitize import gate
 from fairlead.errors import ConfigError, FairleadError
-from fairlead.gateway.client_session import SessionInfo
 from fairlead.web.agent_panel import ChangeKind
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import block, button, code, diff_block, form, live, moment, page, table
+from fairlead.web.layout import block, button, code, diff_block, form, hint, live, page, prose, table
 from fairlead.web.page_request import Answer, PageRequest, confirm
-
-MOST_CLIENTS: Final = 100
+from fairlead.web.pages.calls import clients
 
 
 def show(panel: HostPanel) -> Answer:
@@ -27,7 +25,7 @@ def show(panel: HostPanel) -> Answer:
             tag("p", _LEAD, class_="dim"),
             table("Agents", ("Agent", "State", "Its file", "Actions"), [_row(visit, file) for file in files]),
             _trial(visit),
-            live("clients", tag("h2", "Connected now"), _clients(panel.sessions())),
+            live("clients", clients(panel.sessions()) or tag("p", "No agent is connected.", class_="dim")),
             tag("h2", "To paste"),
             tag("p", "For an agent that is not listed, or whose file you edit yourself.", class_="dim"),
             [_snippets(panel, file) for file in files],
@@ -64,8 +62,8 @@ def act(panel: HostPanel) -> Answer:
 
 
 _LEAD = (
-    "Each of them gets the same approved tools, through this one gateway. Connecting writes one entry into the"
-    " agent's file; you see it first, and the file as it was is kept."
+    "Each of them gets the same approved tools, through this one gateway. Connecting writes one entry into"
+    " the agent's file; you see it first, and the file as it was is kept."
 )
 
 
@@ -98,10 +96,9 @@ async def _try(visit: PageRequest, panel: HostPanel) -> Response:
     try:
         found = await panel.agents.try_command()
     except FairleadError as exc:
-        hint = tag("p", f"Hint: {exc.hint}") if exc.hint else None
         said = tag("p", gate.error_text(exc), class_="trouble text", role="alert")
         back = tag("p", tag("a", "Back", href="/agents", class_="button"))
-        content = tag("div", said, hint, back, class_="card bad")
+        content = tag("div", said, hint(exc.hint), back, class_="card bad")
         return HTMLResponse(page(visit, panel, "It does not work", content), 502)
     tools = "1 tool" if found.tools == 1 else f"{found.tools:,} tools"
     return confirm(visit, "/agents", f"It works: an agent gets {tools}, after {found.seconds:.1f} s.")
@@ -131,21 +128,6 @@ async def _ask(visit: PageRequest, panel: HostPanel, agent: str, kind: ChangeKin
     return HTMLResponse(page(visit, panel, f"{verb} {change.title}?", content))
 
 
-def _clients(sessions: Sequence[SessionInfo]) -> Html:
-    if not sessions:
-        return tag("p", "No agent is connected.", class_="dim")
-    rows = [
-        (
-            each.client or "a client without a name",
-            each.label or each.principal,
-            each.bundle or "all servers",
-            moment(each.since),
-        )
-        for each in sorted(sessions, key=lambda each: -each.since)[:MOST_CLIENTS]
-    ]
-    return table("Clients", ("Client", "For", "Bundle", "Since"), rows)
-
-
 def _snippets(panel: HostPanel, file: AgentFile) -> Html:
     by_command = panel.agents.snippet(file.agent, by_url=False) or ""
     by_url = panel.agents.snippet(file.agent, by_url=True)
@@ -158,7 +140,7 @@ def _snippets(panel: HostPanel, file: AgentFile) -> Html:
         (
             tag("p", "Or by its address:"),
             block(by_url.splitlines(), f"Entry for {file.title}, by address"),
-            tag("p", f"For the token: {advice}.", class_="dim") if advice else None,
+            tag("p", "For the token: ", prose(advice), class_="dim") if advice else None,
         )
         if by_url
         else None,

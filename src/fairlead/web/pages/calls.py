@@ -33,6 +33,7 @@ from fairlead.web.layout import (
 )
 from fairlead.web.live import RunningCall
 from fairlead.web.page_request import Answer, PageRequest, confirm, own_path
+from fairlead.web.pages.tool import tool_path
 
 LIMIT: Final = 100
 WINDOWS: Final = {"15m": 900.0, "1h": 3600.0, "6h": 21_600.0, "24h": 86_400.0}
@@ -67,7 +68,7 @@ def calls(panel: HostPanel) -> Answer:
                 _counts("By principal", "Principal", found.by_principal, "principal", wanted, window),
             ),
             live("timeline", tag("h2", "Timeline"), _timeline(recent, found.all.total), _kept(history)),
-            live("clients", _clients(panel.sessions())),
+            live("clients", clients(panel.sessions())),
         )
         return HTMLResponse(page(visit, panel, "Calls", *content))
 
@@ -205,7 +206,7 @@ def _timeline(recent: Sequence[FinishedCall], total: int) -> Child:
     rows = [
         (
             moment(call.at),
-            code(f"{call.server}.{call.tool}"),
+            tag("a", code(f"{call.server}.{call.tool}"), href=tool_path(call.server, call.tool)),
             call.principal or "-",
             outcome(call.outcome, call.fate),
             (duration(call.seconds), time_bar(call.seconds, slowest)),
@@ -230,7 +231,8 @@ def _kept(history: CallHistory) -> Html:
     )
 
 
-def _clients(sessions: Sequence[SessionInfo]) -> Child:
+def clients(sessions: Sequence[SessionInfo]) -> Child:
+    """The clients that are connected; None where there are none."""
     if not sessions:
         return None
     rows = [

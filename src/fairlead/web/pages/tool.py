@@ -19,6 +19,7 @@ from fairlead.web.layout import (
     button,
     code,
     form,
+    hint,
     live,
     page,
     plural,
@@ -311,5 +312,5 @@ def _result(trial: ToolTrial) -> Child:
     return (
         tag("p", gate.error_text(error), class_="trouble text"),
         tag("p", error.delivery_notice) if error.delivery_notice else None,
-        tag("p", f"Hint: {error.hint}", class_="dim") if error.hint else None,
+        hint(error.hint),
     )
