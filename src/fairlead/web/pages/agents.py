@@ -11,7 +11,7 @@ from fairlead.errors import ConfigError, FairleadError
 from fairlead.web.agent_panel import ChangeKind
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import block, button, code, diff_block, form, hint, live, page, prose, table
+from fairlead.web.layout import block, button, code_path, diff_block, form, hint, live, page, prose, table
 from fairlead.web.page_request import Answer, PageRequest, confirm
 from fairlead.web.pages.calls import clients
 
@@ -69,11 +69,12 @@ _LEAD = (
 
 def _row(visit: PageRequest, file: AgentFile) -> Sequence[Child]:
     label, kind = ("Disconnect", "uninstall") if file.is_installed else ("Connect", "install")
-    press = button(label, "do", kind, key=file.agent, kind="" if file.is_installed else "main")
+    is_likely = file.has_file and not file.is_installed
+    press = button(label, "do", kind, key=file.agent, kind="main" if is_likely else "")
     return (
         file.title,
         _state(file),
-        code(str(file.path)),
+        code_path(file.path),
         None if file.problem else form(visit, "/agents", press, agent=file.agent),
     )
 
@@ -111,7 +112,7 @@ async def _ask(visit: PageRequest, panel: HostPanel, agent: str, kind: ChangeKin
     verb = "Connect" if kind == "install" else "Disconnect"
     content = tag(
         "div",
-        tag("p", "This is written to ", code(change.path), ":"),
+        tag("p", "This is written to ", code_path(change.path), ":"),
         diff_block(change.lines, "What changes"),
         form(
             visit,
@@ -135,7 +136,7 @@ def _snippets(panel: HostPanel, file: AgentFile) -> Html:
     return tag(
         "details",
         tag("summary", file.title),
-        tag("p", "In ", code(str(file.path)), ", as a command:"),
+        tag("p", "In ", code_path(file.path), ", as a command:"),
         block(by_command.splitlines(), f"Entry for {file.title}, as a command"),
         (
             tag("p", "Or by its address:"),

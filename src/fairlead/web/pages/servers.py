@@ -19,6 +19,7 @@ from fairlead.web.layout import (
     button,
     choice,
     code,
+    code_path,
     field,
     file_choice,
     first_line,
@@ -302,7 +303,7 @@ def _permissions(details: ServerDetails) -> Child:
             tag("a", code(tool.key.shown_tool), href=tool_path(tool.key.server_id, tool.key.tool)),
             tool.answer,
             prose(reason_in_short(tool)),
-            tool.decided_by.place or "the default",
+            code_path(tool.decided_by.place) if tool.decided_by.place else "the default",
         )
         for tool in details.tools
     ]
