@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from fairlead.gateway.install import AGENTS
 from fairlead.gateway.registry import attachment, living
 from fairlead.policy.audit import AuditQuery, latest_records
 from fairlead.store.sqlite import Database
+from fairlead.testing import scripted_program
 from tests.cli.gateway_support import (
     INITIALIZE,
     INITIALIZED,
@@ -118,6 +120,21 @@ def test_it_attaches_to_the_gateway_that_runs(machine: Machine, fairlead: Fairle
             agent = Agent(machine, entry, folder)
             assert agent.begin() == ["s_pid"]
             assert agent.end() == 0
+        assert [running.pid for running in living(machine.env)] == [up.process.pid]
+
+
+def test_it_attaches_to_the_gateway_that_runs_in_a_projects_folder(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    entry = install(machine, fairlead)
+    script = json.dumps({"tools": ["pid"], "record": str(machine.home / "record")})
+    words = ("--", sys.executable, "-I", "-S", scripted_program.__file__, script)
+    added = fairlead("add", "here", "--scope", "project", "--allow", "all", *words)
+    assert added.status == 0, added.err
+    with gateway(machine) as up:
+        agent = Agent(machine, entry, Path("/"))
+        assert "here_pid" in agent.begin()
+        assert agent.end() == 0
         assert [running.pid for running in living(machine.env)] == [up.process.pid]
 
 
