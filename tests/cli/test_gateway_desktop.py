@@ -123,6 +123,35 @@ def test_it_attaches_to_the_gateway_that_runs(machine: Machine, fairlead: Fairle
         assert [running.pid for running in living(machine.env)] == [up.process.pid]
 
 
+def test_the_entries_of_agents_are_listed_and_tested_as_the_agents_use_them(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    add_scripted(machine, tools=["pid"])
+    none = fairlead("gateway", "agents")
+    assert none.status == 0
+    assert "fairlead gateway --install AGENT" in none.err
+    install(machine, fairlead)
+    with gateway(machine) as up:
+        tested = fairlead("gateway", "agents", "--test", "--json")
+        assert tested.status == 0, tested.err
+        found = {each["agent"]: each for each in json.loads(tested.out)["agents"]}
+        assert found["claude"]["state"] == "installed"
+        assert found["claude"]["test"].startswith("2 tools in "), "one of the server, one of the gateway"
+        assert {each["state"] for name, each in found.items() if name != "claude"} == {"no file"}
+        assert [running.pid for running in living(machine.env)] == [up.process.pid], "it attached to this one"
+
+
+def test_an_entry_that_leads_nowhere_is_told(machine: Machine, fairlead: Fairlead) -> None:
+    install(machine, fairlead)
+    file = machine.home / ".claude.json"
+    broken = json.loads(file.read_text())
+    broken["mcpServers"]["fairlead"]["command"] = "/no/such/fairlead"
+    file.write_text(json.dumps(broken))
+    tested = fairlead("gateway", "agents", "--test")
+    assert tested.status != 0
+    assert "/no/such/fairlead" in tested.out
+
+
 def test_it_attaches_to_the_gateway_that_runs_in_a_projects_folder(
     machine: Machine, fairlead: Fairlead
 ) -> None:

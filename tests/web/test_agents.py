@@ -1,62 +1,97 @@
-"""Agents are connected in the dashboard: the entry is shown, written with a backup, and taken out again."""
+"""The page that connects agents: install with the change in view, test the entry, remove it again."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
+from fairlead.web.pages import agents
 from tests.conftest import Machine
 from tests.web.support import dashboard
 
-SERVERS = {"x": {"command": "true"}}
+OWN = '{\n  "numStartups": 7,\n  "mcpServers": {\n    "time": {"command": "uvx"}\n  }\n}\n'
 
 
-@pytest.mark.requirement("HARD-54")
-async def test_an_agent_is_connected_after_its_entry_was_shown_and_gets_its_bytes_back(
+def claude_file(machine: Machine) -> Path:
+    return machine.home / ".claude.json"
+
+
+async def test_an_agent_is_connected_after_the_change_was_shown_and_gets_its_bytes_back(
     machine: Machine,
 ) -> None:
-    file = Path(machine.env["HOME"]) / ".cursor" / "mcp.json"
-    file.parent.mkdir(parents=True)
-    before = '{ "mcpServers": {"other": {"command": "x", "env": {"KEY": "sk-other-servers-secret"}}} }'
-    file.write_text(before)
-    async with dashboard(machine, SERVERS) as board, board.visited() as client:
-        page = await client.get("/agents")
-        assert "not connected" in page.text
-        assert str(file) in page.text.replace("<wbr>", "")
-        asked = await client.send("/agents", "/agents", do="install", agent="cursor")
-        assert asked.status == 200
-        assert "--stdio" in asked.text
-        assert file.read_text() == before, "it was only asked about"
-        shown = {"do": "write", "agent": "cursor", "kind": "install", "digest": asked.hidden("digest")}
-        assert (await client.send("/agents", "/agents", **shown)).status == 303
+    file = claude_file(machine)
+    file.write_text(OWN)
+    async with dashboard(machine, {"x": {"command": "true"}}) as board, board.visited() as client:
+        page = (await client.get("/agents")).text
+        assert "Claude Code" in page
+        assert str(file) in page
+        shown = await client.send("/agents", "/agents", do="install", agent="claude")
+        assert shown.status == 200
+        assert "+    &quot;fairlead&quot;" in shown.text or "gateway" in shown.text
+        assert file.read_text() == OWN, "it was only shown"
+        written = await client.send(
+            "/agents", "/agents", do="install", agent="claude", digest=shown.hidden("digest")
+        )
+        assert written.status == 303
         entry = json.loads(file.read_text())["mcpServers"]["fairlead"]
         assert Path(entry["command"]).is_absolute()
-        said = (await client.get("/agents")).text
-        assert "Connected Cursor" in said
-        assert "Disconnect" in said
-        again = await client.send("/agents", "/agents", **shown)
-        assert again.status == 409, "what is written is what was shown"
-        asked = await client.send("/agents", "/agents", do="uninstall", agent="cursor")
-        gone = {**shown, "kind": "uninstall", "digest": asked.hidden("digest")}
-        assert (await client.send("/agents", "/agents", **gone)).status == 303
-        assert file.read_text() == before
+        assert "--stdio" in entry["args"]
+        assert "Claude Code: Restart it, and it has the tools." in (await client.get("/agents")).text
+        asked = await client.send("/agents", "/agents", do="uninstall", agent="claude")
+        removed = await client.send(
+            "/agents", "/agents", do="uninstall", agent="claude", digest=asked.hidden("digest")
+        )
+        assert removed.status == 303
+        assert file.read_text() == OWN
         audit = (await client.get("/audit")).text
         assert "install" in audit
+        assert "uninstall" in audit
 
 
-async def test_entries_to_paste_hold_no_token_and_a_file_that_cannot_be_read_is_named(
-    machine: Machine,
-) -> None:
-    file = Path(machine.env["HOME"]) / ".cursor" / "mcp.json"
-    file.parent.mkdir(parents=True)
-    file.write_text("{ no json")
-    async with dashboard(machine, SERVERS) as board, board.visited() as client:
-        page = await client.get("/agents")
-        for title in ("Claude", "Codex", "Cursor", "Gemini"):
-            assert title in page.text
-        assert "Bearer fl_" not in page.text
-        assert "No agent is connected." in page.text
-        assert re.search(r'class="trouble">[^<]*mcp.json', page.text)
-        assert (await client.send("/agents", "/agents", do="install", agent="nosuch")).status == 409
-        assert (await client.send("/agents", "/agents", do="write", agent="cursor", kind="x")).status == 409
+async def test_what_was_shown_is_what_is_written(machine: Machine) -> None:
+    file = claude_file(machine)
+    file.write_text(OWN)
+    async with dashboard(machine, {"x": {"command": "true"}}) as board, board.visited() as client:
+        shown = await client.send("/agents", "/agents", do="install", agent="claude")
+        edited = OWN.replace("7", "8")
+        file.write_text(edited)
+        refused = await client.send(
+            "/agents", "/agents", do="install", agent="claude", digest=shown.hidden("digest")
+        )
+        assert refused.status == 409
+        assert "changed meanwhile" in refused.text
+        assert file.read_text() == edited
+
+
+async def test_entries_to_paste_have_no_token_in_them(machine: Machine) -> None:
+    async with dashboard(machine, {"x": {"command": "true"}}) as board, board.visited() as client:
+        page = (await client.get("/agents")).text
+        assert f"{board.url}/mcp" in page
+        assert "Bearer TOKEN" in page
+        assert "the-token-of" not in page
+
+
+@pytest.mark.parametrize("agent", ["", "emacs", "../claude"])
+async def test_an_agent_that_is_none_is_refused(machine: Machine, agent: str) -> None:
+    async with dashboard(machine, {"x": {"command": "true"}}) as board, board.visited() as client:
+        for do in ("install", "uninstall", "test"):
+            page = await client.send("/agents", "/agents", do=do, agent=agent)
+            assert page.status == 409
+            assert "there is no agent" in page.text
+
+
+async def test_a_file_that_cannot_be_read_is_named_and_costs_only_itself(machine: Machine) -> None:
+    claude_file(machine).write_text("{ not json")
+    async with dashboard(machine, {"x": {"command": "true"}}) as board, board.visited() as client:
+        page = (await client.get("/agents")).text
+        assert "unreadable" in page
+        assert page.count("no file") == len(agents.AGENTS) - 1
+        refused = await client.send("/agents", "/agents", do="install", agent="claude")
+        assert refused.status == 409
+
+
+async def test_a_test_of_an_agent_without_the_entry_names_the_command(machine: Machine) -> None:
+    async with dashboard(machine, {"x": {"command": "true"}}) as board, board.visited() as client:
+        page = await client.send("/agents", "/agents", do="test", agent="cursor")
+        assert page.status == 409
+        assert "fairlead gateway --install cursor" in page.text

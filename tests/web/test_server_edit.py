@@ -168,7 +168,9 @@ async def test_a_server_is_removed_after_it_was_asked_about(machine: Machine, tm
         sent = await client.send("/servers/notes/remove", "/servers/notes/remove", scope="user")
         assert sent.status == 303
         assert servers_of(machine.user_file) == {}
-        assert f"Removed <code>notes</code> from {machine.user_file}" in html.unescape((await client.get("/")).text)
+        assert f"Removed <code>notes</code> from {machine.user_file}" in html.unescape(
+            (await client.get("/")).text
+        )
         assert (await client.get("/servers/notes")).status == 404
         assert ("remove", "notes", "dashboard") in kinds_recorded(machine)
         assert (await client.get("/servers/notes/remove")).status in (404, 409)

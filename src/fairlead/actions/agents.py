@@ -1,16 +1,16 @@
-"""The gateway in the files of other agents: where it is, how it gets there and out, and whether it works."""
+"""Connect agents to the gateway: which of them have its entry, write it, take it out, and test it."""
 
-import os
+import json
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.config.sources import place_of
-from fairlead.errors import FairleadError
+from fairlead.errors import ConfigError, FairleadError
 from fairlead.gateway.access.tokens import has_agent_token, remove_agent_token
 from fairlead.gateway.install import (
     AGENTS,
@@ -20,127 +20,147 @@ from fairlead.gateway.install import (
     apply,
     dialect_of,
     file_of,
-    is_installed,
+    installed_entry,
     plan_install,
     plan_uninstall,
 )
-from fairlead.gateway.service import own_command
 
-_FOR_THE_DESKTOP: Final = (
-    "PATH",
-    "XDG_CONFIG_HOME",
-    "XDG_STATE_HOME",
-    "FAIRLEAD_CONFIG_PATH",
-    "FAIRLEAD_BUILTINS",
-)
-"""What a program of the desktop lacks: where programs are found, and our own files."""
-TRY_SECONDS: Final = 30
+AgentChange = Literal["install", "uninstall"]
+
+_OUR_SETTINGS: Final = ("FAIRLEAD_CONFIG_PATH", "FAIRLEAD_CONFIG_JSON")
+"""Variables that would have a test read other servers than the one entry."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentFile:
-    """The file of an agent that the gateway's entry goes to."""
+class AgentInstallation:
+    """An agent, its configuration file, and whether the gateway is in it."""
 
     agent: str
     title: str
-    """Name of the agent, for display."""
     path: Path
     has_file: bool
-    """Does the agent have such a file? If not, it may not be on this machine."""
-    is_installed: bool = False
-    """Is the gateway in it?"""
+    """The agent has a configuration file, so that it is probably in use here."""
+    entry: Mapping[str, Any] | None = None
+    """The gateway's entry, in our own format; None where the file has none."""
     problem: str | None = None
     """Why the file cannot be read."""
 
+    @property
+    def state(self) -> str:
+        """What to show: `installed`, `not installed`, `no file` or `unreadable`."""
+        if self.problem is not None:
+            return "unreadable"
+        if self.entry is not None:
+            return "installed"
+        return "not installed" if self.has_file else "no file"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RouteCheck:
-    """What an agent gets that starts the gateway's command."""
+class ChangedAgent:
+    """A change of an agent's file that was written."""
 
-    tools: int
+    backup: Path | None
+    """Where the file as it was is kept; None where there was none."""
+    notices: list[Notice]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentTest:
+    """What an agent gets by its entry."""
+
     seconds: float
+    protocol_version: str
+    tools: int
+
+    def __str__(self) -> str:
+        count = f"{self.tools} tool{'' if self.tools == 1 else 's'}"
+        return f"{count} in {self.seconds:.1f} s, protocol version {self.protocol_version}"
 
 
-def desktop_route(
-    env: Mapping[str, str], *, config: Path | None = None, bundle: str | None = None
-) -> GatewayRoute:
-    """The gateway as a command that an app of the desktop can start: it needs no PATH and no variable."""
-    before = ["--config", str(config.absolute())] if config else []
-    after = ["--bundle", bundle] if bundle else []
-    variables = {name: env[name] for name in _FOR_THE_DESKTOP if env.get(name)}
-    if "PATH" in variables:
-        variables["PATH"] = os.pathsep.join(dict.fromkeys(variables["PATH"].split(os.pathsep)))
-    command = (*own_command(), *before, "gateway", "--stdio", "--start", *after)
-    return GatewayRoute(command=command, environment=variables)
+def list_agents(context: ActionContext) -> list[AgentInstallation]:
+    """All agents that the gateway can be written for, with what their files say about it."""
+    return [_installation(context, agent) for agent in AGENTS]
 
 
-def agent_files(env: Mapping[str, str]) -> list[AgentFile]:
-    """The files of all agents that the gateway can be written for."""
-    place = place_of(env, Path.cwd())
-    found: list[AgentFile] = []
-    for agent in AGENTS:
-        dialect = dialect_of(agent)
-        path = file_of(dialect, place)
-        has_file, installed, problem = path.exists(), False, None
-        try:
-            installed = is_installed(agent, place)
-        except FairleadError as exc:
-            problem = str(exc)
-        found.append(
-            AgentFile(
-                agent=agent,
-                title=dialect.title,
-                path=path,
-                has_file=has_file,
-                is_installed=installed,
-                problem=problem,
-            )
-        )
-    return found
+def _installation(context: ActionContext, agent: str) -> AgentInstallation:
+    place = place_of(context.env, Path.cwd())
+    dialect = dialect_of(agent)
+    path = file_of(dialect, place)
+    try:
+        entry, problem = installed_entry(agent, place), None
+    except FairleadError as exc:
+        entry, problem = None, str(exc)
+    return AgentInstallation(
+        agent=agent, title=dialect.title, path=path, has_file=path.exists(), entry=entry, problem=problem
+    )
 
 
-def plan_change(env: Mapping[str, str], agent: str, route: GatewayRoute | None) -> FileChange:
-    """What would become of an agent's file: the gateway by this route in it, or none."""
-    place = place_of(env, Path.cwd())
-    return plan_install(agent, place, route) if route else plan_uninstall(agent, place)
+def plan_agent(context: ActionContext, agent: str, route: GatewayRoute | None) -> FileChange:
+    """Plan a change of an agent's file, without writing it.
 
-
-def write_change(
-    context: ActionContext, kind: Literal["install", "uninstall"], agent: str, change: FileChange
-) -> tuple[Path | None, list[Notice]]:
-    """Write what was planned and shown. Returns where the old file is kept, and what the user should know.
+    Args:
+        context: Who plans it.
+        agent: One of `AGENTS`.
+        route: How the agent gets to the gateway; None to take the gateway out.
 
     Raises:
-        ConfigUnwritable: The file changed since, or cannot be written.
+        ConfigError: There is no such agent, or its file cannot be read or edited.
+    """
+    if agent not in AGENTS:
+        raise ConfigError(f"there is no agent `{agent}`", hint=f"choose one of {', '.join(AGENTS)}")
+    place = place_of(context.env, Path.cwd())
+    return plan_uninstall(agent, place) if route is None else plan_install(agent, place, route)
+
+
+def change_agent(
+    context: ActionContext, agent: str, change: FileChange, kind: AgentChange, *, by_url: bool = False
+) -> ChangedAgent:
+    """Write a planned change of an agent's file, and record it.
+
+    Args:
+        context: Who does it.
+        agent: The agent.
+        change: What was planned, and shown.
+        kind: Which of the two it is.
+        by_url: The entry names the gateway's URL, so that the agent needs the token that was made for it.
+
+    Raises:
+        ConfigUnwritable: The file changed since it was planned, or cannot be written.
     """
     backup = apply(change, context.env)
-    return backup, context.record(kind, "", agent=agent, file=str(change.path))
+    if not by_url and has_agent_token(context.env, agent):
+        remove_agent_token(context.env, agent)  # of an earlier installation by URL
+    return ChangedAgent(backup=backup, notices=context.record(kind, "", agent=agent, file=str(change.path)))
 
 
-def drop_agent_token(env: Mapping[str, str], agent: str) -> None:
-    """Take back the token of an agent whose file does not use one any more."""
-    if has_agent_token(env, agent):
-        remove_agent_token(env, agent)
-
-
-async def try_route(env: Mapping[str, str], route: GatewayRoute) -> RouteCheck:
-    """Start the gateway's command as an app of the desktop does, and list what it offers.
-
-    It gets no other variables than its entry has and a login shell would set, and starts in the home.
+async def try_agent(context: ActionContext, agent: str) -> AgentTest:
+    """Connect as an agent would: by the entry in its file, from no folder in particular.
 
     Raises:
-        FairleadError: It did not work, with the reason and a hint.
+        ConfigError: The agent's file has no entry of the gateway.
+        ServerError: The entry does not lead to a gateway that answers.
     """
     from fairlead.host.host import Host
 
-    entry = route.entry(None)
-    home = env.get("HOME") or str(Path.home())
-    given = {**entry.get("env", {}), "HOME": home.replace("${", "$${")}
-    server = {**entry, "env": given, "cwd": home, "startup_timeout_ms": TRY_SECONDS * 1000}
-    # The trial leaves nothing behind: what is kept about servers goes to a folder of its own.
-    with tempfile.TemporaryDirectory(prefix="fairlead-try-") as folder:
-        own = {"HOME": folder, "PATH": env.get("PATH", ""), "FAIRLEAD_BUILTINS": "off"}
-        began = time.perf_counter()
-        async with Host.open(env=own, cwd=folder, overrides={"servers": {NAME: server}}) as host:
+    found = _installation(context, agent)
+    if found.entry is None:
+        raise ConfigError(
+            f"the gateway is not in the configuration of {found.title}",
+            hint=f"run `fairlead gateway --install {agent}`",
+        )
+    entry = {**found.entry, "trust": "trusted"}
+    if "command" in entry:
+        entry.setdefault("cwd", "/")  # as a program of the desktop starts it
+    env = {name: value for name, value in context.env.items() if name not in _OUR_SETTINGS}
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fairlead-agent-test-") as folder:
+        # A file and a store of its own: the test leaves nothing in the user's.
+        file = Path(folder) / "fairlead.json"
+        file.write_text(json.dumps({"servers": {NAME: entry}, "store": {"path": f"{folder}/state.db"}}))
+        env["FAIRLEAD_BUILTINS"] = "off"
+        async with Host.open(path=file, env=env, cwd=folder) as host:
+            info = await host.describe(NAME)
             listing = await host.list_now(NAME)
-        return RouteCheck(tools=len(listing.tools), seconds=time.perf_counter() - began)
+    return AgentTest(
+        seconds=time.monotonic() - started, protocol_version=info.version, tools=len(listing.tools)
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from fairlead.config.load import LoadedConfig
 from fairlead.config.sources import is_fit_root, place_of, workspace
 from fairlead.errors import ConfigError
-from fairlead.gateway.install import GatewayRoute
+from fairlead.gateway.install import GatewayRoute, command_route
 from fairlead.gateway.registry import (
     RunningGateway,
     StartedBy,
@@ -75,9 +75,7 @@ class GatewayArguments:
         By URL an agent has a token of its own.
         """
         if stdio:
-            from fairlead.actions.agents import desktop_route
-
-            return desktop_route(os.environ, config=self.config, bundle=self.bundle)
+            return command_route(os.environ, config=self.config, bundle=self.bundle)
         from fairlead.gateway.access.tokens import agent_token
 
         running = find(os.environ, sources_of(loaded)) if self.port is None else None

@@ -14,7 +14,6 @@ import anyio.to_thread
 import click
 import msgspec
 
-from fairlead.actions.agents import desktop_route
 from fairlead.actions.context import running_context
 from fairlead.actions.live_configuration import LiveConfiguration
 from fairlead.actions.readiness import Readiness, read_readiness
@@ -51,7 +50,6 @@ from fairlead.terminal.host_run import run_async, stoppable
 from fairlead.terminal.log_output import log_to_file, log_to_stderr
 from fairlead.terminal.output import print_json, warn
 from fairlead.terminal.trace_export import tracing
-from fairlead.web.agent_panel import AgentRoutes
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.sessions import LoginSessions
@@ -189,15 +187,6 @@ async def _up(
         queue=gateway.approvals,
         sessions=gateway.sessions,
         connections=gateway,
-        routes=AgentRoutes(
-            command=desktop_route(env, config=options.config, bundle=options.bundle),
-            # Pages show entries to paste, never a token: there it is made for each agent, and shown once.
-            url=GatewayRoute(
-                url=f"{url}{options.path}",
-                token=None if options.open_to_all else "TOKEN",
-                token_file=None if options.open_to_all else local_token_file(env),
-            ),
-        ),
     )
     gateway.approvals.on_change = panel.note_change
 

@@ -5,6 +5,7 @@ A change is planned, shown as a diff, applied with a backup, and can be taken ba
 
 import difflib
 import hashlib
+import json
 import os
 import secrets
 import shlex
@@ -68,6 +69,34 @@ class AgentSnippet:
     """The token stands there in plain text."""
     advice: str | None = None
     """What the user has to do for it to work."""
+
+
+_FOR_THE_DESKTOP: Final = (
+    "PATH",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+    "FAIRLEAD_CONFIG_PATH",
+    "FAIRLEAD_BUILTINS",
+)
+
+
+def command_route(env: Mapping[str, str], *, config: Path | None, bundle: str | None = None) -> GatewayRoute:
+    """The way to the gateway by a command: it attaches to the one that runs, or starts one.
+
+    Args:
+        env: Has the variables that a program of the desktop lacks: where programs and our own files are.
+        config: The one file that is used in place of the user's and the project's, if any.
+        bundle: The only bundle to serve, if any.
+    """
+    from fairlead.gateway.service import own_command
+
+    before = ["--config", str(config.absolute())] if config else []
+    after = ["--bundle", bundle] if bundle else []
+    variables = {name: env[name] for name in _FOR_THE_DESKTOP if env.get(name)}
+    if "PATH" in variables:
+        variables["PATH"] = os.pathsep.join(dict.fromkeys(variables["PATH"].split(os.pathsep)))
+    command = (*own_command(), *before, "gateway", "--stdio", "--start", *after)
+    return GatewayRoute(command=command, environment=variables)
 
 
 def dialect_of(agent: str) -> ConfigDialect:
@@ -148,6 +177,11 @@ class FileChange:
         """The file is as it should be."""
         return (self.after or "") == (self.before or "")
 
+    @property
+    def digest(self) -> str:
+        """Identifies the change, so that what is applied is what was shown."""
+        return _digest(json.dumps([str(self.path), self.before, self.after]))
+
     def diff(self) -> str:
         """Return the change as a diff."""
         lines = difflib.unified_diff(
@@ -159,6 +193,20 @@ class FileChange:
             lineterm="",
         )
         return "\n".join(lines)
+
+
+def installed_entry(agent: str, place: MachinePaths) -> dict[str, Any] | None:
+    """The gateway's entry in an agent's file, in our own format; None where there is none.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    dialect = dialect_of(agent)
+    path = file_of(dialect, place)
+    present = syntax.load(_text(path) or "", dialect.syntax, str(path))
+    if NAME not in as_object(present.get(_section(agent))):
+        return None
+    return dict(dialect.read(present, place).servers.get(NAME, {}))
 
 
 def plan_install(agent: str, place: MachinePaths, reach: GatewayRoute) -> FileChange:
@@ -204,14 +252,6 @@ def plan_uninstall(agent: str, place: MachinePaths) -> FileChange:
     if agent == "vscode":
         after = _without_input(after, present)
     return FileChange(title=dialect.title, path=path, before=before, after=mark + after)
-
-
-def is_installed(agent: str, place: MachinePaths) -> bool:
-    """Is the gateway in the agent's own file? Raises `ConfigError` where that cannot be read."""
-    dialect = dialect_of(agent)
-    path = file_of(dialect, place)
-    present = syntax.load(_text(path) or "", dialect.syntax, str(path))
-    return NAME in as_object(present.get(_section(agent)))
 
 
 def _section(agent: str) -> str:

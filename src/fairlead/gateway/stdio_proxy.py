@@ -29,7 +29,7 @@ from mcp_types import PROTOCOL_VERSION_META_KEY
 from fairlead.config.untyped import as_object
 from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.connection.tasks import NAME_PARAMETERS
-from fairlead.connection.transport.event_stream import EventStream
+from fairlead.connection.transport.sse_parser import SseParser
 from fairlead.errors import ConnectFailed
 from fairlead.net.http import open_client
 
@@ -171,7 +171,7 @@ class StdioProxy:
         await self._put(body)
 
     async def _forward_stream(self, response: aiohttp.ClientResponse, message: _Message) -> None:
-        events = EventStream(MAX_MESSAGE_BYTES)
+        events = SseParser(MAX_MESSAGE_BYTES)
         is_answered = not message.is_request
         async for chunk in response.content.iter_any():
             for event in events.feed(chunk):
@@ -192,7 +192,7 @@ class StdioProxy:
 
     async def _listen(self) -> None:
         """Forward the gateway's own event stream, until cancelled."""
-        events = EventStream(MAX_MESSAGE_BYTES)
+        events = SseParser(MAX_MESSAGE_BYTES)
         while True:
             headers = {**self._headers, **self._session, "Accept": "text/event-stream"}
             if events.last_id:

@@ -44,8 +44,8 @@ ItemT = TypeVar("ItemT")
 _END: Final = object()
 
 
-class _Bridge:
-    """An object of the host's event loop, and the thread of that loop."""
+class _SyncFacade:
+    """Blocking facade of an object that lives in the host's event loop."""
 
     def __init__(self, thread: LoopThread, target: Any) -> None:  # noqa: ANN401 - each subclass has its own
         self._thread = thread
@@ -64,7 +64,7 @@ def _call(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P
     """A method that is called in the event loop, where all that the host has belongs."""
 
     @wraps(verb)
-    def call(self: _Bridge, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: _SyncFacade, *args: P.args, **kwargs: P.kwargs) -> R:
         if kwargs.get("on_progress") is not None:
             kwargs["on_progress"] = _in_thread(kwargs["on_progress"])
         return self._thread.run(lambda: verb(self._target, *args, **kwargs))  # pyright: ignore[reportPrivateUsage]
@@ -105,7 +105,7 @@ class SyncIterator(Generic[ItemT]):
         return f"<SyncIterator of {self._items!r}>"
 
 
-class SyncProviderTools(_Bridge):
+class SyncProviderTools(_SyncFacade):
     """`ProviderTools` whose `call` waits."""
 
     _target: ProviderTools
@@ -122,7 +122,7 @@ class SyncProviderTools(_Bridge):
         return self._target.refused
 
 
-class SyncToolset(_Bridge):
+class SyncToolset(_SyncFacade):
     """A `Toolset` whose verbs wait: `host.tools`, `host.toolset("bundle")`."""
 
     _target: Toolset
@@ -187,7 +187,7 @@ class SyncToolset(_Bridge):
         return call
 
 
-class SyncResources(_Bridge):
+class SyncResources(_SyncFacade):
     """`Resources` whose verbs wait: `host.resources`."""
 
     list = _wait(Resources.list)
@@ -215,7 +215,7 @@ class _Watch(AbstractContextManager[SyncIterator[str]]):
         return self._block.__exit__(kind, error, trace)
 
 
-class SyncPrompts(_Bridge):
+class SyncPrompts(_SyncFacade):
     """`Prompts` whose verbs wait: `host.prompts`."""
 
     list = _wait(Prompts.list)
@@ -223,7 +223,7 @@ class SyncPrompts(_Bridge):
     complete = _wait(Prompts.complete)
 
 
-class SyncTasks(_Bridge):
+class SyncTasks(_SyncFacade):
     """`Tasks` whose verbs wait: `host.tasks`."""
 
     begin = _wait(Tasks.begin)
@@ -234,7 +234,7 @@ class SyncTasks(_Bridge):
     known = _wait(Tasks.known)
 
 
-class SyncExtensionMessages(_Bridge):
+class SyncExtensionMessages(_SyncFacade):
     """`ExtensionMessages` whose verbs wait: `host.custom`."""
 
     declares = _wait(ExtensionMessages.declares)
@@ -243,7 +243,7 @@ class SyncExtensionMessages(_Bridge):
     notify = _wait(ExtensionMessages.notify)
 
 
-class SyncSkills(_Bridge):
+class SyncSkills(_SyncFacade):
     """`Skills` whose verbs wait: `host.skills(server_id)`."""
 
     list = _wait(Skills.list)
@@ -251,7 +251,7 @@ class SyncSkills(_Bridge):
     read = _wait(Skills.read)
 
 
-class SyncArtifacts(_Bridge):
+class SyncArtifacts(_SyncFacade):
     """`Artifacts` whose verbs wait: `host.artifacts`."""
 
     read = _wait(Artifacts.read)
@@ -259,7 +259,7 @@ class SyncArtifacts(_Bridge):
     of = _wait(Artifacts.of)
 
 
-class SyncHost(_Bridge):
+class SyncHost(_SyncFacade):
     """A host whose verbs wait: what `fairlead.open()` returns. See `Host` for what they do.
 
     ```python

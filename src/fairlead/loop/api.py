@@ -15,7 +15,7 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.connection.outcomes import connection_trouble
-from fairlead.connection.transport.event_stream import EventStream
+from fairlead.connection.transport.sse_parser import SseParser
 from fairlead.errors import ModelFailed, ModelUnavailable
 from fairlead.jsonrpc.limits import LineTooLong
 from fairlead.loop.events import RunEvent, StepRetried, TextDelta
@@ -202,7 +202,7 @@ class ModelApi:
             raise ModelFailed(f"{self._named} cannot be called: its URL or its key is malformed") from None
 
     async def _read(self, response: aiohttp.ClientResponse, reader: TurnReader) -> None:
-        events, size, whole = EventStream(MAX_ANSWER_BYTES), 0, bytearray()
+        events, size, whole = SseParser(MAX_ANSWER_BYTES), 0, bytearray()
         streams = response.content_type != "application/json"
         try:
             while not reader.ended and (chunk := await response.content.readany()):

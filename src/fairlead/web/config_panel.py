@@ -1,4 +1,4 @@
-"""What the dashboard changes in configuration files: servers are added, edited, imported and removed."""
+"""What the dashboard changes in files: servers, tokens, and the gateway's entry in the files of agents."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,6 +9,15 @@ from typing import Any, TypeVar
 
 from anyio import to_thread
 
+from fairlead.actions.agents import (
+    AgentChange,
+    AgentInstallation,
+    AgentTest,
+    change_agent,
+    list_agents,
+    plan_agent,
+    try_agent,
+)
 from fairlead.actions.config_edits import EditOutcome, add_choices, existing_servers
 from fairlead.actions.context import ActionContext
 from fairlead.actions.entries import add_server, edit_server, remove_server
@@ -21,6 +30,7 @@ from fairlead.config.sources import place_of
 from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError, UnknownServer
 from fairlead.gateway.access.tokens import NamedToken, token_file
+from fairlead.gateway.install import FileChange, command_route
 
 ResultT = TypeVar("ResultT")
 
@@ -171,6 +181,36 @@ class ConfigPanel:
             for server_id in file.server_ids:
                 self._connect(server_id)
         return said
+
+    # The gateway in other agents' files.
+
+    async def agents(self, principal: str) -> list[AgentInstallation]:
+        """The agents that the gateway can be written for, with what their files say about it."""
+        return await to_thread.run_sync(list_agents, self._actions(principal))
+
+    async def plan_agent(self, agent: str, kind: AgentChange, *, principal: str) -> FileChange:
+        """What would become of an agent's file. Raises as `actions.agents.plan_agent` does."""
+        context = self._actions(principal)
+        layers = context.loaded.layers
+        config = next((layer.path for layer in layers if layer.name == "file" and layer.path), None)
+        route = command_route(context.env, config=config) if kind == "install" else None
+        return await to_thread.run_sync(plan_agent, context, agent, route)
+
+    async def change_agent(self, agent: str, kind: AgentChange, digest: str, *, principal: str) -> FileChange:
+        """Write a change of an agent's file that was shown.
+
+        Raises:
+            ConfigError: The file, and so the change, is no longer what was shown. Nothing was written.
+        """
+        change = await self.plan_agent(agent, kind, principal=principal)
+        if change.digest != digest:
+            raise ConfigError(f"`{change.path}` changed meanwhile", hint="look at what would change now")
+        await self._run(partial(change_agent, self._actions(principal), agent, change, kind))
+        return change
+
+    async def try_agent(self, agent: str, *, principal: str) -> AgentTest:
+        """Connect as an agent would. Raises as `actions.agents.try_agent` does."""
+        return await try_agent(self._actions(principal), agent)
 
     # Tokens.
 

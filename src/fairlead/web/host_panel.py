@@ -13,7 +13,6 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from fairlead.actions.agents import desktop_route
 from fairlead.actions.approvals import ApprovalQueue, PendingCall, answer_call
 from fairlead.actions.config_edits import edit_choices
 from fairlead.actions.context import (
@@ -46,7 +45,6 @@ from fairlead.host.model.catalogs import cost_of, is_direct, token_cost
 from fairlead.host.model.explain import ToolExplanation
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
-from fairlead.web.agent_panel import AgentPanel, AgentRoutes
 from fairlead.web.config_panel import ConfigPanel
 from fairlead.web.live import Activity, ChangeSignal
 from fairlead.web.logins import DashboardLogins
@@ -126,7 +124,7 @@ class HostPanel:
     Its block, `running`, is to be left before that of the HTTP server.
     """
 
-    def __init__(  # noqa: PLR0913 - everything a panel can be given, named
+    def __init__(
         self,
         host: Host,
         configuration: RunningConfiguration,
@@ -135,7 +133,6 @@ class HostPanel:
         queue: ApprovalQueue | None = None,
         sessions: Callable[[], Sequence[SessionInfo]] = tuple,
         connections: Connections | None = None,
-        routes: AgentRoutes | None = None,
     ) -> None:
         self._host = host
         self._configuration = configuration
@@ -149,8 +146,6 @@ class HostPanel:
         self.activity = Activity()
         self.edits = ConfigPanel(self._actions, self._connect_soon, self.note_change)
         """Edits of configuration files."""
-        self.agents = AgentPanel(self._actions, routes or AgentRoutes(command=desktop_route(env)))
-        """The gateway in other agents' files."""
         self.watch = Watch(host, configuration, env, self.activity)
         """Calls, records and logs."""
         self.trials = ToolTrials(self._connections.host_of, self.note_change)

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -16,7 +16,7 @@ from fairlead.cli.options import json_option, load, server_argument
 from fairlead.errors import FairleadError, UnknownBundle
 from fairlead.gateway.install import AGENTS
 from fairlead.gateway.registry import StartedBy
-from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.exit_codes import Exit, exit_of
 from fairlead.terminal.output import (
     confirm,
     display_path,
@@ -30,6 +30,8 @@ from fairlead.terminal.output import (
 )
 
 if TYPE_CHECKING:
+    from fairlead.actions.agents import AgentChange
+    from fairlead.actions.context import ActionContext
     from fairlead.config.load import LoadedConfig
     from fairlead.gateway.install import FileChange
     from fairlead.gateway.registry import RunningGateway
@@ -190,17 +192,14 @@ def _change(
     yes: bool,
 ) -> int:
     """Show what would become of an agent's file, and write it if that is wanted."""
-    from fairlead.actions.agents import drop_agent_token, plan_change
-    from fairlead.gateway.access.tokens import has_agent_token
+    from fairlead.actions.agents import plan_agent
+    from fairlead.gateway.access.tokens import has_agent_token, remove_agent_token
     from fairlead.gateway.service import is_temporary
 
+    context = action_context(ctx)
     if not install:
         agent = uninstall or ""
-        change = plan_change(os.environ, agent, None)
-        status = _write_change(ctx, change, ("uninstall", agent), yes=yes)
-        if status == Exit.OK and not change.is_none:
-            drop_agent_token(os.environ, agent)
-        return status
+        return _write_change(context, plan_agent(context, agent, None), ("uninstall", agent), yes=yes)
     needs_none = not by_url or has_agent_token(os.environ, install)
     status = Exit.FIXABLE
     try:
@@ -210,25 +209,24 @@ def _change(
                 f"`{reach.command[0]}` is in a cache, and gone when that is emptied",
                 "install Fairlead (`uv tool install .` in a clone), and run this again",
             )
-        change = plan_change(os.environ, install, reach)
-        status = _write_change(ctx, change, ("install", install), yes=yes)
+        change = plan_agent(context, install, reach)
+        status = _write_change(context, change, ("install", install), yes=yes, by_url=by_url)
     finally:
         # A token that was made for a file which was not written is of no use to any agent.
-        if status != Exit.OK and not needs_none:
-            drop_agent_token(os.environ, install)
-    if status == Exit.OK and not by_url:
-        drop_agent_token(os.environ, install)  # of an earlier installation by URL
+        if status != Exit.OK and not needs_none and has_agent_token(os.environ, install):
+            remove_agent_token(os.environ, install)
     return status
 
 
 def _write_change(
-    ctx: click.Context,
+    context: "ActionContext",
     change: "FileChange",
-    what: tuple[Literal["install", "uninstall"], str],
+    what: "tuple[AgentChange, str]",
     *,
     yes: bool,
+    by_url: bool = False,
 ) -> int:
-    from fairlead.actions.agents import write_change
+    from fairlead.actions.agents import change_agent
 
     if change.is_none:
         say(f"{display_path(change.path)} is as it should be; nothing was changed")
@@ -240,16 +238,75 @@ def _write_change(
         say("\nnothing was changed; `--yes` writes it without asking")
         return Exit.FIXABLE
     kind, agent = what
-    backup, notices = write_change(action_context(ctx), kind, agent, change)
-    print_notices(notices)
+    changed = change_agent(context, agent, change, kind, by_url=by_url)
+    print_notices(changed.notices)
     say(f"\n{'deleted' if change.after is None else 'wrote'} {display_path(change.path)}")
-    if backup:
-        say(f"the file as it was: {display_path(backup)}")
+    if changed.backup:
+        say(f"the file as it was: {display_path(changed.backup)}")
     if change.advice:
         say(f"{change.title}: {change.advice}")
     elif kind == "install":
         say(f"{change.title} starts the gateway where none runs; restart it, and it has the tools")
     return Exit.OK
+
+
+@command.command("agents")
+@click.option("--test", "tests", is_flag=True, help="Connect by the entry of each agent that has one.")
+@json_option
+@click.pass_context
+def agents_command(ctx: click.Context, *, tests: bool, as_json: bool) -> int:
+    """Show which agents have the gateway in their configuration, and whether it works from there.
+
+    \b
+    Examples:
+      fairlead gateway agents
+      fairlead gateway agents --test
+    """
+    from fairlead.actions.agents import list_agents, try_agent
+    from fairlead.terminal.host_run import run_async, spinning
+
+    context = action_context(ctx)
+    found = list_agents(context)
+    tested: dict[str, str] = {}
+    failures: list[FairleadError] = []
+
+    async def try_all() -> int:
+        for each in found:
+            if each.entry is None:
+                continue
+            try:
+                async with spinning(f"connecting as {each.title} does …"):
+                    tested[each.agent] = str(await try_agent(context, each.agent))
+            except FairleadError as exc:
+                tested[each.agent] = f"{exc}"
+                failures.append(exc)
+        return exit_of(failures[0]) if failures else Exit.OK
+
+    status = run_async(try_all) if tests else Exit.OK
+    if as_json:
+        rows = [
+            {
+                "agent": each.agent,
+                "file": str(each.path),
+                "state": each.state,
+                "problem": each.problem,
+                "test": tested.get(each.agent),
+            }
+            for each in found
+        ]
+        print_json({"agents": rows, "ok": status == Exit.OK})
+        return status
+    columns = ("agent", "state", "file", "test") if tests else ("agent", "state", "file")
+    cells = [
+        (each.agent, each.state, each.problem or display_path(each.path), tested.get(each.agent, "-"))
+        for each in found
+    ]
+    print_table(columns, [row[: len(columns)] for row in cells])
+    if not any(each.entry is not None for each in found):
+        say("`fairlead gateway --install AGENT` writes it into one")
+    for hint in dict.fromkeys(failure.hint for failure in failures if failure.hint):
+        say(f"hint: {hint}")
+    return status
 
 
 for service_command in SERVICE_COMMANDS:

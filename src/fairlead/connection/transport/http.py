@@ -27,7 +27,6 @@ from fairlead.connection.outcomes import (
     connection_trouble,
 )
 from fairlead.connection.transport.dispatcher import Call, WireDispatcher
-from fairlead.connection.transport.event_stream import EventStream
 from fairlead.connection.transport.http_endpoint import (
     EXCHANGE_FAILURES,
     HeaderSource,
@@ -42,6 +41,7 @@ from fairlead.connection.transport.http_endpoint import (
 from fairlead.connection.transport.inbox import MAX_INBOUND_REQUESTS
 from fairlead.connection.transport.messages import notification_frame
 from fairlead.connection.transport.pacing import FairReader, ReadPace
+from fairlead.connection.transport.sse_parser import SseParser
 from fairlead.jsonrpc.frames import Frame, UnusableLine, parse
 from fairlead.jsonrpc.limits import MAX_LINE_BYTES, LineTooLong
 
@@ -141,7 +141,7 @@ class HttpDispatcher(WireDispatcher):
             call.sent = True
 
         headers = self._headers(_POST_HEADERS, opts)
-        events = EventStream(self._max_message_bytes, last_id=opts.get("resumption_token", ""))
+        events = SseParser(self._max_message_bytes, last_id=opts.get("resumption_token", ""))
         if events.last_id:
             call.sent = True
             await self._read_stream(call, await self._resume(events, pause=False), events, opts)
@@ -215,7 +215,7 @@ class HttpDispatcher(WireDispatcher):
             call.settle(_read_unmatched_answer(body))
 
     async def _read_stream(
-        self, call: Call, response: aiohttp.ClientResponse, events: EventStream, opts: CallOptions
+        self, call: Call, response: aiohttp.ClientResponse, events: SseParser, opts: CallOptions
     ) -> None:
         """Take in a stream until it brings the answer, resuming it where it breaks off if it can be."""
         resumable = (_version(opts) or self._version) not in MODERN_PROTOCOL_VERSIONS
@@ -228,7 +228,7 @@ class HttpDispatcher(WireDispatcher):
         except LineTooLong as exc:
             raise AnswerTooLong(exc.limit) from exc
 
-    async def _resume(self, events: EventStream, *, pause: bool = True) -> aiohttp.ClientResponse:
+    async def _resume(self, events: SseParser, *, pause: bool = True) -> aiohttp.ClientResponse:
         for _ in range(_RESUME_ATTEMPTS):
             if pause:
                 await anyio.sleep(_retry_seconds(events))
@@ -247,7 +247,7 @@ class HttpDispatcher(WireDispatcher):
                 break
         raise AnswerLost("the stream ended without the answer and could not be resumed")
 
-    async def _open_stream(self, events: EventStream) -> aiohttp.ClientResponse:
+    async def _open_stream(self, events: SseParser) -> aiohttp.ClientResponse:
         headers = self._headers(_STREAM_HEADERS)
         if events.last_id:
             headers["Last-Event-ID"] = events.last_id
@@ -256,7 +256,7 @@ class HttpDispatcher(WireDispatcher):
     async def _follow(
         self,
         response: aiohttp.ClientResponse,
-        events: EventStream,
+        events: SseParser,
         call: Call | None = None,
         opts: CallOptions = _NO_OPTIONS,
     ) -> bool:
@@ -290,7 +290,7 @@ class HttpDispatcher(WireDispatcher):
 
     async def _listen(self, scope: anyio.CancelScope, opened: asyncio.Event) -> None:
         """Take in what the server says on its own, until it will not speak or another session begins."""
-        events = EventStream(self._max_message_bytes)
+        events = SseParser(self._max_message_bytes)
         opened_once, failures = False, 0
         with scope:
             while True:
@@ -307,7 +307,7 @@ class HttpDispatcher(WireDispatcher):
                 failures = 0 if heard else failures + 1
                 await anyio.sleep(_retry_seconds(events, failures))
 
-    async def _listen_once(self, events: EventStream, opened: asyncio.Event) -> tuple[int, bool]:
+    async def _listen_once(self, events: SseParser, opened: asyncio.Event) -> tuple[int, bool]:
         """Return the status the stream was opened with, 0 if it was not, and whether anything came."""
         try:
             response = await self._open_stream(events)
@@ -333,7 +333,7 @@ def _version(opts: CallOptions) -> str | None:
     return opts.get("headers", {}).get(MCP_PROTOCOL_VERSION_HEADER)
 
 
-def _retry_seconds(events: EventStream, failures: int = 0) -> float:
+def _retry_seconds(events: SseParser, failures: int = 0) -> float:
     seconds = _RETRY_SECONDS if events.retry_ms is None else events.retry_ms / 1000
     return min(max(seconds, _MIN_RETRY_SECONDS) * 2 ** min(failures, 10), MAX_RETRY_SECONDS)
 

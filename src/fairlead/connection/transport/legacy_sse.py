@@ -14,7 +14,6 @@ from fairlead.connection.outcomes import (
     connection_trouble,
 )
 from fairlead.connection.transport.dispatcher import Call, WireDispatcher
-from fairlead.connection.transport.event_stream import EventStream
 from fairlead.connection.transport.http_endpoint import (
     HeaderSource,
     HttpEndpoint,
@@ -28,6 +27,7 @@ from fairlead.connection.transport.http_endpoint import (
 from fairlead.connection.transport.inbox import MAX_INBOUND_REQUESTS
 from fairlead.connection.transport.messages import notification_frame
 from fairlead.connection.transport.pacing import FairReader, ReadPace
+from fairlead.connection.transport.sse_parser import SseParser
 from fairlead.jsonrpc.frames import too_long
 from fairlead.jsonrpc.limits import MAX_LINE_BYTES, LineTooLong
 from fairlead.net.ssrf import within_origin
@@ -62,7 +62,7 @@ class SseDispatcher(WireDispatcher):
         super().__init__(max_inbound_requests=max_inbound_requests)
         self._source = HttpEndpoint(url, client, headers or fixed_headers({}))
         self._max_message_bytes = max_message_bytes
-        self._events = EventStream(max_message_bytes, skips=True)
+        self._events = SseParser(max_message_bytes, skips=True)
         self._response: aiohttp.ClientResponse
         self._reader: FairReader
         self._sink: HttpEndpoint | None = None

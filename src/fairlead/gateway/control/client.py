@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.tools import ToolEntry, read_tools
 from fairlead.config.load import LoadedConfig
-from fairlead.connection.transport.event_stream import EventStream
+from fairlead.connection.transport.sse_parser import SseParser
 from fairlead.errors import ConfigError, ConnectionLost, FairleadError, GatewayGone
 from fairlead.gateway.control.protocol import (
     ANSWERS_PATH,
@@ -238,7 +238,7 @@ class ControlClient:
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[CommandEvent]:
-    stream = EventStream(MAX_EVENT_BYTES)
+    stream = SseParser(MAX_EVENT_BYTES)
     async for chunk in response.content.iter_any():
         for event in stream.feed(chunk):
             yield _event(event.data)

@@ -1,34 +1,42 @@
-"""Connect an agent: write the gateway into its file, paste an entry, try it, and see who is connected."""
+"""Connect an agent: write the gateway into its configuration, take it out, test the entry, or copy one."""
 
-from collections.abc import Sequence
-from typing import cast
+from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.responses import HTMLResponse, Response
 
-from fairlead.actions.agents import AgentFile
+from fairlead.actions.agents import AgentInstallation
 from fairlead.catalog.sanitize import gate
-from fairlead.errors import ConfigError, FairleadError
-from fairlead.web.agent_panel import ChangeKind
+from fairlead.errors import ConfigError
+from fairlead.gateway.install import AGENTS, GatewayRoute, plainly
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import block, button, code_path, diff_block, form, hint, live, page, prose, table
+from fairlead.web.layout import block, button, code, code_path, diff_block, form, page, table
 from fairlead.web.page_request import Answer, PageRequest, confirm
-from fairlead.web.pages.calls import clients
+
+_TOKEN: Final = "TOKEN"  # noqa: S105 - stands for one
+_STATES: Final = {"installed": "good", "unreadable": "trouble"}
 
 
 def show(panel: HostPanel) -> Answer:
-    """All agents, entries to paste, and the clients there are."""
+    """All agents, and the entries to paste."""
 
     async def answer(visit: PageRequest) -> Response:
-        files = await panel.agents.files()
+        agents = await panel.edits.agents(visit.principal)
+        lead = (
+            "An agent with this entry has the tools of all servers. It starts the gateway where none runs, "
+            "and works for apps of the desktop too."
+        )
+        rows = [
+            (each.title, _state(each), code_path(each.path), _clients(panel, each), _actions(visit, each))
+            for each in agents
+        ]
+        columns = ("Agent", "Gateway", "Its file", "Connected now", "Actions")
         content = (
-            tag("p", _LEAD, class_="dim"),
-            table("Agents", ("Agent", "State", "Its file", "Actions"), [_row(visit, file) for file in files]),
-            _trial(visit),
-            live("clients", clients(panel.sessions()) or tag("p", "No agent is connected.", class_="dim")),
-            tag("h2", "To paste"),
-            tag("p", "For an agent that is not listed, or whose file you edit yourself.", class_="dim"),
-            [_snippets(panel, file) for file in files],
+            tag("p", lead, class_="dim"),
+            table("Agents", columns, rows),
+            tag("h2", "On another machine, or by hand"),
+            _snippets(visit, agents),
         )
         return HTMLResponse(page(visit, panel, "Agents", *content))
 
@@ -36,114 +44,93 @@ def show(panel: HostPanel) -> Answer:
 
 
 def act(panel: HostPanel) -> Answer:
-    """Show what would be written, write it, or try the gateway as an agent does."""
+    """Show a change of an agent's file, write it, or test its entry."""
 
     async def answer(visit: PageRequest) -> Response:
-        agent = visit.field("agent")
+        agent, digest = visit.field("agent"), visit.field("digest")
+        if agent not in AGENTS:
+            raise ConfigError(f"there is no agent `{agent}`", hint=f"choose one of {', '.join(AGENTS)}")
         match visit.field("do"):
-            case "install" | "uninstall" as kind:
-                return await _ask(visit, panel, agent, kind)
-            case "write":
-                kind = cast("ChangeKind", visit.field("kind"))
-                if kind not in ("install", "uninstall"):
-                    raise ConfigError("there is no such action")
-                digest = visit.field("digest")
-                return confirm(
+            case "test":
+                test = await panel.edits.try_agent(agent, principal=visit.principal)
+                return confirm(visit, "/agents", f"The entry of `{agent}` works: {test}.")
+            case "install" | "uninstall" as kind if not digest:
+                change = await panel.edits.plan_agent(agent, kind, principal=visit.principal)
+                if change.is_none:
+                    return confirm(visit, "/agents", f"{change.path} is as it should be.")
+                # Of the rest of the file nothing is shown: other servers may have secrets beside the entry.
+                lines = [f"  {line}" for line in change.diff().splitlines() if line[:1] in ("+", "-")]
+                fields = form(
                     visit,
                     "/agents",
-                    await panel.agents.write(agent, kind, digest, principal=visit.principal),
+                    button("Write it", "do", kind, key="agent", kind="main"),
+                    " ",
+                    tag("a", "Leave it as it is", href="/agents", class_="button"),
+                    agent=agent,
+                    digest=change.digest,
                 )
-            case "try":
-                return await _try(visit, panel)
+                content = (tag("p", code_path(change.path)), diff_block(lines, "The change"), fields)
+                title = f"{'Install into' if kind == 'install' else 'Remove from'} {change.title}?"
+                return HTMLResponse(page(visit, panel, title, *content))
+            case "install" | "uninstall" as kind:
+                change = await panel.edits.change_agent(agent, kind, digest, principal=visit.principal)
+                done = "Restart it, and it has the tools." if kind == "install" else "Restart it."
+                return confirm(visit, "/agents", f"Changed {change.path}. {change.title}: {done}")
             case _:
                 raise ConfigError("there is no such action")
 
     return answer
 
 
-_LEAD = (
-    "Each of them gets the same approved tools, through this one gateway. Connecting writes one entry into"
-    " the agent's file; you see it first, and the file as it was is kept."
-)
+def _state(each: AgentInstallation) -> Child:
+    word = tag("span", each.state, class_=f"outcome {_STATES.get(each.state, '')}".strip())
+    return (word, tag("p", gate.error_text(each.problem), class_="trouble")) if each.problem else word
 
 
-def _row(visit: PageRequest, file: AgentFile) -> Sequence[Child]:
-    label, kind = ("Disconnect", "uninstall") if file.is_installed else ("Connect", "install")
-    is_likely = file.has_file and not file.is_installed
-    press = button(label, "do", kind, key=file.agent, kind="main" if is_likely else "")
-    return (
-        file.title,
-        _state(file),
-        code_path(file.path),
-        None if file.problem else form(visit, "/agents", press, agent=file.agent),
+def _clients(panel: HostPanel, each: AgentInstallation) -> str:
+    """How many clients have a name that begins like the agent's."""
+    named = (session.client or "" for session in panel.sessions())
+    count = sum(name.lower().startswith((each.agent, each.title.lower())) for name in named)
+    return str(count) if count else "-"
+
+
+def _actions(visit: PageRequest, each: AgentInstallation) -> Child:
+    if each.problem is not None:
+        return "-"
+    if each.entry is None:
+        buttons = [button("Install", "do", "install", key=each.agent, kind="main")]
+    else:
+        buttons = [
+            button("Test", "do", "test", key=each.agent),
+            button("Remove", "do", "uninstall", key=each.agent, kind="danger"),
+        ]
+    return form(visit, "/agents", *buttons, agent=each.agent)
+
+
+def _snippets(visit: PageRequest, agents: list[AgentInstallation]) -> Child:
+    route = GatewayRoute(url=_endpoint(visit), token=_TOKEN)
+    lead = tag(
+        "p",
+        "The endpoint is ",
+        code(route.url or ""),
+        ". Put a token of the agent's own in place of ",
+        code(_TOKEN),
+        ": make one under ",
+        tag("a", "Tokens", href="/tokens"),
+        ".",
     )
+    return (lead, [_snippet(each, route) for each in agents])
 
 
-def _state(file: AgentFile) -> Html:
-    if file.problem:
-        return tag("span", gate.error_text(file.problem), class_="trouble")
-    if file.is_installed:
-        return tag("span", tag("span", class_="dot", aria_hidden="true"), "connected", class_="good")
-    return tag("span", "not connected" if file.has_file else "no file found", class_="dim")
+def _snippet(each: AgentInstallation, route: GatewayRoute) -> Html:
+    text = plainly(each.agent, route).splitlines()
+    return tag("details", tag("summary", each.title), block(text, f"The entry for {each.title}"))
 
 
-def _trial(visit: PageRequest) -> Html:
-    press = button("Try it", "do", "try", key="agents")
-    about = tag("span", "Starts the gateway's command as an app of the desktop does.", class_="dim")
-    return form(visit, "/agents", tag("div", press, about, class_="row"))
-
-
-async def _try(visit: PageRequest, panel: HostPanel) -> Response:
-    try:
-        found = await panel.agents.try_command()
-    except FairleadError as exc:
-        said = tag("p", gate.error_text(exc), class_="trouble text", role="alert")
-        back = tag("p", tag("a", "Back", href="/agents", class_="button"))
-        content = tag("div", said, hint(exc.hint), back, class_="card bad")
-        return HTMLResponse(page(visit, panel, "It does not work", content), 502)
-    tools = "1 tool" if found.tools == 1 else f"{found.tools:,} tools"
-    return confirm(visit, "/agents", f"It works: an agent gets {tools}, after {found.seconds:.1f} s.")
-
-
-async def _ask(visit: PageRequest, panel: HostPanel, agent: str, kind: ChangeKind) -> Response:
-    change = await panel.agents.plan(agent, kind)
-    if change.is_none:
-        return confirm(visit, "/agents", f"{change.path} is as it should be; nothing was changed.")
-    verb = "Connect" if kind == "install" else "Disconnect"
-    content = tag(
-        "div",
-        tag("p", "This is written to ", code_path(change.path), ":"),
-        diff_block(change.lines, "What changes"),
-        form(
-            visit,
-            "/agents",
-            button(f"{verb} {change.title}", "do", "write", key=agent, kind="main"),
-            " ",
-            tag("a", "Cancel", href="/agents", class_="button"),
-            agent=agent,
-            kind=kind,
-            digest=change.digest,
-        ),
-        class_="card",
-    )
-    return HTMLResponse(page(visit, panel, f"{verb} {change.title}?", content))
-
-
-def _snippets(panel: HostPanel, file: AgentFile) -> Html:
-    by_command = panel.agents.snippet(file.agent, by_url=False) or ""
-    by_url = panel.agents.snippet(file.agent, by_url=True)
-    advice = panel.agents.advice(file.agent)
-    return tag(
-        "details",
-        tag("summary", file.title),
-        tag("p", "In ", code_path(file.path), ", as a command:"),
-        block(by_command.splitlines(), f"Entry for {file.title}, as a command"),
-        (
-            tag("p", "Or by its address:"),
-            block(by_url.splitlines(), f"Entry for {file.title}, by address"),
-            tag("p", "For the token: ", prose(advice), class_="dim") if advice else None,
-        )
-        if by_url
-        else None,
-        id=f"paste-{file.agent}",
-    )
+def _endpoint(visit: PageRequest) -> str:
+    """The gateway's endpoint as the visitor's machine reaches it."""
+    url = urlsplit(str(visit.request.base_url))
+    # The dashboard's own name is for browsers alone.
+    host = "localhost" if (url.hostname or "").endswith(".localhost") else url.hostname or "localhost"
+    address = f"[{host}]" if ":" in host else host
+    return f"{url.scheme}://{address}{f':{url.port}' if url.port else ''}/mcp"

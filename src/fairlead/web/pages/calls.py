@@ -68,7 +68,7 @@ def calls(panel: HostPanel) -> Answer:
                 _counts("By principal", "Principal", found.by_principal, "principal", wanted, window),
             ),
             live("timeline", tag("h2", "Timeline"), _timeline(recent, found.all.total), _kept(history)),
-            live("clients", clients(panel.sessions())),
+            live("clients", _clients(panel.sessions())),
         )
         return HTMLResponse(page(visit, panel, "Calls", *content))
 
@@ -231,8 +231,7 @@ def _kept(history: CallHistory) -> Html:
     )
 
 
-def clients(sessions: Sequence[SessionInfo]) -> Child:
-    """The clients that are connected; None where there are none."""
+def _clients(sessions: Sequence[SessionInfo]) -> Child:
     if not sessions:
         return None
     rows = [

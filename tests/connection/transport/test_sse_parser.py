@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.connection.transport.event_stream import MAX_ID_BYTES, EventStream, ServerSentEvent
+from fairlead.connection.transport.sse_parser import MAX_ID_BYTES, ServerSentEvent, SseParser
 from fairlead.jsonrpc.limits import LineTooLong
 
 
 def events(*chunks: bytes, limit: int = 1000) -> list[tuple[str, bytes]]:
-    stream = EventStream(limit)
+    stream = SseParser(limit)
     return [(event.name, bytes(event.data)) for chunk in chunks for event in stream.feed(chunk)]
 
 
@@ -36,7 +36,7 @@ def test_lines_end_in_three_ways(newline: bytes) -> None:
 
 
 def test_a_carriage_return_ends_a_line_before_the_next_byte_is_there() -> None:
-    stream = EventStream()
+    stream = SseParser()
     assert list(stream.feed(b"data: x\r\r")) == [ServerSentEvent("message", b"x")]
     assert list(stream.feed(b"\n")) == []
     assert list(stream.feed(b"data: y\r\n\r\n")) == [ServerSentEvent("message", b"y")]
@@ -61,7 +61,7 @@ def test_what_is_cut_off_is_not_handed_out() -> None:
 
 
 def test_the_last_id_is_that_of_the_last_event_that_was_complete() -> None:
-    stream = EventStream()
+    stream = SseParser()
     list(stream.feed(b"id: 1\ndata:\n\n"))
     assert stream.last_id == "1"
     list(stream.feed(b"data: x\n\nid: 2\ndata: y\n"))
@@ -73,26 +73,26 @@ def test_the_last_id_is_that_of_the_last_event_that_was_complete() -> None:
 
 
 def test_an_id_that_fits_no_header_is_not_remembered() -> None:
-    stream = EventStream(limit=10_000)
+    stream = SseParser(limit=10_000)
     list(stream.feed(b"id: 1\n\nid: a\0b\n\nid: " + b"x" * (MAX_ID_BYTES + 1) + b"\n\n"))
     assert stream.last_id == "1"
 
 
 @pytest.mark.parametrize(("value", "retry"), [(b"500", 500), (b"1.5", None), (b"-1", None), (b"", None)])
 def test_a_time_to_retry_is_a_whole_number(value: bytes, retry: int | None) -> None:
-    stream = EventStream()
+    stream = SseParser()
     list(stream.feed(b"retry: " + value + b"\n\n"))
     assert stream.retry_ms == retry
 
 
 def test_a_time_to_retry_of_a_million_digits_is_read_in_no_time() -> None:
-    stream = EventStream(limit=2_000_000)
+    stream = SseParser(limit=2_000_000)
     list(stream.feed(b"retry: " + b"9" * 1_000_000 + b"\n"))
     assert stream.retry_ms is not None
 
 
 def test_a_restarted_stream_knows_only_how_to_be_resumed() -> None:
-    stream = EventStream()
+    stream = SseParser()
     list(stream.feed(b"id: 1\nretry: 5\ndata: x\n\nid: 2\nevent: a\ndata: cut o"))
     stream.restart()
     assert (stream.last_id, stream.retry_ms) == ("1", 5)
@@ -102,7 +102,7 @@ def test_a_restarted_stream_knows_only_how_to_be_resumed() -> None:
 
 @pytest.mark.requirement("HARD-23")
 def test_an_event_past_the_limit_is_an_overflow_after_the_events_before_it() -> None:
-    stream = EventStream(limit=20)
+    stream = SseParser(limit=20)
     got: list[bytes] = []
     with pytest.raises(LineTooLong) as failure:
         got.extend(bytes(event.data) for event in stream.feed(b"data: x\n\ndata: " + b"y" * 20))
@@ -134,7 +134,7 @@ STREAMS = st.lists(st.sampled_from(PIECES + ENDS) | st.binary(max_size=8), max_s
 
 
 def outcome(chunks: list[bytes], limit: int) -> tuple[list[tuple[str, bytes]], str, int | None, bool]:
-    stream = EventStream(limit)
+    stream = SseParser(limit)
     found: list[tuple[str, bytes]] = []
     try:
         for chunk in chunks:

@@ -26,7 +26,7 @@ class ServerSentEvent:
     """It went past the limit: `data` are its two ends."""
 
 
-class EventStream:
+class SseParser:
     """Cuts a byte stream into events, however it arrives.
 
     `last_id` and `retry_ms` are what the stream has said so far about resuming it. They also come in events
