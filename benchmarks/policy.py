@@ -24,8 +24,8 @@ from fairlead.config.models import AuditSettings
 from fairlead.config.principal import LOCAL
 from fairlead.host.host import Host
 from fairlead.policy.audit import LOG, AuditLog
-from fairlead.store.async_sqlite import SqliteStore
-from fairlead.store.sqlite import Database
+from fairlead.store.async_store import AsyncStore
+from fairlead.store.opening import open_database
 
 BARE = "connection"
 UNRECORDED = "Host.call, no audit"
@@ -85,7 +85,7 @@ async def audit_alone(*, rounds: int, count: int) -> None:
     found: list[float] = []
     with machine() as env:
         path = Path(env["HOME"]) / "state" / "store.db"
-        async with SqliteStore.open(path) as store:
+        async with AsyncStore.open(path) as store:
             audit = await AuditLog.open(store, AuditSettings())
             for _ in range(rounds):
                 started = time.process_time()
@@ -104,7 +104,7 @@ async def audit_alone(*, rounds: int, count: int) -> None:
 
 def _rotation(path: Path) -> list[tuple[object, ...]]:
     kept = 100_000
-    with Database.open(path) as database:
+    with open_database(path) as database:
         database.append_all([(LOG, time.time(), bytes(400))] * (kept + 10_000))
         rows: list[tuple[object, ...]] = []
         for what in ("with 10,000 to drop", "with none to drop"):

@@ -15,7 +15,7 @@ from fairlead.actions.approvals import answers_for_good
 from fairlead.config.paths import store_file
 from fairlead.errors import CallDenied
 from fairlead.policy.audit import AuditQuery, latest_records
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from fairlead.testing import ScriptedServer
 from tests.cli.gateway_support import INITIALIZE, INITIALIZED, SECONDS, call, gateway, talk
 from tests.conftest import Machine, Outcome
@@ -33,7 +33,7 @@ def configure(machine: Machine, tmp_path: Path) -> None:
 
 def recorded(machine: Machine, kind: str) -> list[Recorded]:
     """Who did it, of which server, and the details; the oldest first."""
-    with Database.open(store_file(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         records = [each for each in latest_records(database, AuditQuery(), 100) if each.kind == kind]
     return [(each.principal, each.server, dict(each.details or {})) for each in records]
 

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.config.paths import store_file
 from fairlead.policy.audit import AuditQuery, latest_records
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from fairlead.testing import ScriptedServer
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
 from tests.cli.gateway_support import gateway
@@ -31,7 +31,7 @@ SWITCHED_AND_REVIEWED: list[tuple[str, str, dict[str, Any]]] = [
 
 def recorded(machine: Machine, surface: str) -> list[tuple[str, str, dict[str, Any]]]:
     """What the user did, the oldest first; each record says where."""
-    with Database.open(store_file(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         records = [each for each in latest_records(database, AuditQuery(), 100) if each.kind in ACTIONS]
     found: list[tuple[str, str, dict[str, Any]]] = []
     for record in records:
@@ -107,7 +107,7 @@ async def test_what_another_administrator_does_in_the_dashboard_is_recorded_unde
         assert (await client.send("/", "/servers/x", do="disable")).status == 303
         assert (await client.send("/", "/servers/x", do="enable")).status == 303
         assert (await client.send("/", "/servers/x", do="restart")).status == 303
-    with Database.open(store_file(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         records = [each for each in latest_records(database, AuditQuery(), 100) if each.kind in ACTIONS]
     assert [(each.kind, each.principal) for each in records] == [
         ("disable", "token:bob"),
@@ -130,7 +130,7 @@ def test_tokens_and_forgotten_approvals_are_recorded(
     ):
         outcome = fairlead(*words)
         assert outcome.status == 0, outcome.err
-    with Database.open(store_file(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         records = [each for each in latest_records(database, AuditQuery(), 100) if each.kind != "call"]
     assert [(each.kind, each.server, each.details) for each in records] == [
         ("add token", "", {"in": "command line", "name": "ci", "scopes": ["mcp"]}),

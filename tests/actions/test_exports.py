@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.config.paths import store_file
 from fairlead.policy.audit import AuditQuery, latest_records
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from tests.conftest import Machine, Outcome
 
 Fairlead = Callable[..., Outcome]
@@ -16,7 +16,7 @@ FORMATS = ("claude", "cursor", "vscode", "codex", "opencode", "gemini")
 
 
 def exports(machine: Machine) -> list[tuple[str, dict[str, Any]]]:
-    with Database.open(store_file(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         records = latest_records(database, AuditQuery(), 100)
     return [(each.principal, dict(each.details or {})) for each in records if each.kind == "export"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.config.paths import store_file
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_records
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from tests.auth.authorization_server import AuthorizationServer, Clicking, authorization_server
 from tests.cli.login.support import BROWSER
 from tests.conftest import Machine, Outcome
@@ -44,7 +44,7 @@ def without_vault(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def records(machine: Machine, *kinds: str) -> list[AuditRecord]:
-    with Database.open(store_file(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         return [each for each in latest_records(database, AuditQuery(), 100) if each.kind in kinds]
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fairlead.auth.broker import Broker
 from fairlead.auth.tokens import Login, LoginKey, Token
 from fairlead.auth.vault import FILE_NAME, Vault
-from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.async_store import AsyncStore
 from fairlead.testing.fixtures import FakeClock
 from tests.auth.refreshing_process import make_login
 
@@ -45,7 +45,7 @@ class Issuer:
         return int((self.clock() + seconds) * 1000)
 
 
-def another_process(folder: Path, store: SqliteStore, issuer: Issuer, tasks: anyio.abc.TaskGroup) -> Broker:
+def another_process(folder: Path, store: AsyncStore, issuer: Issuer, tasks: anyio.abc.TaskGroup) -> Broker:
     """A broker that shares nothing but files with the first."""
     return Broker(Vault(folder / FILE_NAME, place="file"), store, issuer.renew, tasks, clock=issuer.clock)
 

@@ -16,7 +16,7 @@ from fairlead.auth.http import HttpContext
 from fairlead.auth.tokens import Login, LoginTarget, OAuthClient, Token
 from fairlead.auth.vault import FILE_NAME, Vault
 from fairlead.errors import FairleadError
-from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.async_store import AsyncStore
 
 LEASE_SECONDS = 2.0
 
@@ -54,7 +54,7 @@ async def renew(login: Login) -> Token:
 @asynccontextmanager
 async def brokered(folder: Path, renew: Renew) -> AsyncGenerator[Broker]:
     """A broker as a host has one."""
-    async with SqliteStore.open(folder / "state.db") as store, anyio.create_task_group() as tasks:
+    async with AsyncStore.open(folder / "state.db") as store, anyio.create_task_group() as tasks:
         broker = Broker(Vault(folder / FILE_NAME, place="file"), store, renew, tasks)
         broker.lease_seconds = LEASE_SECONDS
         yield broker

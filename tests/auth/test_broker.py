@@ -15,7 +15,7 @@ from fairlead.auth.broker import Broker
 from fairlead.auth.tokens import OAuthClient, Token
 from fairlead.auth.vault import FILE_NAME, Vault
 from fairlead.errors import AuthRequired, IssuerUnavailable, LockLost, LoginFailed, TokenRefused
-from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.async_store import AsyncStore
 from fairlead.testing.fixtures import FakeClock
 from tests.auth import refreshing_process
 from tests.auth.disks import full_disk
@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(folder: Path) -> AsyncIterator[SqliteStore]:
-    async with SqliteStore.open(folder / "state.db") as store:
+async def store(folder: Path) -> AsyncIterator[AsyncStore]:
+    async with AsyncStore.open(folder / "state.db") as store:
         yield store
 
 
@@ -52,7 +52,7 @@ def vault(folder: Path) -> Vault:
 
 
 @pytest.fixture
-async def broker(vault: Vault, store: SqliteStore, issuer: Issuer, clock: FakeClock) -> AsyncIterator[Broker]:
+async def broker(vault: Vault, store: AsyncStore, issuer: Issuer, clock: FakeClock) -> AsyncIterator[Broker]:
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             yield Broker(vault, store, issuer.renew, tasks, clock=clock)
@@ -157,7 +157,7 @@ async def test_a_cancelled_caller_does_not_lose_the_rotated_token(
 
 @pytest.mark.requirement("HARD-36")
 async def test_closing_in_the_middle_of_a_renewal_keeps_the_rotated_token(
-    vault: Vault, store: SqliteStore, issuer: Issuer
+    vault: Vault, store: AsyncStore, issuer: Issuer
 ) -> None:
     issuer.gate = anyio.Event()
     login = make_login(RESOURCE, expires_at=issuer.at(-1))
@@ -313,7 +313,7 @@ async def test_what_the_issuer_does_not_repeat_is_kept(broker: Broker, issuer: I
 
 
 async def test_a_token_that_another_process_renewed_is_adopted(
-    broker: Broker, issuer: Issuer, clock: FakeClock, folder: Path, store: SqliteStore
+    broker: Broker, issuer: Issuer, clock: FakeClock, folder: Path, store: AsyncStore
 ) -> None:
     login = await adopted(broker, issuer, seconds=3600)
     async with anyio.create_task_group() as tasks:
@@ -324,7 +324,7 @@ async def test_a_token_that_another_process_renewed_is_adopted(
 
 
 async def test_a_login_and_a_logout_elsewhere_are_noticed_within_a_second(
-    broker: Broker, issuer: Issuer, clock: FakeClock, folder: Path, store: SqliteStore
+    broker: Broker, issuer: Issuer, clock: FakeClock, folder: Path, store: AsyncStore
 ) -> None:
     assert await broker.current("local", "", RESOURCE) is None
     async with anyio.create_task_group() as tasks:
@@ -341,7 +341,7 @@ async def test_a_login_and_a_logout_elsewhere_are_noticed_within_a_second(
 
 
 async def test_who_logged_out_elsewhere_is_not_renewed(
-    broker: Broker, issuer: Issuer, folder: Path, store: SqliteStore
+    broker: Broker, issuer: Issuer, folder: Path, store: AsyncStore
 ) -> None:
     login = await adopted(broker, issuer, seconds=-1)
     async with anyio.create_task_group() as tasks:
@@ -457,7 +457,7 @@ async def test_a_token_that_came_while_the_machine_slept_is_kept(issuer: Issuer,
 
 
 async def test_a_login_that_others_keep_locked_is_not_waited_for_for_ever(
-    broker: Broker, issuer: Issuer, store: SqliteStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, issuer: Issuer, store: AsyncStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     login = await adopted(broker, issuer, seconds=-1)
     issuer.gate = anyio.Event()

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.config.paths import state_folder, store_file
 from fairlead.store.artifacts import Artifact, ArtifactFiles, RetentionLimits
-from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.async_store import AsyncStore
 from tests.conftest import Machine, Outcome
 
 Fairlead = Callable[..., Outcome]
@@ -33,7 +33,7 @@ def kept(content: bytes, principal: str = "local", media_type: str = "text/plain
     )
 
     async def keep() -> None:
-        async with SqliteStore.open(store_file(os.environ)) as store:
+        async with AsyncStore.open(store_file(os.environ)) as store:
             limits = RetentionLimits(max_bytes=1 << 20, max_age_seconds=1e9)
             await ArtifactFiles(store, state_folder(os.environ) / "artifacts", limits).keep(artifact, content)
 

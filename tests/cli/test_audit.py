@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.config.paths import store_file
 from fairlead.policy.audit import LOG, AuditRecord, encode
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from fairlead.terminal.exit_codes import Exit
 from tests.cli.test_startup import modules_after
 from tests.conftest import Machine, Outcome
@@ -23,8 +23,8 @@ Fairlead = Callable[..., Outcome]
 
 
 def record(machine: Machine, *records: AuditRecord) -> Path:
-    path = store_file(machine.env, None)
-    with Database.open(path) as database:
+    path = store_file(machine.env)
+    with open_database(path) as database:
         database.append_all([(LOG, record.at, encode(record)) for record in records])
     return path
 
@@ -54,7 +54,7 @@ def test_a_machine_on_which_nothing_happened_says_so(fairlead: Fairlead, machine
     outcome = fairlead("audit")
     assert (outcome.status, outcome.out) == (0, "")
     assert "nothing was recorded yet" in outcome.err
-    assert not store_file(machine.env, None).exists()
+    assert not store_file(machine.env).exists()
 
 
 @pytest.mark.requirement("NEED-30")

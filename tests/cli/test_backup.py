@@ -14,8 +14,8 @@ import pytest
 from fairlead.actions.backup_archive import MOST_BYTES, pack, read_archive
 from fairlead.config.paths import state_folder, store_file
 from fairlead.errors import ConfigUnreadable
+from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
 from tests.cli.gateway_support import gateway
 from tests.conftest import Machine, Outcome
@@ -38,7 +38,7 @@ def used(machine: Machine, fairlead: Fairlead) -> Machine:
 
 def contents(machine: Machine) -> tuple[Any, ...]:
     """All that a restore has to bring back."""
-    with Database.open(store_file(machine.env)) as database:
+    with open_database(store_file(machine.env)) as database:
         values, records = database.read_all()
     tokens = state_folder(machine.env) / "gateway" / "tokens.json"
     kept = [value for value in values if value[0] != "artifacts" and value[1] not in ("rotated", "limits")]
@@ -49,7 +49,7 @@ def lose_everything(machine: Machine) -> None:
     machine.write_user("{}")
     (state_folder(machine.env) / "gateway" / "tokens.json").unlink()
     with (
-        Database.open(store_file(machine.env)) as database,
+        open_database(store_file(machine.env)) as database,
         database.replacing_all([], [], keep=[("audit", "key")]),
     ):
         pass
@@ -108,7 +108,7 @@ def keep_secrets(machine: Machine) -> list[bytes]:
     stored = machine.user_file.parent / "secrets"
     stored.mkdir(mode=0o700)
     (stored / "s.KEY").write_text("stored-secret-1234567890")
-    with Database.open(store_file(machine.env)) as database:
+    with open_database(store_file(machine.env)) as database:
         database.put("audit", "key", b"audit-secret-1234567890-123456789", expect=ANY)
     return [
         b"login-secret-1234567890",
@@ -290,7 +290,7 @@ def test_a_file_that_cannot_be_written_leaves_everything_as_it_was(fairlead: Fai
     refused = fairlead("restore", "b.zip", "--yes")
     assert refused.status == 1, refused.err
     assert used.user_file.read_bytes() == before
-    with Database.open(store_file(used.env)) as database:
+    with open_database(store_file(used.env)) as database:
         values, _ = database.read_all()
     assert [value for value in values if value[0] == "pins"] == []
 

@@ -14,8 +14,8 @@ from fairlead.auth.tokens import Login, OAuthClient, Token
 from fairlead.auth.vault import Vault
 from fairlead.config.paths import state_folder, store_file
 from fairlead.store.artifacts import Artifact, ArtifactFiles, RetentionLimits
-from fairlead.store.async_sqlite import SqliteStore
-from fairlead.store.sqlite import Database
+from fairlead.store.async_store import AsyncStore
+from fairlead.store.opening import open_database
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
 
@@ -26,7 +26,7 @@ def keep_artifacts(machine: Machine, *kept: tuple[str, str, bytes]) -> None:
     """Keep artifacts of principals and servers."""
 
     async def main() -> None:
-        async with SqliteStore.open(store_file(machine.env)) as store:
+        async with AsyncStore.open(store_file(machine.env)) as store:
             limits = RetentionLimits(max_bytes=10**6, max_age_seconds=10**6)
             files = ArtifactFiles(store, state_folder(machine.env) / "artifacts", limits)
             for principal, server_id, content in kept:
@@ -70,7 +70,7 @@ def used(machine: Machine, fairlead: Fairlead) -> Machine:
 
 def everything(machine: Machine) -> str:
     """All that the state folder has, as text."""
-    with Database.open(store_file(machine.env)) as database:
+    with open_database(store_file(machine.env)) as database:
         values, records = database.read_all()
     rows: list[Any] = [*values, *records]
     files = [
@@ -82,7 +82,7 @@ def everything(machine: Machine) -> str:
 
 
 def count(machine: Machine, namespace: str) -> int:
-    with Database.open(store_file(machine.env)) as database:
+    with open_database(store_file(machine.env)) as database:
         return len(database.scan(namespace))
 
 

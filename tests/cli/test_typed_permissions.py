@@ -12,8 +12,8 @@ import pytest
 
 from fairlead.config.paths import store_file
 from fairlead.policy.approvals import NAMESPACE, read_kept
+from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
 from tests.cli.permission_support import PLAIN, READ, SLY, Fairlead, entry, follow, write
 from tests.conftest import Machine
@@ -279,7 +279,7 @@ def test_an_answer_that_was_given_again_after_a_change_is_one_row(
         assert fairlead("review", "s", "--ask", "echo").status == 0
         assert fairlead("call", "s", "echo", "--yes", "--always").status == 0
     # A review drops what is remembered; an answer of an earlier definition is left by a gateway or a copy.
-    with Database.open(store_file(machine.env)) as database:
+    with open_database(store_file(machine.env)) as database:
         ((key, kept),) = read_kept(database.scan(NAMESPACE))
         older = msgspec.structs.replace(kept, approved_at=kept.approved_at - 100)
         database.put(NAMESPACE, f"{key}-older", msgspec.json.encode(older), expect=ANY)

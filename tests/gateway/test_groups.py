@@ -151,7 +151,7 @@ async def test_members_of_a_group_are_asked_and_others_are_not(machine: Machine,
         tasks.start_soon(call)
         await asked.wait()
         (waiting,) = running.approvals.pending("cy")
-        assert running.approvals.answer(waiting.id, "once")
+        assert await running.approvals.answer(waiting.id, "once")
     assert not answers[0]["result"].get("isError")
 
 

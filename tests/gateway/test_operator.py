@@ -11,7 +11,7 @@ from mcp import Client
 
 from fairlead.errors import ApprovalRequired
 from fairlead.gateway.gateway import GatewayOptions
-from fairlead.gateway.operator import PendingApprovals
+from fairlead.gateway.pending_approvals import PendingApprovals
 from fairlead.host.operator import ApprovalRequest
 from tests.gateway.support import MODES, Raw, serving, text_of, until
 from tests.gateway.test_tools import scripted
@@ -66,10 +66,10 @@ async def test_what_must_be_asked_about_waits_for_a_person(
         assert waiting.request.arguments == {"x": 1}
         assert waiting.request.principal == "ada"
         assert approvals.pending("eve") == []
-        assert not approvals.answer(waiting.id, "once", principal="eve")
-        assert approvals.answer(waiting.id, "once", principal="ada")
+        assert not await approvals.answer(waiting.id, "once", principal="eve")
+        assert await approvals.answer(waiting.id, "once", principal="ada")
         await until(lambda: bool(answers))
-        assert not approvals.answer(waiting.id, "once")
+        assert not await approvals.answer(waiting.id, "once")
     assert text_of(answers[0]) == '{"x": 1}'
 
 
@@ -162,8 +162,8 @@ async def test_calls_of_two_tools_wait_at_once_and_those_of_one_tool_in_line(tmp
         await until(lambda: len(approvals.pending()) == 2)
         waiting = {pending.request.tool: pending.id for pending in approvals.pending()}
         assert waiting.keys() == {"echo", "pid"}
-        approvals.answer(waiting["echo"], "session")  # which is an answer to the other call as well
+        await approvals.answer(waiting["echo"], "session")  # which is an answer to the other call as well
         await until(lambda: answers == ["echo", "echo"])
         assert [pending.request.tool for pending in approvals.pending()] == ["pid"]
-        approvals.answer(waiting["pid"], "once")
+        await approvals.answer(waiting["pid"], "once")
     assert answers == ["echo", "echo", "pid"]

@@ -286,8 +286,8 @@ async def test_waiting_calls_are_seen_and_answered_by_their_own_principal_alone(
         (call,) = approvals.pending(ALICE)
         for other in (BOB, LOCAL, "token:ali", "token:alice2", "TOKEN:ALICE", ""):
             assert approvals.pending(other) == []
-            assert not approvals.answer(call.id, "once", principal=other)
-        assert approvals.answer(call.id, "once", principal=ALICE)
+            assert not await approvals.answer(call.id, "once", principal=other)
+        assert await approvals.answer(call.id, "once", principal=ALICE)
 
 
 @pytest.mark.requirement("HARD-80")

@@ -12,8 +12,8 @@ from fairlead.config.paths import store_file
 from fairlead.errors import ConsentRequired, FairleadError
 from fairlead.host.host import Host
 from fairlead.policy.consent import NAMESPACE, record_consent
+from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.fixtures.hostile_http import serving
@@ -225,7 +225,7 @@ async def test_what_an_earlier_version_recorded_is_not_enough_and_the_reason_is_
     key = machine.load().servers["x"].consent
     assert key is not None
     store_file(machine.env).parent.mkdir(parents=True)
-    with Database.open(store_file(machine.env)) as database:
+    with open_database(store_file(machine.env)) as database:
         database.put(NAMESPACE, key.earlier, b"{}", expect=ANY)
     errors = await use_in_every_way(machine, "x")
     assert {type(error) for error in errors} == {ConsentRequired}

@@ -18,7 +18,7 @@ from fairlead.host.host import Host
 from fairlead.host.managed_servers import SAVE_SECONDS
 from fairlead.policy.lockfile import Lock, lock_server, lock_text
 from fairlead.policy.pins import NAMESPACE, encode_pins, pin_by_review, pins_key, read_pins, record_review
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.gateway.support import until
@@ -400,7 +400,7 @@ async def test_a_new_tool_is_offered_even_if_the_edit_of_its_review_arrives_befo
             await other.connect("x")
             listing = other.listing("x")
         assert listing is not None
-        with Database.open(store_file(machine.env)) as database:  # as a review does, but it announces nothing
+        with open_database(store_file(machine.env)) as database:  # as a review, unannounced
             key = pins_key(reviewed.servers["x"])
             found = database.get(NAMESPACE, key)
             assert found is not None
@@ -431,7 +431,7 @@ async def test_a_review_right_after_the_first_use_leaves_what_was_pinned_then_as
         await host.connect("x")
         [echo] = [entry for entry in await host.tools_of("x") if entry.key.tool == "echo"]
         record_review(
-            store_file(machine.env, None),
+            store_file(machine.env),
             reviewed.servers["x"],
             lambda pins: pin_by_review(
                 pins, [echo], instructions=None, patterns=["change_tools", "echo"], at=time.time()
@@ -439,7 +439,7 @@ async def test_a_review_right_after_the_first_use_leaves_what_was_pinned_then_as
         )
         if saving:
             # What was pinned on first use is on its way to the store, which has another writer.
-            with sqlite3.connect(store_file(machine.env, None), isolation_level=None) as other:
+            with sqlite3.connect(store_file(machine.env), isolation_level=None) as other:
                 other.execute("BEGIN IMMEDIATE")
                 await anyio.sleep(3 * SAVE_SECONDS)
                 async with anyio.create_task_group() as tasks:

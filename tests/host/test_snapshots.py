@@ -12,8 +12,8 @@ import pytest
 from fairlead.config.paths import store_file
 from fairlead.errors import UnknownTool
 from fairlead.host.snapshots import NAMESPACE, snapshot_key
+from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import hosting
@@ -63,7 +63,7 @@ async def test_listings_are_kept_while_the_host_runs(machine: Machine, tmp_path:
     entries = {name: ScriptedServer(tmp_path / name, tools=[name]).entry() for name in names}
     async with hosting(machine, **entries) as host:
         assert await host.connect(*names) == {}
-        with Database.open(store_file(machine.env)) as database:
+        with open_database(store_file(machine.env)) as database:
             while len(database.scan(NAMESPACE)) < len(names):  # noqa: ASYNC110 - written a moment later
                 await anyio.sleep(0.01)
 
@@ -155,7 +155,7 @@ async def test_a_stale_list_of_a_connected_server_is_asked_for_again(
 async def test_a_snapshot_nobody_can_read_is_as_good_as_none(machine: Machine, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record")
     definition = machine.load(overrides={"servers": {"x": server.entry()}}).servers["x"]
-    with Database.open(store_file(machine.env)) as database:
+    with open_database(store_file(machine.env)) as database:
         database.put(NAMESPACE, snapshot_key(definition), b"{]", expect=ANY)
     async with hosting(machine, x=server.entry()) as host:
         assert host.listing("x") is None

@@ -10,7 +10,7 @@ import anyio
 from fairlead.config.models import AuditSettings
 from fairlead.config.principal import LOCAL
 from fairlead.policy.audit import AuditLog
-from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.async_store import AsyncStore
 
 
 def command(path: Path) -> list[str]:
@@ -20,7 +20,7 @@ def command(path: Path) -> list[str]:
 
 async def call_forever(path: Path) -> None:
     """Make calls, say when each was sent, and let every second one never end."""
-    async with SqliteStore.open(path) as store:
+    async with AsyncStore.open(path) as store:
         audit = await AuditLog.open(store, AuditSettings())
         for number in itertools.count():
             call = audit.begin_call(

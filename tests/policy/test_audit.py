@@ -31,8 +31,8 @@ from fairlead.policy.audit import (
     latest_records,
     note,
 )
-from fairlead.store.async_sqlite import SqliteStore
-from fairlead.store.sqlite import Database
+from fairlead.store.async_store import AsyncStore
+from fairlead.store.opening import open_database
 from tests.policy import auditing
 
 PATIENCE = 60.0
@@ -45,13 +45,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(path: Path) -> AsyncIterator[SqliteStore]:
-    async with SqliteStore.open(path) as store:
+async def store(path: Path) -> AsyncIterator[AsyncStore]:
+    async with AsyncStore.open(path) as store:
         yield store
 
 
 @pytest.fixture
-async def audit(store: SqliteStore) -> AuditLog:
+async def audit(store: AsyncStore) -> AuditLog:
     return await AuditLog.open(store, AuditSettings(), masker=Masker())
 
 
@@ -70,14 +70,14 @@ def propose(audit: AuditLog, tool: str = "search", **arguments: Any) -> AuditedC
     )
 
 
-async def kept(store: SqliteStore) -> list[AuditRecord]:
+async def kept(store: AsyncStore) -> list[AuditRecord]:
     records = [decode(record) for record in await store.read_log(LOG)]
     assert None not in records
     return [record for record in records if record is not None]
 
 
 @pytest.mark.requirement("NEED-30")
-async def test_a_quick_call_is_one_record_that_tells_it_whole(audit: AuditLog, store: SqliteStore) -> None:
+async def test_a_quick_call_is_one_record_that_tells_it_whole(audit: AuditLog, store: AsyncStore) -> None:
     call = propose(audit, query="where", limit=3)
     call.record_decision("allow", "listed in allow_tools")
     call.record_sent()
@@ -95,7 +95,7 @@ async def test_a_quick_call_is_one_record_that_tells_it_whole(audit: AuditLog, s
 
 
 async def test_a_call_that_lasts_is_on_disk_before_it_ends(
-    audit: AuditLog, store: SqliteStore, path: Path
+    audit: AuditLog, store: AsyncStore, path: Path
 ) -> None:
     call = propose(audit)
     call.record_ask()
@@ -103,7 +103,7 @@ async def test_a_call_that_lasts_is_on_disk_before_it_ends(
     call.record_decision("allow", "you said so", by="person")
     call.record_sent()
     await store.flush()
-    with Database.open(path) as database:
+    with open_database(path) as database:
         (waiting,) = latest_calls(database, AuditQuery(), 10)
         assert (waiting.stage, waiting.by, waiting.outcome) == ("sent", "person", "")
         call.record_result("call_timed_out", "unknown")
@@ -114,7 +114,7 @@ async def test_a_call_that_lasts_is_on_disk_before_it_ends(
     assert stages == ["asked", "sent", "returned"]
 
 
-async def test_a_refused_call_says_why_and_that_nothing_was_sent(audit: AuditLog, store: SqliteStore) -> None:
+async def test_a_refused_call_says_why_and_that_nothing_was_sent(audit: AuditLog, store: AsyncStore) -> None:
     call = propose(audit)
     call.record_decision("deny", "listed in deny_tools")
     call.record_refusal("call_denied")
@@ -123,14 +123,14 @@ async def test_a_refused_call_says_why_and_that_nothing_was_sent(audit: AuditLog
     assert (record.outcome, record.delivery, record.sent_at) == ("call_denied", "not_sent", None)
 
 
-async def test_nothing_is_kept_of_a_call_that_was_only_proposed(audit: AuditLog, store: SqliteStore) -> None:
+async def test_nothing_is_kept_of_a_call_that_was_only_proposed(audit: AuditLog, store: AsyncStore) -> None:
     propose(audit).record_decision("allow", "no rule matches")
     assert await kept(store) == []
 
 
 @pytest.mark.requirement("NEED-30", "HARD-10")
 async def test_arguments_are_kept_as_a_shape_and_nothing_of_what_they_say(
-    audit: AuditLog, store: SqliteStore
+    audit: AuditLog, store: AsyncStore
 ) -> None:
     inner = {"deep": {"deeper": "hidden-1"}, "flag": True, "rows": [1, 2]}
     call = propose(audit, path="hidden-2", lines=["hidden-3"], ratio=0.5, none=None, inner=inner)
@@ -175,9 +175,9 @@ def test_arguments_that_come_as_bytes_have_a_shape_too(raw: bytes, shape: dict[s
 
 @pytest.mark.requirement("NEED-30")
 async def test_equal_arguments_have_equal_digests_in_every_run_of_one_store_and_no_other(
-    store: SqliteStore, tmp_path: Path
+    store: AsyncStore, tmp_path: Path
 ) -> None:
-    async def digest(store: SqliteStore, arguments: Any) -> str:
+    async def digest(store: AsyncStore, arguments: Any) -> str:
         audit = await AuditLog.open(store, AuditSettings())
         audit.begin_call(principal=LOCAL, server="s", tool="t", arguments=arguments).record_sent()
         return (await kept(store))[-1].arguments_digest
@@ -188,13 +188,13 @@ async def test_equal_arguments_have_equal_digests_in_every_run_of_one_store_and_
     assert first == await digest(store, msgspec.Raw(b'{"user": "me", "pin": 1234}'))
     assert first != await digest(store, {"pin": 1235, "user": "me"})
     assert await digest(store, {"not JSON": object()}) == ""
-    async with SqliteStore.open(tmp_path / "other" / "store.db") as other:
+    async with AsyncStore.open(tmp_path / "other" / "store.db") as other:
         assert first != await digest(other, {"pin": 1234, "user": "me"})
 
 
 @pytest.mark.requirement("NEED-30", "HARD-10")
 async def test_values_are_kept_where_the_settings_say_so_and_secrets_are_masked_even_then(
-    store: SqliteStore,
+    store: AsyncStore,
 ) -> None:
     masker = Masker()
     masker.learn("learnt-secret")
@@ -238,13 +238,13 @@ def test_values_of_every_kind_can_be_kept() -> None:
 
 
 async def test_other_things_that_matter_are_noted_without_secrets(
-    audit: AuditLog, store: SqliteStore, path: Path
+    audit: AuditLog, store: AsyncStore, path: Path
 ) -> None:
     audit.record_event(
         "approval", principal="agent", server="github", details={"tool": "search", "for": "ever"}
     )
     await store.flush()
-    with Database.open(path) as database:
+    with open_database(path) as database:
         note(database, AuditSettings(), "consent", server="fs", details={"file": "x.json", "token": TOKEN})
         note(database, AuditSettings(enabled=False), "consent")
     approval, consent = await kept(store)
@@ -255,7 +255,7 @@ async def test_other_things_that_matter_are_noted_without_secrets(
 
 
 async def test_an_audit_that_is_off_or_has_no_store_keeps_nothing_and_stops_nobody(
-    store: SqliteStore,
+    store: AsyncStore,
 ) -> None:
     for audit in (
         await AuditLog.open(None, AuditSettings()),
@@ -277,8 +277,8 @@ async def test_a_disk_that_takes_nothing_fails_no_call_and_the_audit_says_what_i
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("fairlead.store.async_sqlite.UNFLUSHED_RECORDS", 10)
-    async with SqliteStore.open(path) as store:
+    monkeypatch.setattr("fairlead.store.async_store.UNFLUSHED_RECORDS", 10)
+    async with AsyncStore.open(path) as store:
         audit = await AuditLog.open(store, AuditSettings())
         with write_locked(path):
             for number in range(15):
@@ -293,7 +293,7 @@ async def test_a_disk_that_takes_nothing_fails_no_call_and_the_audit_says_what_i
 
 
 async def test_a_call_that_ends_after_the_store_was_closed_is_only_lost(path: Path) -> None:
-    async with SqliteStore.open(path) as store:
+    async with AsyncStore.open(path) as store:
         audit = await AuditLog.open(store, AuditSettings())
     propose(audit).record_sent()
     assert audit.lost == 1
@@ -303,14 +303,14 @@ async def test_a_store_that_cannot_keep_the_key_is_no_reason_to_fail(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
-    async with SqliteStore.open(path) as store:
+    async with AsyncStore.open(path) as store:
         with write_locked(path):
             audit = await AuditLog.open(store, AuditSettings())
         propose(audit, a=1).record_sent()
         assert (await kept(store))[0].arguments_digest
 
 
-async def test_hosts_that_start_together_share_one_key(store: SqliteStore) -> None:
+async def test_hosts_that_start_together_share_one_key(store: AsyncStore) -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(AuditLog.open, store, AuditSettings())
@@ -319,9 +319,9 @@ async def test_hosts_that_start_together_share_one_key(store: SqliteStore) -> No
 
 @pytest.mark.requirement("NEED-30")
 async def test_old_and_surplus_records_are_dropped_by_one_process_now_and_then(
-    store: SqliteStore, path: Path
+    store: AsyncStore, path: Path
 ) -> None:
-    with Database.open(path) as database:
+    with open_database(path) as database:
         long_ago = time.time() - 10 * 86_400
         database.append_all([(LOG, long_ago, b"{}")] * 5 + [(LOG, time.time(), b"{}")] * 30)
     audit = await AuditLog.open(store, AuditSettings(keep_days=7, keep_records=20))
@@ -333,7 +333,7 @@ async def test_old_and_surplus_records_are_dropped_by_one_process_now_and_then(
     assert len(await store.read_log(LOG)) == 25  # it was done a moment ago
 
 
-async def test_rotation_goes_on_by_itself(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rotation_goes_on_by_itself(store: AsyncStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.policy.audit.ROTATION_SECONDS", 0.01)
     audit = await AuditLog.open(store, AuditSettings(keep_records=1))
     with anyio.fail_after(PATIENCE):
@@ -350,7 +350,7 @@ async def test_rotation_goes_on_by_itself(store: SqliteStore, monkeypatch: pytes
 
 
 async def test_a_log_is_searched_from_its_end_by_what_is_wanted(
-    audit: AuditLog, store: SqliteStore, path: Path
+    audit: AuditLog, store: AsyncStore, path: Path
 ) -> None:
     for number in range(2500):
         call = propose(audit, f"tool_{number}")
@@ -358,7 +358,7 @@ async def test_a_log_is_searched_from_its_end_by_what_is_wanted(
         call.record_result("tool_error" if number % 1000 == 0 else "ok", "done")
     store.append(LOG, b"what a newer version writes")
     await store.flush()
-    with Database.open(path) as database:
+    with open_database(path) as database:
 
         def tools(limit: int = 100, **wanted: Any) -> list[str]:
             return [record.tool for record in latest_calls(database, AuditQuery(**wanted), limit)]
@@ -388,7 +388,7 @@ async def test_a_kill_loses_at_most_the_last_moment_and_calls_under_way_are_know
             killed = time.monotonic()
             process.kill()
             await process.wait()
-    with Database.open(path) as database:
+    with open_database(path) as database:
         stored = database.read_log(LOG, limit=1_000_000)
         calls = latest_calls(database, AuditQuery(), 1_000_000)
     assert all(decode(record) is not None for record in stored)
@@ -412,7 +412,7 @@ async def test_a_kill_loses_at_most_the_last_moment_and_calls_under_way_are_know
     ],
 )
 async def test_arguments_are_recorded_as_they_were_when_the_call_was_proposed(
-    audit: AuditLog, store: SqliteStore, arguments: dict[Any, Any], shape: dict[str, Any] | None
+    audit: AuditLog, store: AsyncStore, arguments: dict[Any, Any], shape: dict[str, Any] | None
 ) -> None:
     call = audit.begin_call(principal=LOCAL, server="s", tool="t", arguments=arguments)
     same = audit.begin_call(principal=LOCAL, server="s", tool="t", arguments={**arguments})
@@ -430,7 +430,7 @@ async def test_arguments_are_recorded_as_they_were_when_the_call_was_proposed(
 
 
 async def test_a_call_recorded_in_one_step_reads_as_one_recorded_step_by_step(
-    audit: AuditLog, store: SqliteStore
+    audit: AuditLog, store: AsyncStore
 ) -> None:
     arguments: dict[str, Any] = {"query": "where", "limit": 3, "deep": None}
     by_steps = propose(audit, **arguments)
@@ -452,7 +452,7 @@ async def test_a_call_recorded_in_one_step_reads_as_one_recorded_step_by_step(
 
 
 async def test_a_call_sent_in_one_step_that_lasts_is_on_disk_before_it_ends(
-    audit: AuditLog, store: SqliteStore
+    audit: AuditLog, store: AsyncStore
 ) -> None:
     call = audit.send(CallSubject(server="s", tool="t"), LOCAL, {}, "allowed")
     (sent,) = await kept(store)
@@ -468,7 +468,7 @@ async def test_a_call_sent_in_one_step_that_lasts_is_on_disk_before_it_ends(
 
 
 @pytest.mark.requirement("HARD-10")
-async def test_a_secret_learnt_between_two_calls_is_in_no_record_from_then_on(store: SqliteStore) -> None:
+async def test_a_secret_learnt_between_two_calls_is_in_no_record_from_then_on(store: AsyncStore) -> None:
     masker = Masker()
     audit = await AuditLog.open(store, AuditSettings(), masker=masker)
     secret = "correct-horse-battery"
@@ -483,7 +483,7 @@ async def test_a_secret_learnt_between_two_calls_is_in_no_record_from_then_on(st
     assert after.value.count(MASK.encode()) == 4
 
 
-async def test_limits_that_were_changed_apply_at_once(store: SqliteStore) -> None:
+async def test_limits_that_were_changed_apply_at_once(store: AsyncStore) -> None:
     audit = await AuditLog.open(store, AuditSettings(keep_records=100))
     for number in range(10):
         audit.record_event("add", principal="local", server=f"s{number}")

@@ -26,8 +26,8 @@ from fairlead.policy.pins import (
     record_review,
 )
 from fairlead.policy.quarantine import screen
+from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 from tests.conftest import Machine
 from tests.policy.tools import SEARCH, changed, entry, listing
 
@@ -199,12 +199,12 @@ def test_a_review_changes_what_is_stored_then(machine: Machine) -> None:
 
     def review(pins: Pins | None) -> Pins:
         if pins is None:  # another process is first
-            with Database.open(store) as database:
+            with open_database(store) as database:
                 database.put(NAMESPACE, pins_key(target), encode_pins(pinned("delete")), expect=ANY)
         return pin_by_review(pins, [entry(SEARCH)], instructions=None, patterns=["search"], at=2.0)
 
     record_review(store, target, review)
-    with Database.open(store) as database:
+    with open_database(store) as database:
         found = database.get(NAMESPACE, pins_key(target))
     assert found is not None
     assert set(read_pins(found.value, "x").tools) == {"search", "delete"}
@@ -212,7 +212,7 @@ def test_a_review_changes_what_is_stored_then(machine: Machine) -> None:
 
 def test_pins_nobody_can_read_are_replaced_by_a_review(machine: Machine) -> None:
     target, store = server(machine), machine.home / "state.db"
-    with Database.open(store) as database:
+    with open_database(store) as database:
         database.put(NAMESPACE, pins_key(target), b"{]", expect=ANY)
     seen: list[Pins | None] = []
     record_review(store, target, lambda pins: seen.append(pins) or pinned("*"))

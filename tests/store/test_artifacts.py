@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.errors import StoreError
 from fairlead.store.artifacts import ABANDONED_SECONDS, NAMESPACE, Artifact, ArtifactFiles, RetentionLimits
-from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import ANY
 
 DAY = 86_400.0
@@ -22,11 +22,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def files(store: SqliteStore, folder: Path) -> ArtifactFiles:
+def files(store: AsyncStore, folder: Path) -> ArtifactFiles:
     return limited(store, folder, 1000)
 
 
-def limited(store: SqliteStore, folder: Path, max_bytes: int) -> ArtifactFiles:
+def limited(store: AsyncStore, folder: Path, max_bytes: int) -> ArtifactFiles:
     return ArtifactFiles(store, folder, RetentionLimits(max_bytes=max_bytes, max_age_seconds=7 * DAY))
 
 
@@ -58,7 +58,7 @@ async def keep(files: ArtifactFiles, content: bytes, principal: str = "local", a
 
 
 async def test_what_is_kept_is_found_again_by_later_runs(
-    store: SqliteStore, files: ArtifactFiles, folder: Path
+    store: AsyncStore, files: ArtifactFiles, folder: Path
 ) -> None:
     made = await keep(files, b"whole")
     later = limited(store, folder, 1000)
@@ -159,7 +159,7 @@ async def test_a_file_that_is_not_what_it_was_is_not_there(files: ArtifactFiles,
     assert await files.content(made) is None
 
 
-async def test_a_folder_that_cannot_be_written_is_said(store: SqliteStore, tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_written_is_said(store: AsyncStore, tmp_path: Path) -> None:
     files = limited(store, tmp_path / "state" / "store.db", 1000)
     with pytest.raises(StoreError, match="artifacts in"):
         await keep(files, b"x")
@@ -173,7 +173,7 @@ async def test_no_way_of_asking_leads_to_what_is_somebody_elses(files: ArtifactF
     assert await files.find("oauth:team", f"ada/{theirs.sha256}") is None
 
 
-async def test_what_another_version_wrote_is_nobodys(store: SqliteStore, files: ArtifactFiles) -> None:
+async def test_what_another_version_wrote_is_nobodys(store: AsyncStore, files: ArtifactFiles) -> None:
     await store.put(NAMESPACE, f"local/{'0' * 64}", b'{"shape": "unknown"}', expect=ANY)
     assert await files.find("local", "0" * 64) is None
     assert await files.of("local") == []

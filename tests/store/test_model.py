@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import anyio
 import hypothesis.strategies as st
@@ -15,9 +15,11 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from tests.redis_server import RedisServer
 
+from fairlead.config.store_location import StoreLocation
 from fairlead.errors import LockBusy, LockLost, VersionConflict
-from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import ANY, Expected, Lease, Store, StoredValue
 
 T = TypeVar("T")
@@ -38,9 +40,9 @@ class StoreModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stack = contextlib.ExitStack()
-        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        location = self.new_location()
         self.portal = self.stack.enter_context(start_blocking_portal())
-        self.stores: list[Store] = [self.enter(SqliteStore.open(folder / "store.db")) for _ in range(2)]
+        self.stores: list[Store] = [self.enter(AsyncStore.open(location)) for _ in range(2)]
         self.news = self.enter(self.stores[0].subscribe("news"))
         self.unread: deque[bytes] = deque()
         self.entries: dict[tuple[str, str], StoredValue] = {}
@@ -49,6 +51,10 @@ class StoreModel(RuleBasedStateMachine):
         self.former: Lease | None = None
         self.highest_token = 0
         self.records: dict[str, list[bytes]] = {"audit": [], "other": []}
+
+    def new_location(self) -> StoreLocation:
+        """An empty store."""
+        return Path(self.stack.enter_context(tempfile.TemporaryDirectory())) / "store.db"
 
     def teardown(self) -> None:
         for held, _ in self.held.values():
@@ -176,6 +182,27 @@ class StoreModel(RuleBasedStateMachine):
         removed = self.call(lambda: self.stores[store].prune_log(log, keep=keep))
         assert removed == len(self.records[log]) - len(kept)
         self.records[log] = kept
+
+
+class RedisStoreModel(StoreModel):
+    """The same of a Redis, which is started once."""
+
+    server: ClassVar[RedisServer | None] = None
+
+    def new_location(self) -> StoreLocation:
+        assert self.server is not None
+        self.server.run("FLUSHALL")
+        return self.server.location
+
+
+class TestRedisStoreModel(RedisStoreModel.TestCase):
+    """Runs the model where there is a Redis."""
+
+    settings = settings(max_examples=25, stateful_step_count=30, deadline=None, database=None)
+
+    @pytest.fixture(autouse=True)
+    def _server(self, shared_redis: RedisServer) -> None:
+        RedisStoreModel.server = shared_redis
 
 
 TestStoreModel = StoreModel.TestCase

@@ -16,8 +16,8 @@ import pytest
 from tests.store import children
 
 from fairlead.errors import StoreError
-from fairlead.store.async_sqlite import SqliteStore
-from fairlead.store.sqlite import Database
+from fairlead.store.async_store import AsyncStore
+from fairlead.store.sqlite import SqliteDatabase
 from fairlead.store.sqlite_file import MIGRATIONS
 
 
@@ -33,7 +33,7 @@ def raw(path: Path) -> Generator[sqlite3.Connection]:
 
 @pytest.mark.requirement("HARD-10")
 def test_only_the_user_can_read_the_folder_and_its_files(path: Path) -> None:
-    with Database.open(path) as database:
+    with SqliteDatabase.open(path) as database:
         database.put("tokens", "github", b"secret", expect=None)
         assert mode_of(path.parent) == 0o700
         files = sorted(path.parent.iterdir())
@@ -43,10 +43,10 @@ def test_only_the_user_can_read_the_folder_and_its_files(path: Path) -> None:
 
 @pytest.mark.requirement("HARD-10")
 def test_files_that_others_could_read_are_made_private(path: Path) -> None:
-    with Database.open(path):
+    with SqliteDatabase.open(path):
         for file in path.parent.iterdir():
             file.chmod(0o644)
-        with Database.open(path):
+        with SqliteDatabase.open(path):
             assert {mode_of(file) for file in path.parent.iterdir()} == {0o600}
 
 
@@ -61,7 +61,7 @@ def test_a_link_in_place_of_a_file_is_refused(
         target.write_bytes(b"precious")
     path.parent.mkdir(mode=0o700)
     (path.parent / name).symlink_to(target)
-    with pytest.raises(StoreError, match="link") as caught, Database.open(path):
+    with pytest.raises(StoreError, match="link") as caught, SqliteDatabase.open(path):
         pass
     assert caught.value.hint
     assert target.exists() == target_exists
@@ -70,7 +70,7 @@ def test_a_link_in_place_of_a_file_is_refused(
 def test_a_folder_that_others_can_write_to_is_refused(path: Path) -> None:
     path.parent.mkdir()
     path.parent.chmod(0o777)
-    with pytest.raises(StoreError, match="other users") as caught, Database.open(path):
+    with pytest.raises(StoreError, match="other users") as caught, SqliteDatabase.open(path):
         pass
     assert caught.value.hint == f"run `chmod 700 {path.parent}`"
     assert list(path.parent.iterdir()) == []
@@ -88,15 +88,15 @@ def test_a_folder_below_one_that_others_can_write_to_is_refused(
     above.chmod(mode)
     with (
         pytest.raises(StoreError, match="write to the folder") as caught,
-        Database.open(path),
+        SqliteDatabase.open(path),
     ):
         pass
     assert not path.exists()
     hint = caught.value.hint or ""
     subprocess.run(shlex.split(hint.split("`")[1]), check=True)
-    with Database.open(path):
+    with SqliteDatabase.open(path):
         above.chmod(mode)
-    with pytest.raises(StoreError, match="other users"), Database.open(path):
+    with pytest.raises(StoreError, match="other users"), SqliteDatabase.open(path):
         pass
 
 
@@ -104,7 +104,7 @@ def test_a_folder_below_one_that_others_can_write_to_is_refused(
 def test_a_folder_that_others_can_write_to_but_not_rename_in_is_fine(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o1777)
-    with Database.open(tmp_path / "shared" / "mine" / "store.db"):
+    with SqliteDatabase.open(tmp_path / "shared" / "mine" / "store.db"):
         pass
 
 
@@ -117,7 +117,7 @@ def test_a_link_that_lies_in_or_leads_below_an_open_folder_is_refused(tmp_path: 
     (tmp_path / "open" / "away").symlink_to(tmp_path / "closed")
     for folder in (tmp_path / "there", tmp_path / "open" / "away"):
         path = folder / "deep" / "store.db"
-        with pytest.raises(StoreError, match="other users"), Database.open(path):
+        with pytest.raises(StoreError, match="other users"), SqliteDatabase.open(path):
             pass
         assert not path.exists()
 
@@ -129,14 +129,14 @@ def test_folders_of_other_users_and_foreign_groups_above_a_store_are_refused(tmp
     path.parent.mkdir(parents=True, mode=0o700)
     above = path.parents[1]
     os.chown(above, 12345, -1)
-    with pytest.raises(StoreError, match="belongs to another user"), Database.open(path):
+    with pytest.raises(StoreError, match="belongs to another user"), SqliteDatabase.open(path):
         pass
     os.chown(above, 0, 12345)
     above.chmod(0o775)
-    with pytest.raises(StoreError, match="other users can write"), Database.open(path):
+    with pytest.raises(StoreError, match="other users can write"), SqliteDatabase.open(path):
         pass
     above.chmod(0o755)
-    with Database.open(path):
+    with SqliteDatabase.open(path):
         pass
 
 
@@ -149,7 +149,7 @@ def no_database(path: Path) -> Path:
 
 def test_a_file_that_is_no_database_is_left_alone_and_explained(no_database: Path) -> None:
     path, before = no_database, no_database.read_bytes()
-    with pytest.raises(StoreError, match="damaged") as caught, Database.open(path):
+    with pytest.raises(StoreError, match="damaged") as caught, SqliteDatabase.open(path):
         pass
     assert caught.value.hint is not None
     assert f"move `{path}`" in caught.value.hint
@@ -157,40 +157,43 @@ def test_a_file_that_is_no_database_is_left_alone_and_explained(no_database: Pat
 
 
 def test_damage_found_later_is_explained_too(path: Path) -> None:
-    with Database.open(path) as database:
+    with SqliteDatabase.open(path) as database:
         for number in range(200):
             database.put("catalogs", str(number), bytes(1000), expect=None)
     content = bytearray(path.read_bytes())
     content[8192:] = b"\xa5" * (len(content) - 8192)
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="damaged"), Database.open(path) as database:
+    with pytest.raises(StoreError, match="damaged"), SqliteDatabase.open(path) as database:
         database.scan("catalogs")
 
 
 async def test_an_asynchronous_store_explains_the_same_way(no_database: Path) -> None:
     with pytest.raises(StoreError, match="damaged"):
-        async with SqliteStore.open(no_database):
+        async with AsyncStore.open(no_database):
             pass
 
 
 def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file in the way")
-    with pytest.raises(StoreError, match="state") as caught, Database.open(tmp_path / "state" / "store.db"):
+    with (
+        pytest.raises(StoreError, match="state") as caught,
+        SqliteDatabase.open(tmp_path / "state" / "store.db"),
+    ):
         pass
     assert caught.value.hint
 
 
 def test_the_errors_of_a_caller_stay_its_own(path: Path) -> None:
-    with pytest.raises(FileNotFoundError), Database.open(path):
+    with pytest.raises(FileNotFoundError), SqliteDatabase.open(path):
         (path.parent / "missing").read_bytes()
 
 
 def test_a_store_of_a_newer_version_is_refused(path: Path) -> None:
-    with Database.open(path):
+    with SqliteDatabase.open(path):
         pass
     with raw(path) as connection:
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    with pytest.raises(StoreError, match="newer") as caught, Database.open(path):
+    with pytest.raises(StoreError, match="newer") as caught, SqliteDatabase.open(path):
         pass
     assert caught.value.hint == "update Fairlead"
 
@@ -198,12 +201,12 @@ def test_a_store_of_a_newer_version_is_refused(path: Path) -> None:
 def test_a_store_of_an_older_version_is_brought_up_to_date(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Database.open(path) as database:
+    with SqliteDatabase.open(path) as database:
         database.put("pins", "github", b"one", expect=None)
     step = "ALTER TABLE entry ADD COLUMN note TEXT; UPDATE entry SET note = 'moved'"
     monkeypatch.setattr("fairlead.store.sqlite_file.MIGRATIONS", (*MIGRATIONS, step))
     for _ in range(2):
-        with Database.open(path) as database:
+        with SqliteDatabase.open(path) as database:
             assert [stored.value for stored in database.scan("pins")] == [b"one"]
     with raw(path) as connection:
         rows = connection.execute("SELECT note FROM entry WHERE namespace = 'pins'").fetchall()
@@ -211,20 +214,20 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Database.open(path) as database:
+    with SqliteDatabase.open(path) as database:
         database.put("pins", "github", b"one", expect=None)
     broken = (*MIGRATIONS, "DROP TABLE entry; NO SUCH STATEMENT")
     with monkeypatch.context() as patch:
         patch.setattr("fairlead.store.sqlite_file.MIGRATIONS", broken)
-        with pytest.raises(StoreError), Database.open(path):
+        with pytest.raises(StoreError), SqliteDatabase.open(path):
             pass
-    with Database.open(path) as database:
+    with SqliteDatabase.open(path) as database:
         assert [stored.value for stored in database.scan("pins")] == [b"one"]
 
 
 def test_a_file_locked_by_another_program_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.05)
-    with Database.open(path) as database, raw(path) as other:
+    with SqliteDatabase.open(path) as database, raw(path) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):
             database.put("pins", "github", b"one", expect=None)
@@ -252,7 +255,7 @@ def test_opening_does_not_wait_for_ever(path: Path, how: str, monkeypatch: pytes
     with raw(path) as other:
         other.execute("CREATE TABLE other (value)")
         other.execute(f"BEGIN {how}")
-        with pytest.raises(StoreError, match="locked"), Database.open(path):
+        with pytest.raises(StoreError, match="locked"), SqliteDatabase.open(path):
             pass
 
 
@@ -274,7 +277,7 @@ def test_ten_processes_can_make_the_same_store_at_once(path: Path) -> None:
             assert maker.stdin is not None
             maker.stdin.close()
         assert [maker.wait(timeout=60) for maker in makers] == [0] * 10
-    with Database.open(path) as database:
+    with SqliteDatabase.open(path) as database:
         assert len(database.scan("children")) == 10
 
 
@@ -310,8 +313,8 @@ def test_a_read_only_home_is_explained(tmp_path: Path) -> None:
 def test_opening_a_store_twice_in_one_process_loses_nothing(path: Path) -> None:
     # Closing any descriptor of the file would drop the first one's locks. The other process would then take
     # itself for the last, and remove the write-ahead log that the first one goes on writing to.
-    with Database.open(path) as first:
-        with Database.open(path):
+    with SqliteDatabase.open(path) as first:
+        with SqliteDatabase.open(path):
             pass
         subprocess.run(children.command("put", path, "one"), timeout=60, check=True)
         first.put("children", "two", b"", expect=None)

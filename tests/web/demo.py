@@ -17,7 +17,7 @@ from fairlead.config.paths import state_folder, store_file
 from fairlead.errors import FairleadError
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.policy.audit import LOG, AuditRecord, encode
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from fairlead.testing import scripted_program
 from tests.conftest import Machine
 from tests.web.support import Dashboard, dashboard_of
@@ -118,7 +118,16 @@ def configure(machine: Machine, folder: Path) -> None:
             **allowed,
         },
     }
-    machine.write_user(json.dumps({"servers": servers}, indent=2))
+    bundles = {
+        "reading": {
+            "servers": {
+                "github": {"allow_tools": ["search_*", "get_*"]},
+                "filesystem": {"deny_tools": ["write_file"]},
+            },
+            "description": "For agents that only look.",
+        }
+    }
+    machine.write_user(json.dumps({"servers": servers, "bundles": bundles}, indent=2))
     project = {
         "deploy": {"command": install(folder, "deploy-mcp", tools=DEPLOY), "args": ["--stage", "staging"]}
     }
@@ -131,7 +140,7 @@ def keep_records(machine: Machine) -> None:
     path = store_file(machine.env)
     path.parent.mkdir(parents=True, exist_ok=True)
     moments = sorted(now - 60 - HOURS * 3600 * chance.random() ** 2.2 for _ in range(CALLS))
-    with Database.open(path) as database:
+    with open_database(path) as database:
         for number, at in enumerate(moments):
             server = chance.choices(list(USES), (5, 6, 2, 1))[0]
             name, typical = chance.choice(USES[server])

@@ -20,7 +20,7 @@ from fairlead.gateway.access.middleware import GuardedApp
 from fairlead.gateway.access.origin import OriginPolicy
 from fairlead.gateway.access.tokens import TokenFile, Tokens, token_file
 from fairlead.gateway.client_session import SessionInfo
-from fairlead.gateway.operator import PendingApprovals
+from fairlead.gateway.pending_approvals import PendingApprovals
 from fairlead.host.host import Host
 from fairlead.host.operator import Callbacks
 from fairlead.net.listen import bind, listening, url_of

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.config.paths import store_file
 from fairlead.policy.audit import AuditQuery, latest_calls
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.test_quarantine import ChangingServer
@@ -32,7 +32,7 @@ def servers_of(file: Path) -> dict[str, Any]:
 
 
 def kinds_recorded(machine: Machine) -> list[tuple[str, str, str]]:
-    with Database.open(store_file(machine.env, None)) as database:
+    with open_database(store_file(machine.env)) as database:
         records = latest_calls(database, AuditQuery(), 50)
     return [(record.kind, record.server, str((record.details or {}).get("in"))) for record in records]
 

@@ -17,7 +17,7 @@ from fairlead.config.paths import store_file
 from fairlead.errors import CallFailed
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
 from fairlead.policy.audit import LOG, AuditQuery, AuditRecord, encode, latest_records
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from fairlead.testing import ScriptedServer
 from fairlead.web.call_history import CallHistory, FinishedCall, summarize
 from fairlead.web.charts import calls_chart, duration, latency_chart
@@ -35,7 +35,7 @@ def finished(number: int, **fields: object) -> AuditRecord:
 
 def append(path: Path, *records: AuditRecord) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with Database.open(path) as database:
+    with open_database(path) as database:
         for record in records:
             database.append(LOG, encode(record))
 
@@ -121,7 +121,7 @@ def test_the_history_reads_what_is_new_counts_each_call_once_and_forgets_after_a
         finished(2, stage="refused", outcome="call_denied"),
     )
     history = CallHistory()
-    with Database.open(path) as database:
+    with open_database(path) as database:
         history.read(database, NOW)
         assert [call.call for call in history.calls] == ["c-3", "c-2"]
         append(path, finished(5), finished(5), finished(1, stage="sent", outcome=""))
@@ -131,7 +131,7 @@ def test_the_history_reads_what_is_new_counts_each_call_once_and_forgets_after_a
         history.read(database, NOW + 86_400 - 2.5)
         assert [call.call for call in history.calls] == ["c-2", "c-5"]
     small = CallHistory(most=2)
-    with Database.open(path) as database:
+    with open_database(path) as database:
         small.read(database, NOW)
     assert len(small.calls) == 2
     assert small.is_full
@@ -226,7 +226,7 @@ async def test_the_audit_log_is_filtered_paged_and_exported_as_the_command_line_
         everything = [*csv.DictReader(io.StringIO((await client.get("/audit.csv")).text))]
         assert everything[-1]["principal"] == "'=1+1", "no formula"
         lines = (await client.get("/audit.jsonl?tool=t")).text.splitlines()
-        with Database.open(store_file(machine.env)) as database:
+        with open_database(store_file(machine.env)) as database:
             printed = [encode(each).decode() for each in latest_records(database, AuditQuery(tool="t"), 1000)]
         assert lines == printed
         assert json.loads(lines[-1])["call"] == "c-0"
@@ -285,6 +285,7 @@ async def test_calls_that_are_alike_are_answered_together_and_shown_whole(machin
                 reason="no rule allows it",
                 claims=("destructive", "closed-world"),
                 principal=principal,
+                preview=f"--- a/{path}\n-old\n+new {EVIL}",
             )
             answers.append(await board.queue.ask(request))
 
@@ -300,6 +301,7 @@ async def test_calls_that_are_alike_are_answered_together_and_shown_whole(machin
             assert "Allow all 3 once" in page
             assert '<span class="tag warn">destructive</span>' in page
             assert "line one\n&lt;script&gt;" in page
+            assert '<span class="went">  -old\n</span><span class="came">  +new &lt;script&gt;' in page
             assert "⟨U+202E⟩" in page
             assert "<code>420</code>" in page
             ids = page.split("Allow all 3 once")[0].rsplit("<form", 1)[1].split('name="id" value="')[1:]

@@ -15,14 +15,14 @@ from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigError, ConnectFailed, UnknownTool
 from fairlead.gateway.registry import APPROVALS_PATH, RunningGateway, answering, find, sources_of
 from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool
+from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 
 if TYPE_CHECKING:
     from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
     from fairlead.policy.approvals import Approvals
 
-_SHOWN: Final = ("server", "tool", "principal", "arguments", "reason", "claims", "remember")
+_SHOWN: Final = ("server", "tool", "principal", "arguments", "reason", "claims", "remember", "preview")
 APPROVAL_ANSWERS: Final[Sequence["ApprovalAnswer"]] = ("once", "session", "always", "no")
 """What can be said to a call that waits."""
 
@@ -56,7 +56,7 @@ class ApprovalQueue(Protocol):
         """All of them or one principal's, the oldest first."""
         ...
 
-    def answer(self, id: str, answer: "ApprovalAnswer", *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called there
+    async def answer(self, id: str, answer: "ApprovalAnswer", *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called there
         """Answer one. False where it waits no more, or is not the principal's to answer."""
         ...
 
@@ -84,7 +84,7 @@ async def answer_call(
     from anyio import to_thread
 
     call = next((each for each in queue.pending(decides_for) if each.id == call_id), None)
-    if call is None or not queue.answer(call_id, answer, principal=decides_for):
+    if call is None or not await queue.answer(call_id, answer, principal=decides_for):
         return None
     request = call.request
     details = {"tool": request.tool, "answer": answer, **_for(context, request.principal)}
@@ -119,7 +119,7 @@ def equal_calls(pending: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]
     """The calls that wait, those that are the same together: made by several sessions, or tried again."""
     found: dict[str, list[dict[str, Any]]] = {}
     for call in pending:
-        about = {name: call[name] for name in _SHOWN}
+        about = {name: call.get(name) for name in _SHOWN}
         found.setdefault(json.dumps(about, sort_keys=True), []).append(call)
     return list(found.values())
 
@@ -244,7 +244,7 @@ def forget_approvals(
         for key in keys:
             from_thread.run(approvals.forget, key)
     else:
-        with Database.open(context.store) as database:
+        with open_database(context.store) as database:
             for key in keys:
                 database.delete(NAMESPACE, key, expect=ANY)
     notices: list[Notice] = []

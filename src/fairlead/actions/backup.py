@@ -19,6 +19,7 @@ import msgspec
 
 from fairlead.actions.backup_archive import BackupArchive, PartName, pack, read_archive, write_private
 from fairlead.actions.context import ActionContext, Notice
+from fairlead.auth.store_vault import NAMESPACE as SHARED_LOGINS
 from fairlead.auth.vault import FILE_NAME as LOGINS
 from fairlead.config.consent import KEY_FILE
 from fairlead.config.document import jsonc
@@ -28,17 +29,18 @@ from fairlead.config.secrets import keyring
 from fairlead.config.secrets.redaction import literal_secrets, looks_secret
 from fairlead.config.secrets.references import references, strings
 from fairlead.config.secrets.storage import SERVICE
+from fairlead.config.store_location import RedisLocation
 from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable
 from fairlead.gateway.registry import gateway_folder, living
 from fairlead.policy.audit import LOG
 from fairlead.policy.audit import NAMESPACE as AUDIT
-from fairlead.store.protocol import NewValue
-from fairlead.store.sqlite import MAX_VALUE_BYTES, Database, NewRecord
+from fairlead.store.opening import open_database, open_database_for_reading
+from fairlead.store.protocol import MAX_VALUE_BYTES, NewRecord, NewValue
 
 _AUDIT_KEY: Final = (AUDIT, "key")
 """Key of the audit's digests of arguments: a secret, which stays where it is."""
-_NOT_KEPT: Final = frozenset({(AUDIT, "rotated"), (AUDIT, "limits")})
+_NOT_KEPT: Final = frozenset({(AUDIT, "rotated"), (AUDIT, "limits"), ("dashboard keys", "forms")})
 _NAMES_OF_NAMESPACES: Final = {
     "pins": "pins",
     "approvals": "approvals",
@@ -149,7 +151,7 @@ def _collect(context: ActionContext, *, with_secrets: bool) -> dict[PartName, by
         if path.exists():
             parts[name] = read_text(path, keep_mark=True).encode()
     if context.store.exists():
-        with Database.open_for_reading(context.store) as database:
+        with open_database_for_reading(context.store) as database:
             values, records = database.read_all()
         parts["state.jsonl"] = _encode_state(values, records, with_secrets=with_secrets)
     if with_secrets:
@@ -168,7 +170,7 @@ def _encode_state(values: Iterable[NewValue], records: Iterable[NewRecord], *, w
     lines: list[_StateLine] = []
     for value in values:
         place = value[:2]
-        is_secret = place == _AUDIT_KEY and not with_secrets
+        is_secret = (place == _AUDIT_KEY or value[0] == SHARED_LOGINS) and not with_secrets
         if not is_secret and place not in _NOT_KEPT and value[0] != _ARTIFACTS:
             lines.append(_StateLine(value=value))
     lines += [_StateLine(record=record) for record in records]
@@ -336,9 +338,10 @@ def plan_restore(
 
     Raises:
         ConfigUnreadable: It is no backup, damaged, too large, or of a newer release.
-        ConfigError: A gateway runs.
+        ConfigError: A gateway runs, or replicas share the store.
     """
     _require_no_gateway(context.env)
+    _require_own_store(context)
     archive = read_archive(path, passphrase)
     parts = archive.parts
     after = _count(parts)  # which reads every part, and so finds what cannot be read
@@ -424,6 +427,7 @@ def restore_backup(context: ActionContext, plan: RestorePlan) -> Restored:
         StoreError: The store cannot be written; everything is as it was.
     """
     _require_no_gateway(context.env)
+    _require_own_store(context)
     previous = state_folder(context.env) / "backups" / f"before-restore-{time.time_ns()}.zip"
     kept = pack(
         _collect(context, with_secrets=plan.secrets is not None),
@@ -435,7 +439,7 @@ def restore_backup(context: ActionContext, plan: RestorePlan) -> Restored:
     write_private(previous, kept)
     store = context.store
     with (
-        Database.open(store) as database,
+        open_database(store) as database,
         database.replacing_all(plan.values, plan.records, keep=[_AUDIT_KEY]),
     ):
         # Inside the transaction: if a file cannot be written, those before it are put back, and the store
@@ -446,6 +450,15 @@ def restore_backup(context: ActionContext, plan: RestorePlan) -> Restored:
         *context.record("restore", "", made_at=plan.archive.manifest.made_at, previous=str(previous)),
     ]
     return Restored(previous=previous, files=[path for path, _, _ in plan.files], notices=notices)
+
+
+def _require_own_store(context: ActionContext) -> None:
+    """Refuse to replace what other machines use: their gateways cannot be seen from here."""
+    if isinstance(context.store, RedisLocation):
+        raise ConfigError(
+            f"the store {context.store} is shared, and is not replaced by a backup of one machine",
+            hint="restore a backup of Redis itself, with the cluster key of that time",
+        )
 
 
 def _replace_files(files: Iterable[tuple[Path, bytes, int | None]]) -> None:

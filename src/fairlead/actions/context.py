@@ -7,9 +7,9 @@ from typing import Any, Literal, Protocol
 
 from fairlead.config.edit_scope import EditTarget, chosen_target
 from fairlead.config.load import LoadedConfig
-from fairlead.config.paths import store_file
 from fairlead.config.principal import LOCAL
 from fairlead.config.sources import place_of
+from fairlead.config.store_location import StoreLocation, store_location
 from fairlead.errors import ConfigError, StoreError
 
 Surface = Literal["command line", "console", "dashboard", "control API"]
@@ -46,9 +46,9 @@ class ActionContext:
         return self.before if self.before is not None else self.reload()
 
     @property
-    def store(self) -> Path:
-        """The file of the store."""
-        return store_file(self.env, self.loaded.config.store.path)
+    def store(self) -> StoreLocation:
+        """Where the store is."""
+        return store_location(self.env, self.loaded.config.store)
 
     def chosen_target(self, scope: str | None) -> EditTarget | None:
         """The file of a scope that the user named; None where they left the choice to the rule."""
@@ -62,11 +62,11 @@ class ActionContext:
         """
         # Only what changes something is recorded, and reading commands do without SQLite.
         from fairlead.policy.audit import note
-        from fairlead.store.sqlite import Database
+        from fairlead.store.opening import open_database
 
         described: dict[str, Any] = {"in": self.surface, **details}
         try:
-            with Database.open(self.store) as database:
+            with open_database(self.store) as database:
                 note(
                     database,
                     self.loaded.config.audit,

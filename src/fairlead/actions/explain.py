@@ -19,6 +19,7 @@ from fairlead.config.principal import (
     bundles_granted,
     oauth_principal,
 )
+from fairlead.config.store_location import store_location
 from fairlead.errors import UnknownBundle
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.explain import Explainer, ToolExplanation, find_tool_keys, names_of
@@ -67,9 +68,12 @@ def find_principal(loaded: LoadedConfig, name: str) -> str:
     """The principal that a name means: a name without a prefix is a gateway token's, else an issuer's."""
     if name == LOCAL or name.startswith((TOKEN_OWNER, OAUTH_SUBJECT)):
         return name
-    from fairlead.gateway.access.tokens import token_file
+    from fairlead.actions.tokens import named_tokens
 
-    if any(name == (token.principal or token.name) for token in token_file(os.environ).read()):
+    if any(
+        name == (token.principal or token.name)
+        for token in named_tokens(os.environ, store_location(os.environ, loaded.config.store)).read()
+    ):
         return f"{TOKEN_OWNER}{name}"
     oauth = loaded.config.gateway.oauth
     return oauth_principal(oauth.issuer, name) if oauth is not None else name
@@ -95,9 +99,12 @@ def _only_bundle(caller: GroupedPrincipal, allowed: frozenset[str], bundle: str 
 def _bundles_allowed(loaded: LoadedConfig, caller: GroupedPrincipal) -> frozenset[str] | None:
     """The only bundles that the gateway lets a caller use; None for all."""
     if caller.principal.startswith(TOKEN_OWNER):
-        from fairlead.gateway.access.tokens import token_file
+        from fairlead.actions.tokens import named_tokens
 
-        owners = [token.owner for token in token_file(os.environ).read()]
+        owners = [
+            token.owner
+            for token in named_tokens(os.environ, store_location(os.environ, loaded.config.store)).read()
+        ]
         tokens = [owner.bundles for owner in owners if owner.principal == caller.principal]
         limited = [bundles for bundles in tokens if bundles is not None]
         return frozenset[str]().union(*limited) if limited and len(limited) == len(tokens) else None

@@ -10,10 +10,11 @@ import msgspec
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.explain import find_principal
 from fairlead.actions.logins import KeptLogin, find_logins, is_for, log_out
+from fairlead.actions.tokens import named_tokens
 from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
+from fairlead.config.store_location import StoreLocation, artifact_folder
 from fairlead.errors import ConfigError
-from fairlead.gateway.access.tokens import token_file
 from fairlead.gateway.registry import living
 from fairlead.host.snapshots import NAMESPACE as SNAPSHOTS
 from fairlead.host.snapshots import TROUBLE, snapshot_key
@@ -24,8 +25,8 @@ from fairlead.policy.pins import NAMESPACE as PINS
 from fairlead.policy.pins import REVIEWED, pins_key
 from fairlead.policy.upgrade import NAMESPACE as DEFAULTS
 from fairlead.store.artifacts import NAMESPACE as ARTIFACTS
-from fairlead.store.protocol import ANY, StoredValue
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database, open_database_for_reading
+from fairlead.store.protocol import ANY, Database, StoredValue
 
 if TYPE_CHECKING:
     from fairlead.host.host import Host
@@ -61,7 +62,7 @@ class ForgetPlan:
 
     subject: Subject
     name: str
-    store: Path
+    store: StoreLocation
     values: list[tuple[str, StoredValue]] = field(default_factory=list[tuple[str, StoredValue]])
     """Namespace and value."""
     records: list[int] = field(default_factory=list[int])
@@ -168,7 +169,11 @@ def _plan_principal(
         return not of_all and _subject_of(stored).principal == principal
 
     values, records, left = _find(context.store, is_about, lambda found: found[1] == principal, audit=audit)
-    tokens = [token.name for token in token_file(context.env).read() if token.owner.principal == principal]
+    tokens = [
+        token.name
+        for token in named_tokens(context.env, context.store).read()
+        if token.owner.principal == principal
+    ]
     return ForgetPlan(
         subject="principal",
         name=principal,
@@ -194,7 +199,7 @@ def _subject_of(stored: StoredValue) -> _Subject:
 
 
 def _find(
-    store: Path,
+    store: StoreLocation,
     is_about: Callable[[str, StoredValue], bool],
     is_recorded: Callable[[tuple[str, str]], bool],
     *,
@@ -203,7 +208,7 @@ def _find(
     """The values and audit records about a subject, and how many records stay since they are not to go."""
     if not store.exists():
         return [], [], 0
-    with Database.open_for_reading(store) as database:
+    with open_database_for_reading(store) as database:
         values = [
             (namespace, stored)
             for namespace in _WORDS
@@ -224,13 +229,15 @@ def _records(database: Database, is_recorded: Callable[[tuple[str, str]], bool])
                 yield stored.sequence
 
 
-def _with_defaults(store: Path, values: list[tuple[str, StoredValue]]) -> list[tuple[str, StoredValue]]:
+def _with_defaults(
+    store: StoreLocation, values: list[tuple[str, StoredValue]]
+) -> list[tuple[str, StoredValue]]:
     """The same, with the permission defaults that belong to the pins among them: they share their key."""
     pinned = {stored.key for namespace, stored in values if namespace == PINS}
     have = {stored.key for namespace, stored in values if namespace == DEFAULTS}
     if not pinned - have:
         return values
-    with Database.open_for_reading(store) as database:
+    with open_database_for_reading(store) as database:
         found = [database.get(DEFAULTS, key) for key in sorted(pinned - have)]
     return [*values, *((DEFAULTS, stored) for stored in found if stored is not None)]
 
@@ -255,9 +262,9 @@ async def forget(context: ActionContext, plan: ForgetPlan, host: "Host | None") 
                 Notice(message=f"the tokens for {each.login.resource} were not ended: {revocation.reason}")
             )
     for name in plan.tokens:
-        token_file(context.env).remove(name)
+        named_tokens(context.env, context.store).remove(name)
     if plan.values or plan.records:
-        with Database.open(plan.store) as database:
+        with open_database(plan.store) as database:
             _delete(database, plan)
             left = {_digest_of(stored) for stored in database.scan(ARTIFACTS)}
         _delete_artifact_files(context, plan, left)
@@ -294,7 +301,9 @@ def _digest_of(stored: StoredValue) -> str:
 
 def _delete_artifact_files(context: ActionContext, plan: ForgetPlan, left: set[str]) -> None:
     """Delete the files of artifacts that no record is left of: equal ones share a file."""
-    folder = state_folder(context.env) / "artifacts"
+    folder = artifact_folder(context.env, context.loaded.config)
+    if folder is None:
+        return  # a shared store has them, and lets them expire
     digests = {_digest_of(stored) for namespace, stored in plan.values if namespace == ARTIFACTS}
     for digest in digests - left:
         if digest.isalnum():

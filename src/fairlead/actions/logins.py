@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from fairlead.actions.config_edits import EditOutcome, approved_servers, forget_entry_secrets, settle
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.saved_state import SavedState, read_saved
+from fairlead.auth.store_vault import StoreVault
 from fairlead.auth.tokens import Login, canonical
 from fairlead.auth.vault import FILE_NAME, Vault
 from fairlead.config.command_lines import command_line
@@ -21,6 +22,7 @@ from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, stash_secrets
+from fairlead.config.store_location import RedisLocation, StoreLocation
 from fairlead.config.untyped import as_object
 from fairlead.errors import (
     ConfigError,
@@ -30,6 +32,7 @@ from fairlead.errors import (
     FairleadError,
     LoginFailed,
 )
+from fairlead.store.async_store import AsyncStore
 
 if TYPE_CHECKING:
     from fairlead.auth.flow import LoginTerms
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from fairlead.host.host import Host
     from fairlead.host.logins import LoginActor
 
-SecretsPlace = Literal["file", "keyring"]
+SecretsPlace = Literal["file", "keyring", "store"]
 """Where the tokens of a login are."""
 LoginState = Literal["logged_in", "login_needed", "not_logged_in", "not_needed"]
 
@@ -70,12 +73,17 @@ class LoginStatus:
         return f"not needed: {self.own_way}" if self.own_way else self.state.replace("_", " ")
 
 
-async def kept_logins(warn: Callable[[FairleadError], None]) -> list[KeptLogin]:
-    """Every login of this user, the newest last. Contacts no issuer.
+async def kept_logins(location: StoreLocation, warn: Callable[[FairleadError], None]) -> list[KeptLogin]:
+    """Every login of this user, or in a shared store of all, the newest last. Contacts no issuer.
 
     Args:
+        location: Where the store is.
         warn: Called with what is wrong with the vault.
     """
+    if isinstance(location, RedisLocation):
+        async with AsyncStore.open(location) as store:
+            shared = await StoreVault(store).logins()
+        return [KeptLogin(login=login, place="store") for login in shared]
     logins = await Vault.of(os.environ, warn=warn).logins()
     # A vault that knows the file alone has no login whose secrets are in the keyring.
     plain = Vault(state_folder(os.environ) / FILE_NAME, place="file", warn=lambda _: None)
@@ -302,7 +310,11 @@ async def _storing_failure(
     context: ActionContext, server_id: str, login: Login, warn: Callable[[FairleadError], None]
 ) -> ConfigUnwritable | None:
     """The host goes on with a login that it cannot store, of which the user should know."""
-    kept = await Vault.of(context.env, warn=warn).get(login.key)
+    if isinstance(location := context.store, RedisLocation):
+        async with AsyncStore.open(location) as store:
+            kept = await StoreVault(store).get(login.key)
+    else:
+        kept = await Vault.of(context.env, warn=warn).get(login.key)
     if kept is not None and kept.token.access_token == login.token.access_token:
         return None
     return ConfigUnwritable(

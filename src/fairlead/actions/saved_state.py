@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.paths import store_file
+from fairlead.config.store_location import store_location
 from fairlead.errors import StoreError
 from fairlead.host.snapshots import (
     NAMESPACE,
@@ -27,7 +27,8 @@ from fairlead.policy.pins import Pins, UntrustedPins, pins_key, read_pins
 from fairlead.policy.quarantine import ScreenedListing, screen
 from fairlead.policy.review import review_notes
 from fairlead.policy.upgrade import read_before_defaults
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database_for_reading
+from fairlead.store.protocol import Database
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,22 +49,22 @@ class SavedState:
 
 def read_saved(loaded: LoadedConfig) -> dict[str, SavedState]:
     """What is known of each configured server."""
-    path = store_file(os.environ, loaded.config.store.path)
+    path = store_location(os.environ, loaded.config.store)
     if not path.exists():
         return {
             name: SavedState(approved=not server.needs_consent) for name, server in loaded.servers.items()
         }
     locks = locks_of(loaded.servers.values())
-    with Database.open_for_reading(path) as database:
+    with open_database_for_reading(path) as database:
         return {name: _read(database, server, locks.get(name)) for name, server in loaded.servers.items()}
 
 
 def read_answers(loaded: LoadedConfig) -> list[tuple[str, KeptApproval]]:
     """The answers to approvals that are remembered for good, each with its key in the store."""
-    path = store_file(os.environ, loaded.config.store.path)
+    path = store_location(os.environ, loaded.config.store)
     if not path.exists():
         return []
-    with Database.open_for_reading(path) as database:
+    with open_database_for_reading(path) as database:
         return read_kept(database.scan(APPROVALS))
 
 

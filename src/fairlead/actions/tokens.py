@@ -1,11 +1,13 @@
 """Make and revoke the named tokens of a gateway."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.actions.context import ActionContext, Notice
+from fairlead.config.store_location import RedisLocation, StoreLocation
 from fairlead.errors import ConfigError, UnknownBundle
-from fairlead.gateway.access.tokens import token_file
+from fairlead.gateway.access.shared_tokens import StoredTokens
+from fairlead.gateway.access.tokens import TokenFile, token_file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,6 +16,11 @@ class MadeToken:
 
     token: str
     notices: list[Notice]
+
+
+def named_tokens(env: Mapping[str, str], location: StoreLocation) -> TokenFile:
+    """The named tokens: of this machine's user, or of all replicas where they share a store."""
+    return StoredTokens(location) if isinstance(location, RedisLocation) else token_file(env)
 
 
 def make_token(
@@ -39,9 +46,12 @@ def make_token(
     """
     for bundle in bundles:
         if bundle not in context.loaded.config.bundles:
-            raise UnknownBundle(f"there is no bundle `{bundle}`")
+            hint = "`fairlead bundle list` names them, `fairlead bundle add` makes one"
+            raise UnknownBundle(f"there is no bundle `{bundle}`", hint=hint)
     wanted = tuple(scopes) or ("mcp",)
-    token = token_file(context.env).add(name, bundles=tuple(bundles), scopes=wanted, principal=principal)
+    token = named_tokens(context.env, context.store).add(
+        name, bundles=tuple(bundles), scopes=wanted, principal=principal
+    )
     return MadeToken(token=token, notices=context.record("add token", "", name=name, scopes=[*wanted]))
 
 
@@ -51,6 +61,6 @@ def revoke_token(context: ActionContext, name: str) -> list[Notice]:
     Raises:
         ConfigError: There is none of that name.
     """
-    if not token_file(context.env).remove(name):
+    if not named_tokens(context.env, context.store).remove(name):
         raise ConfigError(f"there is no token `{name}`", hint="run `fairlead gateway token list`")
     return context.record("remove token", "", name=name)

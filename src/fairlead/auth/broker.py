@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
+from fairlead.auth.store_vault import StoreVault
 from fairlead.auth.tokens import Login, LoginKey, Token
 from fairlead.auth.vault import Vault
 from fairlead.config.command_lines import command_line
@@ -105,7 +106,7 @@ class Broker:
 
     def __init__(
         self,
-        vault: Vault,
+        vault: Vault | StoreVault,
         store: Store | None,
         renew: Renew,
         tasks: TaskGroup,
@@ -332,8 +333,8 @@ class Broker:
         except LockLost:
             logger.warning("slept while changing a login", extra={"resource": key.resource})
         except StoreError as exc:
-            if is_held or (is_needed and isinstance(exc, LockBusy)):
-                raise
+            if is_held or (is_needed and (isinstance(exc, LockBusy) or self._store.is_shared)):
+                raise  # other replicas may refresh it at this moment, and one of two tokens would be lost
             # A full disk is no reason to stop working; two processes at once are unlikely.
             logger.warning("changing a login without a lock", exc_info=True)
             yield

@@ -1,7 +1,7 @@
 """What a command line says about the gateway, and how agents get there by it."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.config.load import LoadedConfig
@@ -26,7 +26,11 @@ class GatewayArguments:
     port: int | None = None
     bundle: str | None = None
     mode: str | None = None
+    store: str | None = field(default=None, repr=False)
+    """The address of a Redis; it may have a password."""
     open_to_all: bool = False
+    agent: bool = False
+    """Offer the gateway's agent, also where the configuration does not."""
     started_by: StartedBy = "terminal"
     idle_seconds: float | None = None
     """End after so long without an agent; None to stay."""
@@ -44,6 +48,10 @@ class GatewayArguments:
         settings = loaded.config.gateway
         return self.host or settings.host, settings.port if self.port is None else self.port
 
+    def is_special(self, loaded: LoadedConfig) -> bool:
+        """Whether the gateway is to be another than the configuration alone makes: then none is shared."""
+        return self.mode is not None or (self.agent and loaded.config.gateway.agent is None)
+
     def find_shared(self, loaded: LoadedConfig) -> RunningGateway | None:
         """A gateway that runs and can serve in the place of one of our own: same files, same folder.
 
@@ -51,7 +59,7 @@ class GatewayArguments:
         servers have nothing to work in, and any folder will do. Where the user has a gateway running in a
         project's folder, that is the one meant: it has the servers of the project besides.
         """
-        if self.mode is not None:
+        if self.is_special(loaded):
             return None
         place = place_of(os.environ, Path.cwd())
         same = find(os.environ, sources_of(loaded), workspace(place))
@@ -64,9 +72,11 @@ class GatewayArguments:
     def words(self) -> list[str]:
         """The same options, for a gateway that is started in the background."""
         given = {"--host": self.host, "--port": self.port, "--bundle": self.bundle, "--mode": self.mode}
+        given["--store"] = self.store
         words = ["--config", str(self.config.absolute())] if self.config else []
         for name, value in given.items():
             words += [name, str(value)] if value is not None else []
+        words += ["--agent"] if self.agent else []
         return words + (["--auth", "none", "--i-know"] if self.open_to_all else [])
 
     def reach(self, loaded: LoadedConfig, agent: str, *, stdio: bool) -> GatewayRoute:

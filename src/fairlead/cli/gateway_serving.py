@@ -28,6 +28,7 @@ from fairlead.errors import ConfigError, ListenFailed, StoreError
 from fairlead.gateway import gateway as core
 from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.access.middleware import GuardedApp, authenticator_for
+from fairlead.gateway.access.shared_tokens import TokenMirror
 from fairlead.gateway.access.tokens import decide_token, local_token
 from fairlead.gateway.control.server import ApprovalReply, approval_routes, control_routes
 from fairlead.gateway.install import GatewayRoute
@@ -43,6 +44,7 @@ from fairlead.gateway.registry import (
     service_log,
     sources_of,
 )
+from fairlead.loop.model_choice import SETTING_HINT
 from fairlead.net.listen import bind, listening
 from fairlead.net.ssrf import is_loopback_host
 from fairlead.terminal.exit_codes import Exit
@@ -150,8 +152,12 @@ async def _gateway(
     mode = cast("BundleMode | None", options.mode)
     async with (
         tracing() as tracer,
-        core.open_gateway(loaded, core.GatewayOptions(mode=mode), tracer=tracer) as gateway,
+        core.open_gateway(
+            loaded, core.GatewayOptions(mode=mode, agent=options.agent), tracer=tracer
+        ) as gateway,
     ):
+        if gateway.agent is not None and loaded.config.model is None:
+            warn("the agent has no model, and each of its calls will say so", SETTING_HINT)
         configuration = LiveConfiguration(loaded, lambda: load(ctx), gateway.reload)
         gateway.tasks.start_soon(configuration.watch)
         yield gateway, configuration
@@ -169,6 +175,12 @@ async def _up(
     loaded, env = gateway.loaded, os.environ
     port: int = listener.getsockname()[1]
     url = f"http://{local_name(host)}:{port}"
+    store = gateway.host.store
+    shared = store if store is not None and store.is_shared else None
+    mirror = TokenMirror(shared) if shared is not None else None
+    if mirror is not None:
+        await mirror.look()
+        gateway.tasks.start_soon(mirror.follow)
     keeper = authenticator_for(
         loaded.config.gateway,
         host,
@@ -176,9 +188,11 @@ async def _up(
         env,
         with_tokens=not options.open_to_all,
         names_groups=lambda: gateway.loaded.names_groups,
+        shared=shared,
+        shared_tokens=mirror,
     )
     origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
-    entrance = LoginSessions(keeper, origins)
+    entrance = LoginSessions(keeper, origins, shared)
     gateway.login_links.origin = url
     panel = HostPanel(
         gateway.host,

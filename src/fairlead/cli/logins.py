@@ -27,7 +27,9 @@ from fairlead.auth.vault import FILE_NAME
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import load
 from fairlead.config.command_lines import command_line
+from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import state_folder
+from fairlead.config.store_location import store_location
 from fairlead.errors import AuthRequired, FairleadError
 from fairlead.terminal.host_run import spinning
 from fairlead.terminal.output import display_path, is_interactive, print_data, printable, say, warn
@@ -39,9 +41,9 @@ if TYPE_CHECKING:
 _UNITS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def read_kept() -> list[KeptLogin]:
+def read_kept(loaded: LoadedConfig) -> list[KeptLogin]:
     """Every login of this user, the newest last. Contacts no issuer."""
-    return anyio.run(logins.kept_logins, warn_of)
+    return anyio.run(logins.kept_logins, store_location(os.environ, loaded.config.store), warn_of)
 
 
 def warn_of(trouble: FairleadError) -> None:
@@ -69,7 +71,9 @@ def format_duration(seconds: float) -> str:
 
 def format_place(place: SecretsPlace) -> str:
     """Where a login's secrets are, for people."""
-    return "keyring" if place == "keyring" else display_path(state_folder(os.environ) / FILE_NAME)
+    if place != "file":
+        return place
+    return display_path(state_folder(os.environ) / FILE_NAME)
 
 
 class LoginPage:
@@ -146,6 +150,9 @@ class LoginPage:
     async def _take_pastes(self, redirect: BrowserRedirect) -> None:
         say(f"Waiting for you to log in there, {_until(redirect)}. Ctrl-C gives up. If your browser is on")
         say("another machine, it ends up at a page that cannot be reached: paste that page's address here.")
+        if os.environ.get("SSH_CONNECTION"):
+            port = redirect.port
+            say(f"With `ssh -L {port}:127.0.0.1:{port}` from there to here, it comes back by itself.")
         try:
             while (text := await ask_for_line("address: ")) is not None:
                 problem = redirect.paste(text)

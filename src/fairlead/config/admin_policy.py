@@ -35,19 +35,18 @@ from pydantic import AfterValidator, Field, Strict, model_validator
 
 from fairlead.config.document import jsonc
 from fairlead.config.document.files import read_text
+from fairlead.config.field_types import Command, StrictModel, Text
 from fairlead.config.launch import find_program
 from fairlead.config.merge import STRICTNESS, ValueOrigin
 from fairlead.config.models import (
     ApprovalMode,
     BuiltinName,
     BuiltinServer,
-    Command,
+    ExtensionServer,
     PolicyRule,
     RemoteServer,
     Server,
     StdioServer,
-    StrictModel,
-    Text,
 )
 from fairlead.config.sources import Layer
 from fairlead.config.untyped import as_object
@@ -125,6 +124,10 @@ def target_of(server: Server, *, cwd: Path | None, env: Mapping[str, str]) -> Se
             return ServerTarget(
                 url=server.url, program=_program(helper, Path.cwd(), None, env) if helper else None
             )
+        case ExtensionServer():
+            # The program that its files are for: an administrator who lists programs has not listed this.
+            program = _program((sys.executable, server.extension), cwd or Path.cwd(), None, env)
+            return ServerTarget(program=program, needs_sandbox=server.sandbox is None)
         case BuiltinServer():
             return ServerTarget(builtin=server.builtin)
         case _:

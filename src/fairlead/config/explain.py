@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fairlead.config.field_types import StrictModel
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.merge import FieldPath, LayerSetting, ValueOrigin
-from fairlead.config.models import SERVER_MODELS, StrictModel
+from fairlead.config.models import SERVER_MODELS
 from fairlead.config.secrets.masking import MASK
 from fairlead.config.secrets.redaction import looks_secret, redact_entry
 from fairlead.config.untyped import is_list, is_object, value_at

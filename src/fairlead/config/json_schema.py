@@ -19,6 +19,8 @@ def json_schema() -> dict[str, Any]:
         "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in dict.fromkeys(SERVER_MODELS.values())]
         + [{"$ref": "#/$defs/Overlay"}]
     }
+    # A Redis address alone is short for `{"url": …}`.
+    schema["properties"]["store"] = {"anyOf": [{"$ref": "#/$defs/StoreSettings"}, {"type": "string"}]}
     for section in ("servers", "bundles"):
         schema["properties"][section]["propertyNames"] = {"pattern": "^[a-zA-Z0-9_-]{1,64}$"}
     return {

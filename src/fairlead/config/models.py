@@ -1,119 +1,45 @@
 """Models of the configuration file: frozen and strict, so that an unknown field is an error."""
 
-import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal, cast
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Strict,
-    StringConstraints,
     Tag,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
-BuiltinName = Literal["repo", "docs", "edit"]
+from fairlead.config.field_types import (
+    AllowTools,
+    Arguments,
+    Bytes,
+    Command,
+    HeaderName,
+    HeaderValue,
+    Milliseconds,
+    RedisUrl,
+    ServerId,
+    StrictModel,
+    Text,
+    Texts,
+    VariableName,
+    WebUrl,
+)
+
+BuiltinName = Literal["repo", "docs", "edit", "shell"]
 """The servers that come with Fairlead."""
 Trust = Literal["trusted", "untrusted"]
 ApprovalMode = Literal["allow", "ask", "auto", "deny"]
 Sharing = Literal["auto", "shared", "session", "call"]
 BundleMode = Literal["direct", "meta", "auto"]
 
-SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-BAD_ID = "an id is 1 to 64 letters, digits, `_` or `-`"
-TARGETS = ("command", "url", "builtin")
+AGENT_ID = "agent"
+"""The id of the gateway's agent, which has no entry among the servers."""
+TARGETS = ("command", "url", "builtin", "extension")
 """Fields with a server's target. An entry with none of them overlays a lower layer's entry."""
-
-Text = Annotated[str, StringConstraints(min_length=1)]
-Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
-Bytes = Annotated[int, Field(ge=1024, le=1 << 31)]
-Texts = Annotated[tuple[Text, ...], Strict(strict=False)]
-Arguments = Annotated[tuple[str, ...], Strict(strict=False)]
-
-
-def _check_variable_name(name: str) -> str:
-    if "=" in name or "\0" in name:
-        raise ValueError("a variable's name cannot contain `=` or NUL")
-    return name
-
-
-def _check_header_name(name: str) -> str:
-    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-        raise ValueError("a header's name is letters, digits and `-`")
-    return name
-
-
-def _check_header_value(value: str) -> str:
-    if any(character in value for character in "\r\n\0"):
-        raise ValueError("a header's value cannot contain line breaks")
-    return value
-
-
-# Validated one by one, so that every bad name and value is reported.
-VariableName = Annotated[Text, AfterValidator(_check_variable_name)]
-HeaderName = Annotated[Text, AfterValidator(_check_header_name)]
-HeaderValue = Annotated[str, AfterValidator(_check_header_value)]
-
-
-def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
-    if not names:
-        raise ValueError("must not be empty: leave it out, or name at least one tool")
-    return names
-
-
-AllowTools = Annotated[Texts, AfterValidator(_not_empty)]
-Command = Annotated[Texts, Field(min_length=1)]
-
-
-def _server_id(value: str) -> str:
-    if not SERVER_ID.fullmatch(value):
-        raise ValueError(BAD_ID)
-    return value
-
-
-ServerId = Annotated[str, AfterValidator(_server_id)]
-
-
-def _web_url(value: str) -> str:
-    if "${" in value:
-        return value  # validated again once its references are resolved
-    if any(character <= " " for character in value):
-        raise ValueError("must not contain spaces or control characters")
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ValueError("must be an http:// or https:// URL with a host")
-    return value
-
-
-WebUrl = Annotated[str, AfterValidator(_web_url)]
-
-
-class StrictModel(BaseModel):
-    """Frozen, no coercion, no unknown keys."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True
-    )
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """What a `repr` shows: the fields that were set, bounded, with literal secrets masked."""
-        # Not at the top: only a `repr` needs it.
-        from fairlead.config.secrets.redaction import glimpse, redact_entry
-
-        given = {
-            name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set
-        }
-        return ((name, glimpse(value, name)) for name, value in redact_entry(given).items())
 
 
 class ApprovalSettings(StrictModel):
@@ -290,6 +216,26 @@ class BuiltinServer(Server):
 
     transport: Literal["builtin"] = "builtin"
     builtin: BuiltinName
+    sandbox: SandboxSettings | None = Field(
+        default=None, description="For `shell`, whose commands always run in a sandbox: what they may use."
+    )
+
+    @model_validator(mode="after")
+    def _only_commands_have_a_sandbox(self) -> Self:
+        if self.sandbox is not None and self.builtin != "shell":
+            raise ValueError("`sandbox` is for servers that start processes: of the built-in ones, `shell`")
+        return self
+
+
+class ExtensionServer(Server):
+    """Run the Python files of a folder in a process of their own: each registers tools."""
+
+    transport: Literal["extension"] = "extension"
+    extension: Text = Field(description="The folder. Relative to the folder of this file.")
+    env: dict[VariableName, str] = Field(
+        default={}, description="Variables the process gets besides a short safe list."
+    )
+    sandbox: SandboxSettings | None = None
 
 
 SERVER_MODELS: dict[str, type[Server]] = {
@@ -297,7 +243,12 @@ SERVER_MODELS: dict[str, type[Server]] = {
     "http": RemoteServer,
     "sse": RemoteServer,
     "builtin": BuiltinServer,
+    "extension": ExtensionServer,
 }
+
+
+CHILD_TRANSPORTS = ("stdio", "extension")
+"""Transports of servers that are processes of ours."""
 
 
 def transport_of(entry: Any) -> str | None:  # noqa: ANN401 - this is where unknown data is first looked at
@@ -308,7 +259,7 @@ def transport_of(entry: Any) -> str | None:  # noqa: ANN401 - this is where unkn
     if "transport" in fields:
         named = fields["transport"]
         return named if isinstance(named, str) else None
-    for target, transport in zip(TARGETS, ("stdio", "http", "builtin"), strict=True):
+    for target, transport in zip(TARGETS, ("stdio", "http", "builtin", "extension"), strict=True):
         if target in fields:
             return transport
     return None
@@ -322,7 +273,8 @@ def _model_of(entry: Any) -> str | None:  # noqa: ANN401 - as above
 ServerConfig = Annotated[
     Annotated[StdioServer, Tag("StdioServer")]
     | Annotated[RemoteServer, Tag("RemoteServer")]
-    | Annotated[BuiltinServer, Tag("BuiltinServer")],
+    | Annotated[BuiltinServer, Tag("BuiltinServer")]
+    | Annotated[ExtensionServer, Tag("ExtensionServer")],
     Discriminator(_model_of),
 ]
 
@@ -445,6 +397,17 @@ class GatewayOAuth(StrictModel):
     )
 
 
+class AgentSettings(StrictModel):
+    """The gateway's agent: your model, at work for clients with the tools that each of them may call."""
+
+    max_steps: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        default=50, description="Most steps of the model in one call; a client may ask for fewer."
+    )
+    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Most tokens of one call; a client may ask for fewer."
+    )
+
+
 class GatewaySettings(StrictModel):
     """One endpoint in front of all servers."""
 
@@ -474,12 +437,35 @@ class GatewaySettings(StrictModel):
         description="Who answers approvals: the user, in the dashboard or with `fairlead approvals`; "
         "or the client that calls, whose answers then count as its user's.",
     )
+    agent: AgentSettings | None = Field(
+        default=None,
+        description="Offer the model of `model` as the tools `agent.run` and `agent.reply`: `{}` is enough.",
+    )
 
 
 class StoreSettings(StrictModel):
     """Location of the durable state."""
 
     path: Text | None = Field(default=None, description="The SQLite file; under the state folder if not set.")
+    url: RedisUrl | None = Field(
+        default=None, description="A Redis that all replicas share: `redis://…` or `rediss://…`."
+    )
+    key: Text | None = Field(
+        default=None, description="The cluster key that encrypts what is in Redis: use a reference."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_url(cls, value: object) -> object:
+        return {"url": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _require_one_place(self) -> Self:
+        if self.path is not None and self.url is not None:
+            raise ValueError("has both `path` and `url`: leave one out")
+        if self.key is not None and self.url is None:
+            raise ValueError("has a `key` without a `url`: only what is in Redis is encrypted")
+        return self
 
 
 class ArtifactSettings(StrictModel):
@@ -489,6 +475,10 @@ class ArtifactSettings(StrictModel):
         default=256 * 1024 * 1024, description="Most bytes of all; the oldest go first. 0 stores none."
     )
     max_age_days: Annotated[int, Field(ge=1, le=3650)] = Field(default=7, description="Days one is stored.")
+    folder: Text | None = Field(
+        default=None,
+        description="Where they are; with a Redis store, a folder that all replicas share, for large ones.",
+    )
 
 
 class AuditSettings(StrictModel):
@@ -524,6 +514,9 @@ class ModelSettings(StrictModel):
     max_output_tokens: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="The longest answer in one step."
     )
+    vision: bool | None = Field(
+        default=None, description="Whether it takes images; by its name, for known models, if not set."
+    )
     request_timeout_ms: Milliseconds = Field(
         default=300_000, description="Time without output before a step fails."
     )
@@ -534,8 +527,12 @@ class Config(StrictModel):
 
     schema_: str | None = Field(default=None, alias="$schema", description="For editors.")
     version: Literal[1] = 1
-    servers: dict[ServerId, ServerConfig] = {}
-    bundles: dict[ServerId, Bundle] = {}
+    servers: dict[ServerId, ServerConfig] = Field(default={})
+    extensions: Texts = Field(
+        default=(),
+        description="Folders whose Python files register tools: each is a server, named like the folder.",
+    )
+    bundles: dict[ServerId, Bundle] = Field(default={})
     policy: PolicySettings = Field(default_factory=PolicySettings.model_construct)
     defaults: ServerLimits = Field(default_factory=ServerLimits.model_construct)
     tools: ToolSettings = Field(default_factory=ToolSettings.model_construct)
@@ -545,3 +542,7 @@ class Config(StrictModel):
     audit: AuditSettings = Field(default_factory=AuditSettings.model_construct)
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings.model_construct)
     model: ModelSettings | None = None
+    allow_literal_secrets: bool = Field(
+        default=False,
+        description="Accept secrets in plain text: a project's server with one is refused otherwise.",
+    )

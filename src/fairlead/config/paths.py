@@ -66,6 +66,6 @@ def _base(env: Mapping[str, str], variable: str, windows_variable: str, fallback
     return home_folder(env) / fallback
 
 
-def store_file(env: Mapping[str, str], named: str | None = None) -> Path:
-    """Database of durable state: the one the configuration names, or the default."""
-    return Path(named).expanduser() if named else state_folder(env) / "state.db"
+def store_file(env: Mapping[str, str]) -> Path:
+    """Database of durable state, unless the configuration names another place."""
+    return state_folder(env) / "state.db"

@@ -79,7 +79,9 @@ async def answer_batch(
         for part in parts:
             message = read_part(part)
             refusal = (
-                message if isinstance(message, MessageRefusal) else _refuse_request(message, seen, scope)
+                message
+                if isinstance(message, MessageRefusal)
+                else await _refuse_request(message, seen, scope)
             )
             if refusal is not None:
                 await stream.write_message(refusal.encode())
@@ -113,7 +115,9 @@ async def post_batch(
     seen: set[RequestId] = set()
     for part in parts:
         message = read_part(part)
-        refusal = message if isinstance(message, MessageRefusal) else _refuse_request(message, seen, scope)
+        refusal = (
+            message if isinstance(message, MessageRefusal) else await _refuse_request(message, seen, scope)
+        )
         if refusal is not None:
             await listener.refuse(refusal)
         elif message is not None:
@@ -144,7 +148,7 @@ def _refuse_whole(parts: Sequence[bytes], client: ClientSession | None) -> Messa
     return None if parts else MessageRefusal(code=INVALID_REQUEST, reason="the batch is empty")
 
 
-def _refuse_request(message: object, seen: set[RequestId], scope: Scope) -> MessageRefusal | None:
+async def _refuse_request(message: object, seen: set[RequestId], scope: Scope) -> MessageRefusal | None:
     """Return why a request is not handled, if it is not. `seen` are the ids of those before it."""
     if not isinstance(message, JSONRPCRequest):
         return None
@@ -157,7 +161,7 @@ def _refuse_request(message: object, seen: set[RequestId], scope: Scope) -> Mess
     rate: RateLimit | None = scope.get(RATE)
     admitted: AuthenticatedRequest = scope[ADMITTED]
     # The first was counted when the HTTP request was let in.
-    if seen and rate is not None and (wait := rate.take(admitted.principal)):
+    if seen and rate is not None and (wait := await rate.take(admitted.principal)):
         return MessageRefusal(
             code=_RATE_LIMITED, reason=f"too many requests: try again in {wait} s", id=message.id
         )

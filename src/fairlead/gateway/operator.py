@@ -1,14 +1,10 @@
 """The operator of a gateway's hosts: elicitation and sampling go to the client, approvals to the user.
 
-`PendingApprovals` holds calls until the user decides in the dashboard or with `fairlead approvals`.
 `UrlElicitations` remembers which client was sent which page: only that client is notified of its completion.
 """
 
-import secrets
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
@@ -23,6 +19,7 @@ from fairlead.catalog.sanitize import gate
 from fairlead.connection.peer import CALLER
 from fairlead.errors import ApprovalRequired
 from fairlead.gateway.open_requests import OpenRequests
+from fairlead.gateway.pending_approvals import PendingApprovals
 from fairlead.gateway.request_context import UNASKABLE, ClientResult, RequestContext, ServerRequest
 from fairlead.host.elicitation.urls import UrlRefused, show_url
 from fairlead.host.operator import (
@@ -62,75 +59,6 @@ class UrlElicitations:
         for _, name in completed:
             del self._given[name]
         return completed
-
-
-PATIENCE_SECONDS = 120.0
-"""How long a call waits for the user's decision."""
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class PendingApproval:
-    """A call that waits for the user's decision."""
-
-    id: str
-    request: ApprovalRequest
-    created: float
-    """In seconds since 1970."""
-    answer: ApprovalAnswer | None = None
-    answered: anyio.Event = field(default_factory=anyio.Event, repr=False)
-
-
-class PendingApprovals:
-    """The calls of a gateway that wait for the user's decision."""
-
-    def __init__(
-        self, seconds: float = PATIENCE_SECONDS, *, on_change: Callable[[], None] = lambda: None
-    ) -> None:
-        self.seconds = seconds
-        self.on_change = on_change
-        """Called whenever a call begins or ends to wait."""
-        self.is_watched = True
-        """Whether users can see pending approvals: in a dashboard, or with `fairlead approvals`."""
-        self._waiting: dict[str, PendingApproval] = {}
-
-    def pending(self, principal: str | None = None) -> Sequence[PendingApproval]:
-        """Return the pending approvals, the oldest first: all, or those of one principal."""
-        return [call for call in self._waiting.values() if principal in (None, call.request.principal)]
-
-    def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - what it is called everywhere
-        """Answer a pending approval. False where it is gone, or belongs to another principal."""
-        call = self._waiting.get(id)
-        if call is None or principal not in (None, call.request.principal):
-            return False
-        call.answer = answer
-        call.answered.set()
-        return True
-
-    async def ask(self, request: ApprovalRequest) -> ApprovalAnswer:
-        """Wait for the user's decision. Raises `ApprovalRequired` without one."""
-        if not self.is_watched:
-            message = f"must be approved, and there is no one to ask: {request.reason}"
-            raise ApprovalRequired(f"`{request.server_id}/{request.tool}` {message}", hint=request.hint)
-        call = PendingApproval(id=secrets.token_hex(8), request=request, created=time.time())
-        self._waiting[call.id] = call
-        self.on_change()
-        try:
-            with anyio.move_on_after(self.seconds):
-                await call.answered.wait()
-        finally:
-            del self._waiting[call.id]
-            self.on_change()
-        if call.answer is None:
-            name = f"{request.server_id}/{request.tool}"
-            message = f"`{name}` was not called: no one approved it in {self.seconds:g} s: {request.reason}"
-            raise ApprovalRequired(message, hint=_hint(request))
-        return call.answer
-
-
-def _hint(request: ApprovalRequest) -> str:
-    """Return how the user approves the next such call, and what settles it for good."""
-    ways = "its user can approve it in the gateway's dashboard, or with `fairlead approvals`"
-    return f"{ways}; {request.hint}" if request.hint else ways
 
 
 _CHOICES: Final[dict[ApprovalAnswer, str]] = {
@@ -368,10 +296,12 @@ def _approval_form(request: ApprovalRequest) -> types.ElicitRequest:
         },
         "required": ["answer"],
     }
+    preview = gate.text(request.preview, gate.MAX_DATA_BYTES) if request.preview else None
+    change = f"\n\nIt would change:\n{preview}\n" if preview else ""
     settled = f" To settle it for good: {request.hint}." if request.hint else ""
     message = (
         f"May `{request.server_id}/{gate.text(request.tool)}` be called with {arguments}?"
-        f" Asked because: {request.reason}.{claims}{settled}"
+        f" Asked because: {request.reason}.{claims}{settled}{change}"
     )
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
 

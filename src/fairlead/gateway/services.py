@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 
 from fairlead.config.load import LoadedConfig
 from fairlead.gateway.access.auth import OpenStreams
-from fairlead.gateway.operator import PendingApprovals
+from fairlead.gateway.pending_approvals import PendingApprovals
 from fairlead.host.host import Host
 
 TokenKey = tuple[str, str | None]

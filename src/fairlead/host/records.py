@@ -19,8 +19,8 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.argument_types import check_types
 from fairlead.config.models import ArtifactSettings as ArtifactLimits
 from fairlead.config.models import Config
-from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
+from fairlead.config.store_location import RedisLocation, artifact_folder, store_location
 from fairlead.errors import StoreError, UnknownArtifact
 from fairlead.policy.audit import AuditLog
 from fairlead.policy.results import (
@@ -31,7 +31,7 @@ from fairlead.policy.results import (
     prepare_result_steps,
 )
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
-from fairlead.store.async_sqlite import SqliteStore
+from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import Store
 
 PAGE_CHARACTERS = 20_000
@@ -60,7 +60,7 @@ class ArtifactPage:
 class Artifacts:
     """The artifacts of a host: `host.artifacts`. Without a store there are none, and calls work as ever."""
 
-    def __init__(self, store: Store | None, folder: Path, limits: ArtifactLimits) -> None:
+    def __init__(self, store: Store | None, folder: Path | None, limits: ArtifactLimits) -> None:
         self._files: ArtifactFiles | None = None
         if store is not None and limits.max_bytes > 0:
             seconds = limits.max_age_days * SECONDS_OF_A_DAY
@@ -188,18 +188,20 @@ class HostRecords:
 
 
 async def open_records(stack: AsyncExitStack, config: Config, env: Mapping[str, str]) -> HostRecords:
-    """Open what a configuration says, until the stack is left."""
+    """Open what a configuration says, until the stack is left. Raises `StoreError` for a shared store."""
     store: Store | None = None
     failure: StoreError | None = None
+    location = store_location(env, config.store)
     try:
-        path = store_file(env, config.store.path)
-        store = await stack.enter_async_context(SqliteStore.open(path))
+        store = await stack.enter_async_context(AsyncStore.open(location))
     except StoreError as exc:
+        if isinstance(location, RedisLocation):
+            raise  # without the pins and denials of all replicas this one must not serve
         failure = exc
         logger.warning("no store: nothing is remembered", exc_info=True)
     return HostRecords(
         store=store,
         audit=await AuditLog.open(store, config.audit),
-        artifacts=Artifacts(store, state_folder(env) / "artifacts", config.artifacts),
+        artifacts=Artifacts(store, artifact_folder(env, config), config.artifacts),
         store_error=failure,
     )

@@ -26,8 +26,7 @@ from fairlead.policy.pins import NAMESPACE as PINS
 from fairlead.policy.pins import Pins, UntrustedPins, is_guarded, pins_key, read_pins, save_first_use
 from fairlead.policy.quarantine import prepare
 from fairlead.policy.upgrade import follows_trust, load_before_defaults
-from fairlead.store.protocol import NewValue, Store
-from fairlead.store.sqlite import MAX_VALUE_BYTES
+from fairlead.store.protocol import MAX_VALUE_BYTES, NewValue, Store
 
 logger = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from fairlead.config.store_location import StoreLocation
+from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY, Store, StoredValue
-from fairlead.store.sqlite import Database
 
 NAMESPACE: Final = "approvals"
 FRESH_SECONDS: Final = 2.0
@@ -66,11 +66,11 @@ def by_tool(kept: Iterable[tuple[str, KeptApproval]]) -> list[tuple[list[str], K
     return list(found.values())
 
 
-def forget_answers(store_path: Path, server_id: str, tools: Collection[str]) -> None:
+def forget_answers(store_path: StoreLocation, server_id: str, tools: Collection[str]) -> None:
     """Delete the approvals for good of these tools, for every principal: a review supersedes them."""
     if not tools:
         return
-    with Database.open(store_path) as database:
+    with open_database(store_path) as database:
         for key, kept in read_kept(database.scan(NAMESPACE)):
             if kept.server_id == server_id and kept.tool in tools:
                 database.delete(NAMESPACE, key, expect=ANY)

@@ -3,36 +3,36 @@
 import json
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from fairlead.config.consent import ConsentKey
+from fairlead.config.store_location import StoreLocation
+from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 
 NAMESPACE = "consent"
 
 
-def record_consent(store_path: Path, keys: Iterable[ConsentKey]) -> None:
+def record_consent(store_path: StoreLocation, keys: Iterable[ConsentKey]) -> None:
     """Record consent to exactly these entries."""
     approved = json.dumps({"approved_at": time.time()}).encode()
-    with Database.open(store_path) as database:
+    with open_database(store_path) as database:
         for key in keys:
             database.put(NAMESPACE, consent_store_key(key), approved, expect=ANY)
 
 
-def has_consent(store_path: Path, key: ConsentKey) -> bool:
+def has_consent(store_path: StoreLocation, key: ConsentKey) -> bool:
     """Whether the user consented to exactly this entry."""
     if not store_path.exists():
         return False
-    with Database.open(store_path) as database:
+    with open_database(store_path) as database:
         return database.get(NAMESPACE, consent_store_key(key)) is not None
 
 
-def is_outdated(store_path: Path, key: ConsentKey) -> bool:
+def is_outdated(store_path: StoreLocation, key: ConsentKey) -> bool:
     """Whether an earlier release, which compared less, recorded consent to this entry."""
     if not key.earlier or not store_path.exists():
         return False
-    with Database.open(store_path) as database:
+    with open_database(store_path) as database:
         return database.get(NAMESPACE, key.earlier) is not None
 
 

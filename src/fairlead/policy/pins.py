@@ -12,7 +12,6 @@ is extended to the current one where the tool is unchanged, so that an upgrade q
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -22,12 +21,13 @@ from fairlead.catalog.sanitize.definitions import mask_tool
 from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import Server
+from fairlead.config.models import CHILD_TRANSPORTS, Server
+from fairlead.config.store_location import StoreLocation
 from fairlead.errors import StoreError, ValueTooLarge, VersionConflict
 from fairlead.policy.decision import BundleFilter
 from fairlead.policy.tool_names import matches_any
-from fairlead.store.protocol import Store, update
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
+from fairlead.store.protocol import Database, Store, update
 from fairlead.store.sqlite_file import NO_DEFINITION, text_digest
 
 NAMESPACE = "pins"
@@ -42,7 +42,7 @@ PinChange = Literal["defaults", "changed", "new"]
 """Difference of a tool from its pin: only texts of schema defaults, anything else, or it has no pin."""
 PinnedBy = Literal["review", "first use"]
 
-_TARGET = ("command", "args", "url", "account", "builtin")
+_TARGET = ("command", "args", "url", "account", "builtin", "extension")
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -295,7 +295,11 @@ def pins_key(server: LoadedServer) -> str:
 
     A program's working directory is part of it, since its name may lead to another file there.
     """
-    folder = server.working_folder(server.config) if server.config and server.transport == "stdio" else None
+    folder = (
+        server.working_folder(server.config)
+        if server.config and server.transport in CHILD_TRANSPORTS
+        else None
+    )
     target = {name: server.entry[name] for name in _TARGET if name in server.entry}
     identity = (server.server_id, target, str(folder) if folder else None)
     return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
@@ -358,7 +362,9 @@ def add_first_use(first_use: Pins, server_id: str) -> Callable[[bytes | None], b
     )
 
 
-def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins | None], Pins]) -> None:
+def record_review(
+    store_path: StoreLocation, server: LoadedServer, review: Callable[[Pins | None], Pins]
+) -> None:
     """Change the pins of a server by a review, and notify running hosts.
 
     Args:
@@ -370,7 +376,7 @@ def record_review(store_path: Path, server: LoadedServer, review: Callable[[Pins
         StoreError: The pins would be larger than `MAX_PINS_BYTES`, or the store cannot be written.
     """
     key = pins_key(server)
-    with Database.open(store_path) as database:
+    with open_database(store_path) as database:
         while True:
             version, before = _to_review(database, key, server.server_id)
             pins = review(before)

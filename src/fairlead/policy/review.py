@@ -18,7 +18,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from fairlead.catalog.definitions import TOOL_FIELDS, entry_digests, read_for_certain, visible_definition
@@ -46,6 +45,7 @@ from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, ServerEntry, entr
 from fairlead.config.load import LoadedServer
 from fairlead.config.merge import ValueOrigin
 from fairlead.config.sources import Layer
+from fairlead.config.store_location import StoreLocation
 from fairlead.config.untyped import as_list, as_object, has_path, is_object, value_at
 from fairlead.errors import ConfigError, ConfigUnwritable
 from fairlead.policy.approvals import forget_answers
@@ -129,7 +129,7 @@ def globs_of(server: LoadedServer) -> list[str]:
 
 
 def record_decision(
-    store_path: Path,
+    store_path: StoreLocation,
     server: LoadedServer,
     listing: Listing,
     decision: ReviewDecision,
@@ -321,7 +321,7 @@ def _without_name(text: str, path: tuple[str, ...], pattern: str) -> str:
     return remove_value(text, path) if names == [pattern] else remove_name(text, path, pattern)
 
 
-def _pin(store_path: Path, server: LoadedServer, listing: Listing, decision: ReviewDecision) -> None:
+def _pin(store_path: StoreLocation, server: LoadedServer, listing: Listing, decision: ReviewDecision) -> None:
     allowed = (server.config.allow_tools if server.config else None) or ()
     patterns = [*allowed, *(escape_name(tool.key.tool) for tool in decision.usable)]
 

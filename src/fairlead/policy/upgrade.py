@@ -7,14 +7,14 @@ trusted server until the server is added, imported or reviewed with this release
 
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 from fairlead.config.load import LoadedServer
+from fairlead.config.store_location import StoreLocation
 from fairlead.errors import StoreError
 from fairlead.policy.pins import pins_key
-from fairlead.store.protocol import ANY, Store
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
+from fairlead.store.protocol import ANY, Database, Store
 from fairlead.store.sqlite_file import GENERATION, STORE_NAMESPACE
 
 logger = logging.getLogger(__name__)
@@ -54,11 +54,11 @@ def read_before_defaults(database: Database, server: LoadedServer) -> bool:
     return database.get(NAMESPACE, pins_key(server)) is None
 
 
-def record_defaults(store_path: Path, servers: Iterable[LoadedServer]) -> None:
+def record_defaults(store_path: StoreLocation, servers: Iterable[LoadedServer]) -> None:
     """Apply the defaults of this release to servers whose entries the user just wrote or reviewed."""
     trusted = [server for server in servers if follows_trust(server)]
     if trusted and store_path.exists():
-        with Database.open(store_path) as database:
+        with open_database(store_path) as database:
             if database.get(STORE_NAMESPACE, GENERATION) is None:
                 for server in trusted:
                     database.put(NAMESPACE, pins_key(server), b"{}", expect=ANY)

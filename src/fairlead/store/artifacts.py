@@ -1,6 +1,7 @@
 """Artifacts: parts of results over their budget, as files named by a digest of their content.
 
 The files are in one folder that only the user can enter; the store records which principal may read which.
+A shared store has the content of small ones, too, and large ones are in a folder that all replicas share.
 Equal content is one file, however many principals have it. Old artifacts are removed, and where all together
 take too much, the oldest.
 """
@@ -20,7 +21,11 @@ from fairlead.errors import StoreError, VersionConflict
 from fairlead.store.protocol import ANY, Store, StoredValue
 
 NAMESPACE = "artifacts"
+CONTENT = "artifact content"
+"""Namespace of the contents that a shared store has, by their digests."""
 SCHEME = "artifact://"
+MAX_BYTES_IN_STORE = 4 * 1024 * 1024
+"""The largest content that a shared store has: it is in memory there."""
 LOOK_SECONDS = 60.0
 """Seconds between checks of the folder's size."""
 ABANDONED_SECONDS = 3600.0
@@ -67,9 +72,15 @@ class RetentionLimits:
 
 
 class ArtifactFiles:
-    """Artifacts of a store, in a folder. Every method may raise `StoreError`, and nothing else."""
+    """Artifacts of a store, in a folder. Every method may raise `StoreError`, and nothing else.
 
-    def __init__(self, store: Store, folder: Path, limits: RetentionLimits) -> None:
+    Args:
+        store: Has the records, and small contents if it is shared.
+        folder: Has the contents; None where the replicas of a shared store have no folder in common.
+        limits: How much is stored, and for how long.
+    """
+
+    def __init__(self, store: Store, folder: Path | None, limits: RetentionLimits) -> None:
         self._store = store
         self._folder = folder
         self._limits = limits
@@ -81,7 +92,7 @@ class ArtifactFiles:
         if artifact.size > self._limits.max_bytes:
             message = f"an artifact of {artifact.size:,} bytes is over the limit"
             raise StoreError(message, hint="raise `artifacts.max_bytes`")
-        await self._in_thread(_write, self._folder, artifact.sha256, content)
+        await self._write(artifact, content)
         await self._store.put(NAMESPACE, _key(artifact), _encode(artifact), expect=ANY, durable=False)
         self._bytes += artifact.size
         late = time.monotonic() - self._looked_at >= LOOK_SECONDS
@@ -98,7 +109,12 @@ class ArtifactFiles:
 
     async def content(self, artifact: Artifact) -> bytes | None:
         """Content of an artifact; None where the file is missing or changed."""
-        content = await self._in_thread(_read_file, self._folder / artifact.sha256)
+        content: bytes | None = None
+        if self._is_in_store(artifact):
+            stored = await self._store.get(CONTENT, artifact.sha256)
+            content = stored.value if stored is not None else None
+        elif self._folder is not None:
+            content = await self._in_thread(_read_file, self._folder / artifact.sha256)
         return content if content is not None and len(content) == artifact.size else None
 
     async def of(self, principal: str) -> list[Artifact]:
@@ -121,8 +137,12 @@ class ArtifactFiles:
         staying, going = self._partition_by_size(stored, max_bytes)
         removed = [entry.key for entry in going if await self._forget(entry)]
         gone = {key.rpartition("/")[2] for key in removed} - staying.keys()
-        patience = ABANDONED_SECONDS if max_bytes >= 0 else 0.0
-        await self._in_thread(_sweep, self._folder, gone, staying.keys(), patience)
+        if self._store.is_shared:
+            for name in gone:
+                await self._store.delete(CONTENT, name, expect=ANY)
+        if self._folder is not None:
+            patience = ABANDONED_SECONDS if max_bytes >= 0 else 0.0
+            await self._in_thread(_sweep, self._folder, gone, staying.keys(), patience)
         self._bytes = sum(staying.values())
         return len(removed)
 
@@ -151,6 +171,23 @@ class ArtifactFiles:
             return await self._store.delete(NAMESPACE, entry.key, expect=entry.version)
         except VersionConflict:
             return False  # it was just stored again
+
+    def _is_in_store(self, artifact: Artifact) -> bool:
+        return self._store.is_shared and artifact.size <= MAX_BYTES_IN_STORE
+
+    async def _write(self, artifact: Artifact, content: bytes | memoryview) -> None:
+        if self._is_in_store(artifact):
+            ends = self._limits.max_age_seconds
+            await self._store.put(
+                CONTENT, artifact.sha256, bytes(content), expect=ANY, durable=False, expires_in=ends
+            )
+        elif self._folder is not None:
+            await self._in_thread(_write, self._folder, artifact.sha256, content)
+        else:
+            raise StoreError(
+                f"an artifact of {artifact.size:,} bytes is too large for a shared store",
+                hint="set `artifacts.folder` to a folder that all replicas share",
+            )
 
     def _is_old(self, artifact: Artifact) -> bool:
         return time.time() - artifact.created > self._limits.max_age_seconds

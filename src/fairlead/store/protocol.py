@@ -1,11 +1,12 @@
 """Interface of a store: values with compare-and-swap, locks with leases, publish/subscribe, and logs.
 
-Values are kept under (namespace, key), each with a version that is never reused. A store may be SQLite on one
-machine or Redis between many; it does not interpret the bytes.
+Values are kept under (namespace, key), each with a version that is never reused. A store is SQLite on one
+machine or Redis between many; it does not interpret the bytes. `Database` is a store without an event loop,
+for one thread, and what a storage engine implements; `Store` is one for an event loop.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal, Protocol, TypeAlias
@@ -14,6 +15,11 @@ from fairlead.errors import VersionConflict
 
 AT_ONCE_BYTES = 256 * 1024
 """A larger value is changed in a thread."""
+
+
+MAX_VALUE_BYTES = 64 * 1024 * 1024
+"""The largest value that is read."""
+MESSAGES_KEPT = 1000
 
 
 class AnyVersion(Enum):
@@ -35,6 +41,27 @@ NewValue: TypeAlias = tuple[str, str, bytes]
 
 NewRecordValue: TypeAlias = bytes | Callable[[], bytes]
 """A log record, or the function that will return it. The function must not raise."""
+
+
+NewRecord: TypeAlias = tuple[str, float, bytes]
+"""Name of the log, time of the record, and the record."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedMessage:
+    """One published message. Positions have no gaps, so a missing one means that messages were lost."""
+
+    position: int
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenGrant:
+    """Tokens taken from a bucket, and what is left in it."""
+
+    granted: int
+    left: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,11 +96,16 @@ class Store(Protocol):
     Cancelling a caller stops its wait, not its write: the operation may still happen.
     """
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines use it too. All values of a shared store are encrypted at rest."""
+        ...
+
     async def get(self, namespace: str, key: str) -> StoredValue | None:
         """Value of a key, or None."""
         ...
 
-    async def put(
+    async def put(  # noqa: PLR0913 - how a value is kept, each by name
         self,
         namespace: str,
         key: str,
@@ -82,6 +114,7 @@ class Store(Protocol):
         expect: Expected,
         fence: Lease | None = None,
         durable: bool = True,
+        expires_in: float | None = None,
     ) -> int:
         """Store a value if the stored one is as expected.
 
@@ -93,6 +126,7 @@ class Store(Protocol):
             fence: A lock that must still be held.
             durable: Whether the value survives a power cut once this returned. Otherwise it survives only the
                 death of the process: enough for what can be recreated.
+            expires_in: Seconds after which the value is gone.
 
         Returns:
             The new version.
@@ -132,6 +166,10 @@ class Store(Protocol):
         """
         ...
 
+    async def take_tokens(self, bucket: str, *, per_minute: int, wanted: int) -> TokenGrant:
+        """Take up to `wanted` tokens from a bucket of `per_minute` tokens that refills in a minute."""
+        ...
+
     async def publish(self, topic: str, payload: bytes) -> None:
         """Publish to current subscribers of a topic. Messages are small hints; state belongs in `put`."""
         ...
@@ -165,6 +203,130 @@ class Store(Protocol):
         self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None
     ) -> int:
         """Delete the records that are too old, and all but the newest `keep`; returns how many."""
+        ...
+
+
+class Database(Protocol):
+    """A store without an event loop, for one thread: an open SQLite file, or a connection to Redis.
+
+    Every method may raise `StoreError`, and nothing else; those of `Store` mean the same here.
+    """
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines use it too."""
+        ...
+
+    def get(self, namespace: str, key: str) -> StoredValue | None:
+        """Value of a key, or None."""
+        ...
+
+    def put(  # noqa: PLR0913 - how a value is kept, each by name
+        self,
+        namespace: str,
+        key: str,
+        value: bytes,
+        *,
+        expect: Expected,
+        fence: Lease | None = None,
+        durable: bool = True,
+        expires_in: float | None = None,
+    ) -> int:
+        """Store a value and return its version. Raises `VersionConflict` or `LockLost`."""
+        ...
+
+    def put_all(self, values: Sequence[NewValue]) -> None:
+        """Store values unconditionally, all of them or none."""
+        ...
+
+    def delete(
+        self, namespace: str, key: str, *, expect: int | Literal[AnyVersion.ANY], fence: Lease | None = None
+    ) -> bool:
+        """Delete a value and return whether there was one. Raises `VersionConflict` or `LockLost`."""
+        ...
+
+    def scan(self, namespace: str, prefix: str = "") -> list[StoredValue]:
+        """All values whose key starts with `prefix`, in the order of their keys."""
+        ...
+
+    def acquire(self, name: str, lease_seconds: float) -> Lease | None:
+        """Take a lock for that long; None where it is held."""
+        ...
+
+    def renew(self, lease: Lease) -> bool:
+        """Restart the lease; False where another holder has taken the lock since."""
+        ...
+
+    def release(self, lease: Lease) -> bool:
+        """Release the lock; False where another holder has taken it since."""
+        ...
+
+    def take_tokens(self, bucket: str, *, per_minute: int, wanted: int) -> TokenGrant:
+        """Take up to `wanted` tokens from a bucket of `per_minute` tokens that refills in a minute."""
+        ...
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Store a message for subscribers that poll within a minute."""
+        ...
+
+    def last_position(self) -> int:
+        """Position of the newest message, 0 where there was never one."""
+        ...
+
+    def messages(self, *, after: int) -> list[PublishedMessage]:
+        """Messages published since, as far as they are kept, oldest first."""
+        ...
+
+    def require_trusted(self) -> None:
+        """Raise `StoreError` where the store was replaced, or others could have written it."""
+        ...
+
+    def has_changed_elsewhere(self) -> bool:
+        """Whether there may be new messages of others since the last call. Cheap."""
+        ...
+
+    def append(self, log: str, record: bytes) -> None:
+        """Append a record to a log."""
+        ...
+
+    def append_all(self, records: Sequence[NewRecord], *, number: int | None = None) -> None:
+        """Append records, of any logs.
+
+        Args:
+            records: The records.
+            number: Number of the first among all records of this object: where an attempt failed without an
+                answer, the next one with the same numbers adds only those that are not there.
+        """
+        ...
+
+    def read_log(self, log: str, *, after: int = 0, limit: int = 1000) -> list[LogRecord]:
+        """Oldest records with a sequence number above `after`, oldest first."""
+        ...
+
+    def last_records(self, log: str, *, before: int | None = None, limit: int = 1000) -> list[LogRecord]:
+        """Newest records with a sequence number below `before`, newest first."""
+        ...
+
+    def prune_log(self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None) -> int:
+        """Delete the records that are too old, and all but the newest `keep`; returns how many."""
+        ...
+
+    def delete_records(self, log: str, sequences: Iterable[int]) -> int:
+        """Delete records of a log by their sequence numbers; returns how many."""
+        ...
+
+    def read_all(self) -> tuple[list[NewValue], list[NewRecord]]:
+        """All values and all records of logs."""
+        ...
+
+    def replacing_all(
+        self,
+        values: Sequence[NewValue],
+        records: Sequence[NewRecord],
+        *,
+        keep: Collection[tuple[str, str]] = (),
+    ) -> AbstractContextManager[None]:
+        """Replace all values and logs at the end of the block; an error in the block changes nothing."""
         ...
 
 

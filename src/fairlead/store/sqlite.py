@@ -5,40 +5,44 @@ import itertools
 import sqlite3
 import time
 from collections.abc import Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self
+
+import msgspec
 
 from fairlead.errors import LockLost, StoreError, ValueTooLarge, VersionConflict
-from fairlead.store.protocol import ANY, AnyVersion, Expected, Lease, LogRecord, NewValue, StoredValue
+from fairlead.store.protocol import (
+    ANY,
+    MAX_VALUE_BYTES,
+    MESSAGES_KEPT,
+    AnyVersion,
+    Expected,
+    Lease,
+    LogRecord,
+    NewRecord,
+    NewValue,
+    PublishedMessage,
+    StoredValue,
+    TokenGrant,
+)
 from fairlead.store.sqlite_file import connect, connect_for_reading, explain_errors, require_trusted
 
-MAX_VALUE_BYTES = 64 * 1024 * 1024
-"""The largest value that is read."""
-MESSAGES_KEPT = 1000
 MESSAGE_SECONDS = 60.0
 
 _PUT = "INSERT OR REPLACE INTO entry (namespace, key, value) VALUES (?, ?, ?)"
+_PUT_FOR_A_WHILE = "INSERT OR REPLACE INTO entry (namespace, key, value, expires) VALUES (?, ?, ?, ?)"
+
+_BUCKETS = "rate limits"
 
 _APPEND = "INSERT INTO record (log, time, value) VALUES (?, ?, ?)"
 _ROWS_AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 _APPENDS = {rows: _APPEND + ", (?, ?, ?)" * (rows - 1) for rows in _ROWS_AT_ONCE}
 
-NewRecord: TypeAlias = tuple[str, float, bytes]
-"""Name of the log, time of the record, and the record."""
 
+class SqliteDatabase:
+    """An open store file, for one thread. Its methods are those of `Database`."""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedMessage:
-    """One published message. Positions have no gaps, so a missing one means that messages were lost."""
-
-    position: int
-    topic: str
-    payload: bytes
-
-
-class Database:
-    """An open store file, for one thread. Its methods are those of `Store`."""
+    is_shared = False
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -69,8 +73,8 @@ class Database:
             # The size of a blob is in its header: one that is too large is never read.
             row: tuple[bytes | None, int, int] | None = self._connection.execute(
                 "SELECT CASE WHEN length(value) <= ?1 THEN value END, version, length(value)"
-                " FROM entry WHERE namespace = ?2 AND key = ?3",
-                (MAX_VALUE_BYTES, namespace, key),
+                " FROM entry WHERE namespace = ?2 AND key = ?3 AND (expires IS NULL OR expires > ?4)",
+                (MAX_VALUE_BYTES, namespace, key, time.time()),
             ).fetchone()
         if row is None:
             return None
@@ -83,7 +87,7 @@ class Database:
             )
         return StoredValue(key=key, value=value, version=version)
 
-    def put(
+    def put(  # noqa: PLR0913 - how a value is kept, each by name
         self,
         namespace: str,
         key: str,
@@ -92,10 +96,17 @@ class Database:
         expect: Expected,
         fence: Lease | None = None,
         durable: bool = True,
+        expires_in: float | None = None,
     ) -> int:
         """Store a value and return its version. Raises `VersionConflict` or `LockLost`."""
+        now = time.time()
         with self._changing(namespace, key, expect, fence, durable=durable):
-            cursor = self._connection.execute(_PUT, (namespace, key, value))
+            if expires_in is None:
+                cursor = self._connection.execute(_PUT, (namespace, key, value))
+            else:
+                self._connection.execute("DELETE FROM entry WHERE expires <= ?", (now,))
+                row = (namespace, key, value, now + expires_in)
+                cursor = self._connection.execute(_PUT_FOR_A_WHILE, row)
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
@@ -110,7 +121,8 @@ class Database:
         """Delete a value and return whether there was one. Raises `VersionConflict` or `LockLost`."""
         with self._changing(namespace, key, expect, fence):
             cursor = self._connection.execute(
-                "DELETE FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
+                "DELETE FROM entry WHERE namespace = ? AND key = ? AND (expires IS NULL OR expires > ?)",
+                (namespace, key, time.time()),
             )
         return cursor.rowcount > 0
 
@@ -118,8 +130,9 @@ class Database:
         """All values whose key starts with `prefix`, in the order of their keys."""
         with explain_errors(self._path):
             rows = self._connection.execute(
-                "SELECT key, value, version FROM entry WHERE namespace = ? AND key >= ? ORDER BY key",
-                (namespace, prefix),
+                "SELECT key, value, version FROM entry WHERE namespace = ? AND key >= ?"
+                " AND (expires IS NULL OR expires > ?) ORDER BY key",
+                (namespace, prefix, time.time()),
             )
             found = (StoredValue(key=key, value=value, version=version) for key, value, version in rows)
             return list(itertools.takewhile(lambda stored: stored.key.startswith(prefix), found))
@@ -161,6 +174,22 @@ class Database:
             ).fetchone()
         # The distance, not the difference: a lease must not last longer because the clock was set back.
         return row is not None and abs(time.time() - row[0]) < row[1]
+
+    # Rate limits
+
+    def take_tokens(self, bucket: str, *, per_minute: int, wanted: int) -> TokenGrant:
+        """Take up to `wanted` tokens from a bucket that refills at that rate."""
+        now = time.time()
+        with self._writing():
+            found = self.get(_BUCKETS, bucket)
+            left = float(per_minute)
+            if found is not None:
+                before, at = msgspec.json.decode(found.value, type=tuple[float, float])
+                left = min(left, before + max(0.0, now - at) * per_minute / 60)
+            granted = min(wanted, int(left))
+            value = msgspec.json.encode((left - granted, now))
+            self._connection.execute(_PUT_FOR_A_WHILE, (_BUCKETS, bucket, value, now + 120))
+        return TokenGrant(granted=granted, left=left - granted)
 
     # Messages
 
@@ -216,8 +245,8 @@ class Database:
         """Append a record to a log."""
         self.append_all([(log, time.time(), record)])
 
-    def append_all(self, records: Sequence[NewRecord]) -> None:
-        """Append records, of any logs, in one transaction."""
+    def append_all(self, records: Sequence[NewRecord], *, number: int | None = None) -> None:
+        """Append records, of any logs, in one transaction: one that failed has written none of them."""
         done = 0
         with self._writing():
             # As few statements as possible: after each, this thread waits for its turn again.
@@ -278,7 +307,7 @@ class Database:
         with explain_errors(self._path), self._connection:
             self._connection.execute("BEGIN")
             values: list[NewValue] = self._connection.execute(
-                "SELECT namespace, key, value FROM entry ORDER BY namespace, key"
+                "SELECT namespace, key, value FROM entry WHERE expires IS NULL ORDER BY namespace, key"
             ).fetchall()
             records: list[NewRecord] = self._connection.execute(
                 "SELECT log, time, value FROM record ORDER BY sequence"
@@ -349,7 +378,8 @@ class Database:
 
     def _check_version(self, namespace: str, key: str, expect: int | None) -> None:
         row: tuple[int] | None = self._connection.execute(
-            "SELECT version FROM entry WHERE namespace = ? AND key = ?", (namespace, key)
+            "SELECT version FROM entry WHERE namespace = ? AND key = ? AND (expires IS NULL OR expires > ?)",
+            (namespace, key, time.time()),
         ).fetchone()
         if (row[0] if row else None) != expect:
             raise VersionConflict(f"`{namespace}/{key}` was changed by another writer")

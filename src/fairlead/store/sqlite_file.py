@@ -106,7 +106,9 @@ def text_digest(text: str) -> str:
     return f"{DIGEST_PREFIX}{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
-MIGRATIONS: tuple[str | Callable[[sqlite3.Connection], None], ...] = (_TABLES, _drop_unmasked)
+_EXPIRY = "ALTER TABLE entry ADD COLUMN expires REAL"
+
+MIGRATIONS: tuple[str | Callable[[sqlite3.Connection], None], ...] = (_TABLES, _drop_unmasked, _EXPIRY)
 """Steps from one schema version to the next. Steps are added, never edited once released."""
 
 STORE_NAMESPACE = "store"

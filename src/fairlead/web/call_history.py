@@ -9,8 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from fairlead.policy.audit import LOG
-from fairlead.store.protocol import LogRecord
-from fairlead.store.sqlite import Database
+from fairlead.store.protocol import Database, LogRecord
 
 DAY_SECONDS: Final = 86_400.0
 MOST_CALLS: Final = 50_000

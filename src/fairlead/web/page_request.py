@@ -196,7 +196,10 @@ class AccessCheck:
             allowed = ", ".join(method for method, known in self._answers.items() if known)
             return _plain(405, "this is not used so", {"Allow": allowed})
         screened_headers(visit.request.scope)  # raises where the guard was left out
-        admitted = await self._admit(visit)
+        try:
+            admitted = await self._admit(visit)
+        except StoreError as exc:  # who it is from is not known while the shared store does not answer
+            return _plain(503, f"{exc}; {exc.hint}" if exc.hint else str(exc))
         if isinstance(admitted, RequestRefused):
             return _refusal(visit, admitted, self._audience)
         visit = replace(visit, admitted=admitted)
@@ -224,7 +227,10 @@ class AccessCheck:
         return response
 
     async def _admit(self, visit: PageRequest) -> AuthenticatedRequest | RequestRefused | None:
-        if self._audience in ("strangers", "public"):
+        if self._audience == "public":
+            return None
+        await self._entrance.recall(visit.ticket)
+        if self._audience == "strangers":
             return None
         needed = self._needed if self._audience == "people" else "status"
         return await self._entrance.admit(visit.request.scope, visit.ticket, needed)

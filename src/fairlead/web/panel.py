@@ -24,7 +24,7 @@ class NoQueue:
         """None."""
         return ()
 
-    def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - as in `ApprovalQueue`
+    async def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - as in `ApprovalQueue`
         """Always False."""
         return False
 

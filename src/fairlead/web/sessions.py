@@ -9,6 +9,9 @@ see `gateway/access/origin.py`.
 Sessions and one-time codes grant nothing by themselves. Each holds the token that it was made with, which is
 identified again for every request: the session acts as that token's principal, with at most the scopes that
 the token had at the start, and ends once the token is removed, replaced or expired.
+
+With a shared store, sessions and codes are those of all replicas: they are in the store, encrypted, and read
+again for each request, so that a session that ended at one replica is over at all.
 """
 
 import hashlib
@@ -17,6 +20,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, Protocol
@@ -27,14 +31,20 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
+from fairlead.errors import StoreError, VersionConflict
 from fairlead.gateway.access.auth import AuthenticatedRequest, token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.net.listen import mark_authenticated
+from fairlead.store.protocol import ANY, Store
 
 SESSION_SECONDS: Final = 12 * 3600.0
 CODE_SECONDS: Final = 600.0
 MAX_SESSIONS: Final = 1000
 COOKIE: Final = "fairlead_session"
+SESSIONS: Final = "dashboard sessions"
+CODES: Final = "dashboard codes"
+KEYS: Final = "dashboard keys"
+"""Namespaces of a shared store."""
 
 
 class Doorkeeper(Protocol):
@@ -100,17 +110,46 @@ class _Session:
 class LoginSessions:
     """Lets people in, and remembers whom it let in."""
 
-    def __init__(self, keeper: Doorkeeper, origins: Sequence[str] = ()) -> None:
-        """Let in those whom `keeper` lets in. `origins` are where people reach it, the best first."""
+    def __init__(self, keeper: Doorkeeper, origins: Sequence[str] = (), shared: Store | None = None) -> None:
+        """Let in those whom `keeper` lets in.
+
+        Args:
+            keeper: The gateway's authenticator.
+            origins: Where people reach it, the best first.
+            shared: The store that all replicas share, if they do.
+        """
         self._keeper = keeper
+        self._store = shared
         self._origins = tuple(origins)
         self._key = secrets.token_bytes(32)
+        self._has_shared_key = False
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._codes: OrderedDict[str, _Code] = OrderedDict()
         self._messages: dict[str, str] = {}
         """What the next page of a session confirms. Kept here: an address may be seen by others."""
 
     # Who is there.
+
+    async def recall(self, ticket: SessionCookie) -> None:
+        """Take over what a shared store has of a session: it may have begun, or ended, at another replica.
+
+        Raises:
+            StoreError: The store does not answer.
+        """
+        store, digest = self._store, _digest(ticket.value)
+        if store is None:
+            return
+        found = await store.get(SESSIONS, digest)
+        if found is None:
+            self._sessions.pop(digest, None)
+        else:
+            self._keep(digest, msgspec.json.decode(found.value, type=_Session))
+        if not self._has_shared_key:
+            with suppress(VersionConflict):  # another replica was first
+                await store.put(KEYS, "forms", self._key, expect=None)
+            key = await store.get(KEYS, "forms")
+            self._key = key.value if key is not None else self._key
+            self._has_shared_key = True
 
     def ticket(self, scope: Scope) -> SessionCookie:
         """The cookie of a request, or a new one."""
@@ -154,11 +193,15 @@ class LoginSessions:
             return None
         admitted = session.grant.confirm(await self._keeper.identify(session.grant.token))
         if admitted is None:
-            self.log_out(ticket)  # its token was removed, or has expired
+            await self.log_out(ticket)  # its token was removed, or has expired
         return admitted
 
     async def is_admitted(self, scope: Scope, ticket: SessionCookie, needed: str) -> bool:
         """Would a request that was admitted a while ago be admitted now? For responses that last."""
+        try:
+            await self.recall(ticket)
+        except StoreError:
+            return False  # the browser asks again
         if self.is_session(scope, ticket):
             admitted = await self._by_session(scope, ticket)
         else:
@@ -184,7 +227,12 @@ class LoginSessions:
         for digest in [digest for digest, code in self._codes.items() if code.ends < now]:
             del self._codes[digest]
         secret = secrets.token_urlsafe(24)
-        self._codes[_digest(secret)] = _Code(grant=grant, ends=now + CODE_SECONDS)
+        code = _Code(grant=grant, ends=now + CODE_SECONDS)
+        if self._store is not None:
+            value = msgspec.json.encode(code)
+            await self._store.put(CODES, _digest(secret), value, expect=ANY, expires_in=CODE_SECONDS)
+            return secret
+        self._codes[_digest(secret)] = code
         if len(self._codes) > MAX_SESSIONS:
             self._codes.popitem(last=False)
         return secret
@@ -200,17 +248,19 @@ class LoginSessions:
     async def redeem(self, code: str) -> BrowserSession | None:
         """Begin a session for a one-time code, which opens nothing after that."""
         found = self._codes.pop(_digest(code), None)
+        if self._store is not None:
+            found = await _take_code(self._store, _digest(code))
         if found is None or found.ends < time.time():
             return None
         is_granted = found.grant.confirm(await self._keeper.identify(found.grant.token)) is not None
-        return self._begin(found.grant) if is_granted else None
+        return await self._begin(found.grant) if is_granted else None
 
     async def log_in(self, secret: str) -> BrowserSession | None:
         """Begin a session for a token that decides, or a one-time code. The cookie is new in any case."""
         if (redeemed := await self.redeem(secret)) is not None:
             return redeemed
         grant = await self._grant(secret)
-        return self._begin(grant) if grant is not None else None
+        return await self._begin(grant) if grant is not None else None
 
     async def _grant(self, token: str) -> _Grant | None:
         admitted = await self._keeper.identify(token)
@@ -218,21 +268,31 @@ class LoginSessions:
             return None
         return _Grant(token=token, principal=admitted.principal, scopes=admitted.scopes)
 
-    def _begin(self, grant: _Grant) -> BrowserSession:
+    async def _begin(self, grant: _Grant) -> BrowserSession:
         ticket, place = _new_ticket(), secrets.token_urlsafe(24)
-        self._sessions[_digest(ticket.value)] = _Session(
+        session = _Session(
             grant=grant,
             place=_digest(place),
             form_token=secrets.token_urlsafe(32),
             ends=time.time() + SESSION_SECONDS,
         )
-        if len(self._sessions) > MAX_SESSIONS:
-            self._forget(next(iter(self._sessions)))
+        digest = _digest(ticket.value)
+        if self._store is not None:
+            value = msgspec.json.encode(session)
+            await self._store.put(SESSIONS, digest, value, expect=None, expires_in=SESSION_SECONDS)
+        self._keep(digest, session)
         return BrowserSession(ticket=ticket, base=base_of(place))
 
-    def log_out(self, ticket: SessionCookie) -> None:
-        """End a session."""
+    def _keep(self, digest: str, session: _Session) -> None:
+        self._sessions[digest] = session
+        if len(self._sessions) > MAX_SESSIONS:
+            self._forget(next(iter(self._sessions)))
+
+    async def log_out(self, ticket: SessionCookie) -> None:
+        """End a session, at all replicas."""
         self._forget(_digest(ticket.value))
+        if self._store is not None:
+            await self._store.delete(SESSIONS, _digest(ticket.value), expect=ANY)
 
     def _forget(self, digest: str) -> None:
         self._sessions.pop(digest, None)
@@ -267,6 +327,18 @@ class LoginSessions:
         expected = self.form_token(scope, ticket).encode()
         is_known = not ticket.is_new and hmac.compare_digest(given.encode(errors="replace"), expected)
         return is_known and _is_from_its_origin(scope)
+
+
+async def _take_code(store: Store, digest: str) -> _Code | None:
+    """Take a one-time code out of the store: of all who try, one gets it."""
+    found = await store.get(CODES, digest)
+    if found is None:
+        return None
+    try:
+        taken = await store.delete(CODES, digest, expect=found.version)
+    except VersionConflict:
+        return None
+    return msgspec.json.decode(found.value, type=_Code) if taken else None
 
 
 def base_of(place: str) -> str:
@@ -313,6 +385,8 @@ def _digest(secret: str) -> str:
 
 
 def _cookie_name(scope: Scope) -> str:
-    """A name for each port: several gateways may run on one host."""
-    port = (scope.get("server") or ("", 0))[1]
+    """A name for each port that browsers see: several gateways may run on one host, one behind many ports."""
+    _, colon, port = Headers(scope=scope).get("host", "").rpartition(":")
+    if not colon or not port.isdecimal():
+        port = str((scope.get("server") or ("", 0))[1])
     return f"{COOKIE}_{port}"

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from anyio import Lock, to_thread
@@ -15,11 +14,11 @@ from fairlead.actions.context import ActionContext, RunningConfiguration
 from fairlead.actions.logs import LogReader, server_log
 from fairlead.actions.running_calls import cancel_call
 from fairlead.catalog.sanitize import gate
-from fairlead.config.paths import store_file
+from fairlead.config.store_location import StoreLocation, store_location
 from fairlead.errors import ConfigError, StoreError
 from fairlead.host.host import Host
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls, latest_records
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from fairlead.web.call_history import CallHistory
 from fairlead.web.live import Activity
 
@@ -89,7 +88,7 @@ class Watch:
             await self._host.store.flush()
 
             def read() -> None:
-                with Database.open(self._store_file) as database:
+                with open_database(self._location) as database:
                     self._history.read(database, time.time())
 
             async with self._reading:
@@ -129,7 +128,7 @@ class Watch:
         await self._host.store.flush()
 
         def read() -> Sequence[AuditRecord]:
-            with Database.open(self._store_file) as database:
+            with open_database(self._location) as database:
                 return (latest_records if every else latest_calls)(database, wanted, limit)[::-1]
 
         return await to_thread.run_sync(read)
@@ -150,8 +149,8 @@ class Watch:
         return await to_thread.run_sync(read)
 
     @property
-    def _store_file(self) -> Path:
-        return store_file(self._env, self._configuration.loaded.config.store.path)
+    def _location(self) -> StoreLocation:
+        return store_location(self._env, self._configuration.loaded.config.store)
 
 
 def _find(lines: Sequence[str], query: str, limit: int) -> FoundLines:

@@ -11,8 +11,8 @@ import click
 
 from fairlead.catalog.sanitize import gate
 from fairlead.cli.options import json_option, load
-from fairlead.config.paths import state_folder, store_file
 from fairlead.config.principal import LOCAL
+from fairlead.config.store_location import artifact_folder, store_location
 from fairlead.errors import UnknownArtifact
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
 from fairlead.terminal.exit_codes import Exit
@@ -125,10 +125,10 @@ def _with_files(
     """What `use` makes of the artifacts; None where there is no store, and so there are none."""
     import anyio
 
-    from fairlead.store.async_sqlite import SqliteStore
+    from fairlead.store.async_store import AsyncStore
 
     config = load(ctx).config
-    path = store_file(os.environ, config.store.path)
+    path = store_location(os.environ, config.store)
     if not path.exists():
         return None
     limits = RetentionLimits(
@@ -136,8 +136,8 @@ def _with_files(
     )
 
     async def main() -> ResultT:
-        async with SqliteStore.open(path, for_reading=for_reading) as store:
-            return await use(ArtifactFiles(store, state_folder(os.environ) / "artifacts", limits))
+        async with AsyncStore.open(path, for_reading=for_reading) as store:
+            return await use(ArtifactFiles(store, artifact_folder(os.environ, config), limits))
 
     return anyio.run(main)
 

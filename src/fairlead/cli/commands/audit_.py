@@ -9,9 +9,10 @@ from datetime import datetime
 import click
 
 from fairlead.cli.options import json_option, load
-from fairlead.config.paths import store_file
+from fairlead.config.store_location import store_location
 from fairlead.policy.audit import LOG, AuditQuery, decode, encode, latest_calls, latest_records
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database, open_database_for_reading
+from fairlead.store.protocol import Database
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import print_data, print_table, printable, say
 from fairlead.terminal.tables import COLUMNS, audit_row
@@ -75,11 +76,11 @@ def command(  # noqa: PLR0913 - one parameter for each option
     wanted = AuditQuery(
         since=since, until=until, server=server, tool=tool, principal=principal, outcome=outcome
     )
-    path = store_file(os.environ, load(ctx).config.store.path)
+    path = store_location(os.environ, load(ctx).config.store)
     if not path.exists() and not follow:
         say("nothing was recorded yet")
         return Exit.OK
-    opened = Database.open(path) if follow else Database.open_for_reading(path)
+    opened = open_database(path) if follow else open_database_for_reading(path)
     with opened as database:
         last = next(iter(database.last_records(LOG, limit=1)), None)
         _show(database, wanted, limit, as_json=as_json)

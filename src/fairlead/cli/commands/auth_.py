@@ -40,8 +40,9 @@ def list_command(ctx: click.Context, *, as_json: bool) -> None:
       fairlead auth list
       fairlead auth list --json
     """
-    users = _users(load(ctx))
-    kept = read_kept()
+    loaded = load(ctx)
+    users = _users(loaded)
+    kept = read_kept(loaded)
     if as_json:
         file = str(state_folder(os.environ) / FILE_NAME)
         print_json({"file": file, "logins": [_as_json(each, users) for each in kept]})

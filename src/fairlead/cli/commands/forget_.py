@@ -112,7 +112,7 @@ def _forget(
 
     loaded = load(ctx)
     context = action_context(ctx, loaded)
-    plan = plan_forget(context, subject, name, read_kept(), audit=audit)
+    plan = plan_forget(context, subject, name, read_kept(loaded), audit=audit)
     if not plan.counts:
         say(f"nothing is kept about {subject} `{printable(plan.name)}`")
         if subject == "server" and name not in loaded.servers and (near := suggestion(name, loaded.servers)):

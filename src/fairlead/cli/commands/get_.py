@@ -9,8 +9,8 @@ import click
 from fairlead.cli.last_errors import print_last_error
 from fairlead.cli.options import json_option, load, read_scope_option, server_argument
 from fairlead.config.load import LoadedConfig
-from fairlead.config.paths import store_file
 from fairlead.config.secrets.redaction import redact_entry
+from fairlead.config.store_location import store_location
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import print_data, print_json, print_problems, printable, problem_as_json, say
 
@@ -64,7 +64,7 @@ def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) ->
 
 def _read_status(loaded: LoadedConfig, server_id: str) -> dict[str, Any] | None:
     """The state of a server, if there ever was one: what reads it takes long to load."""
-    if not store_file(os.environ, loaded.config.store.path).exists():
+    if not store_location(os.environ, loaded.config.store).exists():
         return None
     from fairlead.actions.status import read_status
 

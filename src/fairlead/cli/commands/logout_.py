@@ -43,7 +43,7 @@ def command(ctx: click.Context, server_id: str | None, account: str | None, *, e
     if server_id is None and not every:
         raise click.UsageError("say which server, or `--all`", ctx)
     loaded = load(ctx)
-    gone = find_logins(loaded, read_kept(), server_id, account=account, every=every)
+    gone = find_logins(loaded, read_kept(loaded), server_id, account=account, every=every)
     if not gone:
         say(f"there is no login to `{printable(server_id)}`" if server_id else "there are no logins")
         return Exit.OK

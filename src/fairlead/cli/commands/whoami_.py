@@ -37,7 +37,7 @@ def command(ctx: click.Context, server_id: str | None, *, as_json: bool) -> int:
         _show_all(_standings(loaded), as_json=as_json)
         return Exit.OK
     server = loaded.server(server_id)
-    standing = standing_of(server, read_saved(loaded)[server_id], read_kept())
+    standing = standing_of(server, read_saved(loaded)[server_id], read_kept(loaded))
     if as_json:
         print_json(_as_json(standing))
     else:
@@ -46,7 +46,7 @@ def command(ctx: click.Context, server_id: str | None, *, as_json: bool) -> int:
 
 
 def _standings(loaded: LoadedConfig) -> list[LoginStatus]:
-    saved, kept = read_saved(loaded), read_kept()
+    saved, kept = read_saved(loaded), read_kept(loaded)
     standings: list[LoginStatus] = []
     for server_id, server in loaded.servers.items():
         if server.transport not in ("http", "sse"):

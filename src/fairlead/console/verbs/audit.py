@@ -1,15 +1,14 @@
 """`/audit`."""
 
-from pathlib import Path
 from typing import Final
 
 from anyio import to_thread
 
-from fairlead.config.paths import store_file
+from fairlead.config.store_location import StoreLocation, store_location
 from fairlead.console.session import ConsoleSession, Verb
 from fairlead.errors import ArgumentsInvalid
 from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls
-from fairlead.store.sqlite import Database
+from fairlead.store.opening import open_database
 from fairlead.terminal.tables import COLUMNS, audit_row
 
 SHOWN: Final = 10
@@ -21,18 +20,18 @@ async def _run(session: ConsoleSession, rest: str) -> None:
         raise ArgumentsInvalid(f"`{rest}` is no number of records", hint=f"/audit N, up to {MOST_SHOWN:,}")
     if session.host.store is not None:
         await session.host.store.flush()  # what has just happened counts too
-    path = store_file(session.env, session.loaded.config.store.path)
-    calls = await to_thread.run_sync(_latest, path, int(rest or SHOWN))
+    location = store_location(session.env, session.loaded.config.store)
+    calls = await to_thread.run_sync(_latest, location, int(rest or SHOWN))
     if calls:
         session.screen.table(COLUMNS, [audit_row(call) for call in calls])
     else:
         session.screen.say("nothing was recorded yet")
 
 
-def _latest(path: Path, limit: int) -> list[AuditRecord]:
-    if not path.exists():
+def _latest(location: StoreLocation, limit: int) -> list[AuditRecord]:
+    if not location.exists():
         return []
-    with Database.open(path) as database:
+    with open_database(location) as database:
         return latest_calls(database, AuditQuery(), limit)
 
 

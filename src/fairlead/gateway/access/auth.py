@@ -142,7 +142,7 @@ class TokenAuthenticator:
         # Before the rate limit: requests that are refused anyway do not use up the principal's share.
         if refused := _outside(admitted, scope["path"]):
             return refused
-        if wait := self._rate.take(admitted.principal):
+        if wait := await self._rate.take(admitted.principal):
             text = f"too many requests for `{admitted.principal}`: try again in {wait} s"
             return RequestRefused.saying(429, text, {"Retry-After": str(wait)})
         mark_authenticated(scope)

@@ -15,11 +15,12 @@ from fairlead.config.models import GatewaySettings
 from fairlead.gateway.access.auth import TokenAuthenticator, screened_headers
 from fairlead.gateway.access.jwt import IssuerKeys, JwtAccess
 from fairlead.gateway.access.origin import OriginPolicy, RequestRefused
-from fairlead.gateway.access.rate_limit import RateLimit
-from fairlead.gateway.access.tokens import Tokens, decide_token, local_token, token_file
+from fairlead.gateway.access.rate_limit import RateLimit, SharedRateLimit
+from fairlead.gateway.access.tokens import SharedOwners, Tokens, decide_token, local_token, token_file
 from fairlead.gateway.registry import dashboard_name, decide_token_file, local_token_file
 from fairlead.net.listen import MAX_BODY_BYTES
 from fairlead.net.ssrf import is_loopback_host
+from fairlead.store.protocol import Store
 
 RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
 # The rest of the body is not waited for.
@@ -94,7 +95,7 @@ class _LimitedBody:
         await self._send(message)
 
 
-def authenticator_for(
+def authenticator_for(  # noqa: PLR0913 - what decides about requests, each by name
     settings: GatewaySettings,
     host: str,
     port: int,
@@ -102,6 +103,8 @@ def authenticator_for(
     *,
     with_tokens: bool = True,
     names_groups: Callable[[], bool] = lambda: False,
+    shared: Store | None = None,
+    shared_tokens: SharedOwners | None = None,
 ) -> TokenAuthenticator:
     """Make the authenticator of a gateway that listens at an address.
 
@@ -114,11 +117,14 @@ def authenticator_for(
         env: The environment, which says where tokens are kept.
         with_tokens: Whether calls take a token.
         names_groups: Returns whether any rule names groups, so that they are read from tokens.
+        shared: The store that all replicas share, if they do.
+        shared_tokens: The named tokens in it.
     """
     own_name = dashboard_name(env) if is_loopback_host(host) else None
     names = (*settings.names, *_public_names(settings))
     origins = OriginPolicy(host, port, names, dashboard_name=own_name)
-    rate = RateLimit(settings.requests_per_minute)
+    limit = settings.requests_per_minute
+    rate = RateLimit(limit) if limit is None or shared is None else SharedRateLimit(limit, shared)
     decide_token(env)  # created where it is missing
     if not with_tokens:
         tokens = Tokens(None, decide=decide_token_file(env))
@@ -128,7 +134,9 @@ def authenticator_for(
     jwt = None
     if oauth:
         jwt = JwtAccess(oauth, IssuerKeys(oauth, HttpContext(environment=env)), names_groups=names_groups)
-    tokens = Tokens(local_token_file(env), token_file(env), decide=decide_token_file(env))
+    tokens = Tokens(
+        local_token_file(env), token_file(env), decide=decide_token_file(env), shared=shared_tokens
+    )
     return TokenAuthenticator(origins, tokens=tokens, jwt=jwt, rate=rate)
 
 

@@ -1,11 +1,21 @@
-"""Token-bucket rate limit per principal."""
+"""Token-bucket rate limit per principal: of one gateway, or of all replicas that share a store."""
 
+import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fairlead.errors import StoreError
+from fairlead.store.protocol import Store
+
 _MAX_KEPT = 10_000
+GRANTS_PER_MINUTE = 50
+"""A replica takes a fiftieth of a minute's requests at a time from the bucket that all share."""
+GRANT_SECONDS = 5.0
+"""How long a replica may use a grant: what an idle one has left over is lost to its principal."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -22,7 +32,7 @@ class RateLimit:
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
 
-    def take(self, principal: str) -> int | None:
+    async def take(self, principal: str) -> int | None:
         """Count a request. Returns the seconds to wait where there were too many, else None."""
         if self._per_minute is None:
             return None
@@ -49,3 +59,46 @@ class RateLimit:
             self._buckets = {
                 name: bucket for name, bucket in self._buckets.items() if self._refill(bucket, now) < full
             }
+
+
+@dataclass(slots=True)
+class _Grant:
+    left: int
+    ends: float
+
+
+class SharedRateLimit(RateLimit):
+    """The same over all replicas: each takes small grants from one bucket in their store.
+
+    While the store does not answer, each replica goes by a bucket of its own.
+    """
+
+    def __init__(self, per_minute: int, store: Store, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(per_minute, clock=clock)
+        self._rate = per_minute
+        self._store = store
+        self._time = clock
+        self._grants: dict[str, _Grant] = {}
+        self._is_away = False
+
+    async def take(self, principal: str) -> int | None:
+        """Count a request. Returns the seconds to wait where there were too many, else None."""
+        grant = self._grants.get(principal)
+        if grant is not None and grant.left > 0 and self._time() < grant.ends:
+            grant.left -= 1
+            return None
+        wanted = max(1, self._rate // GRANTS_PER_MINUTE)
+        try:
+            taken = await self._store.take_tokens(principal, per_minute=self._rate, wanted=wanted)
+        except StoreError:
+            if not self._is_away:
+                logger.warning("rate limits are counted by each replica alone", exc_info=True)
+            self._is_away = True
+            return await super().take(principal)
+        self._is_away = False
+        if not taken.granted:
+            return max(1, math.ceil((1 - taken.left) * 60 / self._rate))
+        if len(self._grants) >= _MAX_KEPT:
+            self._grants.clear()
+        self._grants[principal] = _Grant(left=taken.granted - 1, ends=self._time() + GRANT_SECONDS)
+        return None

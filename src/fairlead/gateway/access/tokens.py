@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -96,8 +96,8 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
     tokens: list[NamedToken] = []
 
 
-def _decode(text: str, path: Path) -> list[NamedToken]:
-    """The tokens of a file; `ConfigUnreadable` for a version or fields that this release does not know.
+def decode_tokens(text: str, place: str) -> list[NamedToken]:
+    """The tokens of a file or a store; `ConfigUnreadable` for a version or fields that are not known here.
 
     A field that it does not know may restrict a token, and would be lost when the file is written.
     """
@@ -112,11 +112,16 @@ def _decode(text: str, path: Path) -> list[NamedToken]:
         and all(token.keys() <= set(NamedToken.__struct_fields__) for token in tokens)
     )
     if not known:
-        raise ConfigUnreadable(f"`{path}` was written by a newer Fairlead", hint="update Fairlead")
+        raise ConfigUnreadable(f"{place} was written by a newer Fairlead", hint="update Fairlead")
     found = msgspec.convert(document, _Document)
     if found.version != VERSION or "tokens" not in fields:
         raise msgspec.ValidationError("not a file of tokens")
     return found.tokens
+
+
+def encode_tokens(tokens: list[NamedToken]) -> bytes:
+    """The text that `decode_tokens` reads."""
+    return msgspec.json.format(msgspec.json.encode(_Document(tokens=tokens)), indent=2) + b"\n"
 
 
 class TokenFile:
@@ -131,7 +136,7 @@ class TokenFile:
         if not self.path.exists():
             return []
         try:
-            return _decode(read_text(self.path), self.path)
+            return decode_tokens(read_text(self.path), f"`{self.path}`")
         except msgspec.MsgspecError as exc:
             hint = "move it away, and make new tokens"
             raise ConfigUnreadable(f"`{self.path}` is damaged", hint=hint) from exc
@@ -197,8 +202,8 @@ class TokenFile:
 
     def _change(self, change: Callable[[list[NamedToken]], list[NamedToken]]) -> None:
         with hold_lock(self.path):
-            text = msgspec.json.encode(_Document(tokens=change(self.read())))
-            write_atomic(self.path, msgspec.json.format(text, indent=2).decode() + "\n", mode=0o600)
+            text = encode_tokens(change(self.read())).decode()
+            write_atomic(self.path, text, mode=0o600)
 
 
 def token_file(env: Mapping[str, str]) -> TokenFile:
@@ -206,16 +211,41 @@ def token_file(env: Mapping[str, str]) -> TokenFile:
     return TokenFile(gateway_folder(env) / "tokens.json")
 
 
+class SharedOwners(Protocol):
+    """Named tokens that all replicas accept."""
+
+    @property
+    def owners(self) -> Mapping[str, TokenOwner]:
+        """Whom each stands for, by its digest."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Another number where the owners changed."""
+        ...
+
+
 class Tokens:
     """Recognizes tokens. A token that is removed from its file opens nothing from the next request on."""
 
     def __init__(
-        self, local: str | Path | None, named: TokenFile | None = None, *, decide: str | Path | None = None
+        self,
+        local: str | Path | None,
+        named: TokenFile | None = None,
+        *,
+        decide: str | Path | None = None,
+        shared: SharedOwners | None = None,
     ) -> None:
         """Accept the agents' token of this machine's user, its `decide` token, and the named ones.
 
-        Either of the two is the token itself, or the file that it is in.
+        Args:
+            local: The agents' token, or the file that it is in.
+            named: The named tokens of this machine.
+            decide: The user's own token, or its file.
+            shared: The named tokens of all replicas.
         """
+        self._shared = shared
+        self._shared_version = 0
         self._own = [(source, scopes) for source, scopes in _sources(local, decide) if source is not None]
         self._named = named
         files = [source for source, _ in self._own if isinstance(source, Path)]
@@ -248,10 +278,12 @@ class Tokens:
     def _refresh(self) -> None:
         # Every time: a `stat` takes a microsecond, and what is removed must be refused at once.
         stamps = tuple(map(_stamp, self._files))
-        if stamps != self._stamps:
-            self._stamps = stamps
+        version = self._shared.version if self._shared is not None else 0
+        if stamps != self._stamps or version != self._shared_version:
+            self._stamps, self._shared_version = stamps, version
             self._latest = None
-            self._owners = self._read_own() | self._read_named()
+            shared = dict(self._shared.owners) if self._shared is not None else {}
+            self._owners = shared | self._read_own() | self._read_named()
 
     def _read_own(self) -> dict[str, TokenOwner]:
         found: dict[str, TokenOwner] = {}

@@ -24,7 +24,7 @@ async def log_in(visit: PageRequest) -> Response:
 
 async def log_out(visit: PageRequest) -> Response:
     """End the session."""
-    visit.entrance.log_out(visit.ticket)
+    await visit.entrance.log_out(visit.ticket)
     response = see("/login")
     drop_ticket(response, visit.request.scope, visit.base)
     return response

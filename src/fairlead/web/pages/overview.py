@@ -7,6 +7,8 @@ from typing import Final
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.config.command_lines import command_line
+from fairlead.config.models import CHILD_TRANSPORTS
+from fairlead.events import DOWN
 from fairlead.host.managed_server import ServerStatus
 from fairlead.web.call_history import CallSummary, summarize
 from fairlead.web.charts import calls_chart, duration, latency_chart
@@ -29,7 +31,6 @@ from fairlead.web.page_request import Answer, PageRequest
 from fairlead.web.panel import PendingCall
 
 HOUR: Final = 3600.0
-_TROUBLE: Final = ("error", "auth_required")
 MOST_CARDS: Final = 20
 """How many broken servers are shown whole. The rest is counted."""
 
@@ -58,7 +59,7 @@ def overview(panel: HostPanel) -> Answer:
 
 
 def _attention(visit: PageRequest, panel: HostPanel, servers: Sequence[ServerStatus]) -> Child:
-    broken = [status for status in servers if status.enabled and status.state in _TROUBLE]
+    broken = [status for status in servers if status.enabled and status.state in DOWN]
     unapproved = panel.unapproved()
     cards: list[Child] = []
     if pending := panel.pending(visit.decides_for):
@@ -130,7 +131,7 @@ def _broken(visit: PageRequest, status: ServerStatus) -> Html:
             "div",
             log_in,
             form(visit, path, button("Restart", "do", "restart", key=server_id), back="/"),
-            logs if status.transport == "stdio" else None,
+            logs if status.transport in CHILD_TRANSPORTS else None,
             class_="row",
         ),
         class_="card bad",
@@ -183,7 +184,7 @@ def _unreviewed(server_id: str) -> Html:
 
 def _figures(panel: HostPanel, servers: Sequence[ServerStatus], found: CallSummary) -> Html:
     enabled = [status for status in servers if status.enabled]
-    working = sum(status.state not in _TROUBLE for status in enabled)
+    working = sum(status.state not in DOWN for status in enabled)
     every = found.all
     share = f"{every.failed / every.total:.1%}" if every.total else "-"
     figures = (

@@ -7,14 +7,12 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import anyio
-import anyio.abc
-import anyio.lowlevel
 import pytest
 
-from fairlead.errors import LockBusy, LockLost, StoreError, VersionConflict
-from fairlead.store.async_sqlite import SqliteStore
-from fairlead.store.protocol import Store, update
-from fairlead.store.sqlite import Database
+from fairlead.errors import LockLost, StoreError
+from fairlead.store.async_store import AsyncStore
+from fairlead.store.opening import open_database
+from fairlead.store.protocol import Store
 
 PATIENCE = 30.0
 
@@ -38,39 +36,15 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 async def test_values_are_kept_between_runs(path: Path) -> None:
-    async with SqliteStore.open(path) as store:
+    async with AsyncStore.open(path) as store:
         version = await store.put("pins", "github", b"one", expect=None)
-    async with SqliteStore.open(path) as store:
+    async with AsyncStore.open(path) as store:
         stored = await store.get("pins", "github")
         assert stored is not None
         assert (stored.value, stored.version) == (b"one", version)
         assert [found.key for found in await store.scan("pins", "git")] == ["github"]
         assert await store.delete("pins", "github", expect=version) is True
         assert await store.get("pins", "github") is None
-
-
-async def test_many_values_are_kept_in_one_write(store: Store) -> None:
-    await store.put_all([("catalogs", str(number), b"") for number in range(3)])
-    assert [found.key for found in await store.scan("catalogs")] == ["0", "1", "2"]
-
-
-async def test_a_conflict_is_an_error_to_loop_on(store: Store) -> None:
-    await store.put("pins", "github", b"one", expect=None)
-    with pytest.raises(VersionConflict):
-        await store.put("pins", "github", b"two", expect=None)
-
-
-async def test_concurrent_updates_of_one_value_all_count(store: Store) -> None:
-    async def increment() -> None:
-        await update(store, "counts", "calls", lambda value: str(int(value or b"0") + 1).encode())
-
-    with anyio.fail_after(PATIENCE):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(20):
-                tasks.start_soon(increment)
-    stored = await store.get("counts", "calls")
-    assert stored is not None
-    assert stored.value == b"20"
 
 
 async def test_the_event_loop_goes_on_while_the_disk_does_not(path: Path, store: Store) -> None:
@@ -100,7 +74,7 @@ async def test_a_write_whose_caller_went_away_still_happens(path: Path, store: S
 
 
 async def test_a_closed_store_says_so(path: Path) -> None:
-    async with SqliteStore.open(path) as store:
+    async with AsyncStore.open(path) as store:
         pass
     for attempt in (
         lambda: store.get("pins", "github"),
@@ -115,61 +89,16 @@ async def test_a_closed_store_says_so(path: Path) -> None:
 
 async def test_an_error_inside_the_block_comes_out_as_it_is(path: Path) -> None:
     async def fail() -> None:
-        async with SqliteStore.open(path) as store:
+        async with AsyncStore.open(path) as store:
             store.append("audit", b"before the error")
             async with store.lock("refresh"):
                 raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await fail()
-    with Database.open(path) as database:
+    with open_database(path) as database:
         assert [record.value for record in database.read_log("audit")] == [b"before the error"]
         assert database.acquire("refresh", lease_seconds=1) is not None
-
-
-async def test_a_lock_is_held_by_one_at_a_time(store: Store) -> None:
-    inside = 0
-
-    async def work() -> None:
-        nonlocal inside
-        async with store.lock("refresh", wait_seconds=PATIENCE):
-            inside += 1
-            assert inside == 1
-            await anyio.lowlevel.checkpoint()
-            inside -= 1
-
-    with anyio.fail_after(PATIENCE):
-        async with anyio.create_task_group() as tasks:
-            for _ in range(10):
-                tasks.start_soon(work)
-
-
-async def test_waiting_for_a_lock_has_an_end(store: Store) -> None:
-    async with store.lock("refresh"):
-        with pytest.raises(LockBusy, match=r"held elsewhere for 0\.02 s"):
-            async with store.lock("refresh", wait_seconds=0.02):
-                pass
-    async with store.lock("refresh", wait_seconds=0):
-        pass
-
-
-async def test_giving_up_the_wait_for_a_lock_leaves_nothing_behind(store: Store) -> None:
-    async with store.lock("refresh"):
-        with anyio.move_on_after(0.02) as scope:
-            async with store.lock("refresh", wait_seconds=PATIENCE):
-                pass
-        assert scope.cancelled_caught
-    async with store.lock("refresh", wait_seconds=0):
-        pass
-
-
-async def test_leaving_a_lock_by_cancellation_releases_it(store: Store) -> None:
-    with anyio.move_on_after(0.02) as scope:
-        async with store.lock("refresh"):
-            await anyio.sleep_forever()
-    assert scope.cancelled_caught
-    async with store.lock("refresh", wait_seconds=0):
-        pass
 
 
 async def test_a_holder_that_was_overtaken_is_stopped(path: Path, store: Store) -> None:
@@ -203,7 +132,7 @@ async def test_a_holder_that_cannot_renew_in_time_is_stopped(
             blocker.enter_context(write_locked(path))
             await anyio.sleep_forever()
 
-    async with SqliteStore.open(path) as store:
+    async with AsyncStore.open(path) as store:
         with anyio.fail_after(PATIENCE):
             with contextlib.ExitStack() as blocker, pytest.raises(LockLost):
                 await hold(store, blocker)
@@ -217,7 +146,7 @@ async def test_a_subscriber_hears_what_is_published_to_its_topic_from_then_on(
     await store.publish("news", b"before")
     with anyio.fail_after(PATIENCE):
         async with (
-            SqliteStore.open(path) as other,
+            AsyncStore.open(path) as other,
             store.subscribe("news") as news,
             other.subscribe("news") as same,
         ):
@@ -231,25 +160,10 @@ async def test_a_subscriber_hears_what_is_published_to_its_topic_from_then_on(
             assert await anext(news) == b"three"
 
 
-async def test_a_subscriber_waits_for_the_next_message(store: Store) -> None:
-    heard: list[bytes | None] = []
-
-    async def listen(*, task_status: anyio.abc.TaskStatus[None]) -> None:
-        async with store.subscribe("news") as news:
-            task_status.started()
-            heard.append(await anext(news))
-
-    with anyio.fail_after(PATIENCE):
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(listen)
-            await store.publish("news", b"one")
-    assert heard == [b"one"]
-
-
 async def test_a_subscriber_that_does_not_read_is_told_that_it_missed_something(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.store.async_sqlite.UNREAD_MESSAGES", 3)
+    monkeypatch.setattr("fairlead.store.async_store.UNREAD_MESSAGES", 3)
     async with store.subscribe("news") as news:
         for number in range(5):
             await store.publish("news", str(number).encode())
@@ -273,14 +187,14 @@ async def test_a_subscriber_that_slept_too_long_is_told_that_it_missed_something
 async def test_a_subscriber_hears_again_once_the_trouble_is_over(
     path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fairlead.store.async_sqlite._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("fairlead.store.async_store._RETRY_SECONDS", 0.01)
     async with store.subscribe("news") as news:
         with write_locked(path) as other:
             other.execute("ALTER TABLE message RENAME TO away")
         await eventually(lambda: "messages not read" in caplog.text)
         with write_locked(path) as other:
             other.execute("ALTER TABLE away RENAME TO message")
-        with Database.open(path) as database:
+        with open_database(path) as database:
             database.publish("news", b"one")
         with anyio.fail_after(PATIENCE):
             assert await anext(news) == b"one"
@@ -288,26 +202,18 @@ async def test_a_subscriber_hears_again_once_the_trouble_is_over(
 
 async def test_a_subscription_ends_with_its_store(path: Path) -> None:
     async with contextlib.AsyncExitStack() as later:
-        async with SqliteStore.open(path) as store:
+        async with AsyncStore.open(path) as store:
             news = await later.enter_async_context(store.subscribe("news"))
             await store.publish("news", b"one")
         with anyio.fail_after(PATIENCE):
             assert [payload async for payload in news] == [b"one"]
 
 
-async def test_a_subscription_ends_with_its_block(store: Store) -> None:
-    async with store.subscribe("news") as news:
-        pass
-    await store.publish("news", b"late")
-    with anyio.fail_after(PATIENCE):
-        assert [payload async for payload in news] == []
-
-
 async def test_appending_does_not_wait_for_the_disk_and_reading_sees_it(path: Path, store: Store) -> None:
     with write_locked(path):
         for number in range(100):
             store.append("audit", str(number).encode())
-        with Database.open(path) as other:
+        with open_database(path) as other:
             assert other.read_log("audit") == []
     records = await store.read_log("audit")
     assert [int(record.value) for record in records] == list(range(100))
@@ -316,7 +222,7 @@ async def test_appending_does_not_wait_for_the_disk_and_reading_sees_it(path: Pa
 
 
 async def test_what_was_appended_reaches_the_disk_by_itself(path: Path, store: Store) -> None:
-    with Database.open(path) as other:
+    with open_database(path) as other:
         for count in (1, 2, 3):
             store.append("audit", b"")
             await eventually(lambda count=count: len(other.read_log("audit")) == count)
@@ -326,8 +232,8 @@ async def test_records_beyond_what_may_wait_for_the_disk_are_refused_and_the_oth
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("fairlead.store.async_sqlite.UNFLUSHED_RECORDS", 10)
-    async with SqliteStore.open(path) as store:
+    monkeypatch.setattr("fairlead.store.async_store.UNFLUSHED_RECORDS", 10)
+    async with AsyncStore.open(path) as store:
         with write_locked(path):
             kept = [store.append("audit", str(number).encode()) for number in range(10)]
             assert all(kept)
@@ -339,7 +245,7 @@ async def test_records_beyond_what_may_wait_for_the_disk_are_refused_and_the_oth
 
 async def test_a_record_can_be_made_when_it_is_written(path: Path) -> None:
     known = ["when it was appended"]
-    async with SqliteStore.open(path) as store:
+    async with AsyncStore.open(path) as store:
         store.append("audit", lambda: known[-1].encode())
         known.append("when it was written")
         assert [record.value for record in await store.read_log("audit")] == [b"when it was written"]
@@ -355,7 +261,7 @@ async def test_a_record_made_once_is_not_made_again_if_it_could_not_be_written(
         made.append(1)
         return str(len(made)).encode()
 
-    async with SqliteStore.open(path) as store:
+    async with AsyncStore.open(path) as store:
         with write_locked(path):
             store.append("audit", record)
             with pytest.raises(StoreError, match="locked"):
@@ -367,8 +273,8 @@ async def test_trouble_with_the_disk_is_told_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("fairlead.store.async_sqlite._RETRY_SECONDS", 0.01)
-    async with SqliteStore.open(path) as store:
+    monkeypatch.setattr("fairlead.store.async_store._RETRY_SECONDS", 0.01)
+    async with AsyncStore.open(path) as store:
         with write_locked(path):
             store.append("audit", b"one")
             await anyio.sleep(0.3)  # time for several attempts, none of which can succeed
@@ -377,12 +283,12 @@ async def test_trouble_with_the_disk_is_told_once(
 
 async def test_a_flush_that_failed_is_tried_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("fairlead.store.async_sqlite._RETRY_SECONDS", 0.01)
-    async with SqliteStore.open(path) as store:
+    monkeypatch.setattr("fairlead.store.async_store._RETRY_SECONDS", 0.01)
+    async with AsyncStore.open(path) as store:
         with write_locked(path):
             store.append("audit", b"one")
             await anyio.sleep(0.2)  # time for several attempts, none of which can succeed
-        with Database.open(path) as other:
+        with open_database(path) as other:
             await eventually(lambda: len(other.read_log("audit")) == 1)
 
 
@@ -391,7 +297,7 @@ async def test_records_that_cannot_be_flushed_at_the_end_are_reported(
 ) -> None:
     monkeypatch.setattr("fairlead.store.sqlite_file.BUSY_SECONDS", 0.01)
     with contextlib.ExitStack() as stack:
-        async with SqliteStore.open(path) as store:
+        async with AsyncStore.open(path) as store:
             stack.enter_context(write_locked(path))
             store.append("audit", b"one")
     assert "log records lost" in caplog.text

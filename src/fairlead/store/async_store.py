@@ -1,6 +1,6 @@
-"""Store in a SQLite file for an event loop, safe for many processes of one machine at a time.
+"""Store for an event loop, over a database that many processes use at a time.
 
-All SQLite calls run in one worker thread, so that no disk ever blocks the event loop.
+All its operations run in one worker thread, so that no disk and no network ever blocks the event loop.
 """
 
 import asyncio
@@ -13,22 +13,26 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from pathlib import Path
 from typing import Literal, Self, TypeAlias, TypeVar, TypeVarTuple
 
 import anyio
 
+from fairlead.config.store_location import RedisLocation, StoreLocation
 from fairlead.errors import LockBusy, LockLost, StoreError
+from fairlead.store.opening import open_database, open_database_for_reading
 from fairlead.store.protocol import (
     AnyVersion,
+    Database,
     Expected,
     Lease,
     LogRecord,
+    NewRecord,
     NewRecordValue,
     NewValue,
+    PublishedMessage,
     StoredValue,
+    TokenGrant,
 )
-from fairlead.store.sqlite import Database, NewRecord, PublishedMessage
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -40,8 +44,8 @@ Chore: TypeAlias = Callable[[Database], float | None]
 class Worker:
     """Thread with a database of its own: runs jobs in order, and chores when they are due."""
 
-    def __init__(self, path: Path, *, for_reading: bool = False) -> None:
-        self._open = Database.open_for_reading if for_reading else Database.open
+    def __init__(self, location: StoreLocation, *, for_reading: bool = False) -> None:
+        self._open = open_database_for_reading if for_reading else open_database
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Callable[[Database], None] | None] = queue.SimpleQueue()
         self._chores: list[tuple[float, int, Chore]] = []  # a heap that only the thread uses
@@ -49,14 +53,17 @@ class Worker:
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self.is_closed = False
+        self.is_shared = isinstance(location, RedisLocation)
         # A daemon, so that a program that dies without leaving its `async with` does not hang at exit.
-        self._thread = threading.Thread(target=self._main, args=(path,), name="fairlead-store", daemon=True)
+        self._thread = threading.Thread(
+            target=self._main, args=(location,), name="fairlead-store", daemon=True
+        )
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, path: Path, *, for_reading: bool = False) -> AsyncGenerator[Self]:
-        """Open a worker on the database at `path`. Leaving the block waits for the jobs already submitted."""
-        worker = cls(path, for_reading=for_reading)
+    async def open(cls, location: StoreLocation, *, for_reading: bool = False) -> AsyncGenerator[Self]:
+        """Open a worker on a database. Leaving the block waits for the jobs already submitted."""
+        worker = cls(location, for_reading=for_reading)
         worker._thread.start()
         try:
             await worker._opened
@@ -99,9 +106,9 @@ class Worker:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to call
             self._loop.call_soon_threadsafe(callback, *arguments)
 
-    def _main(self, path: Path) -> None:
+    def _main(self, location: StoreLocation) -> None:
         try:
-            with self._open(path) as database:
+            with self._open(location) as database:
                 self.tell(_succeed, self._opened, None)
                 self._serve(database)
         except BaseException as exc:  # noqa: BLE001 - passed on to the opener
@@ -159,8 +166,8 @@ _RETRY_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
-class SqliteStore:
-    """A `Store` in one file. Open one with `SqliteStore.open`, and use it in that event loop."""
+class AsyncStore:
+    """A `Store`. Open one with `AsyncStore.open`, and use it in that event loop."""
 
     def __init__(self, worker: Worker, *, position: int) -> None:
         self._worker = worker
@@ -169,16 +176,16 @@ class SqliteStore:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, path: Path, *, for_reading: bool = False) -> AsyncGenerator[Self]:
-        """Open the store at `path`, which is created if missing. Leaving the block flushes the logs.
+    async def open(cls, location: StoreLocation, *, for_reading: bool = False) -> AsyncGenerator[Self]:
+        """Open the store at `location`; a file is created if missing. Leaving the block flushes the logs.
 
         Args:
-            path: Its file.
+            location: Where it is.
             for_reading: Whether nothing will be written: then its folder may be read-only, and the file must
                 exist.
         """
-        async with Worker.open(path, for_reading=for_reading) as worker:
-            store = cls(worker, position=await worker.run(Database.last_position))
+        async with Worker.open(location, for_reading=for_reading) as worker:
+            store = cls(worker, position=await worker.run(lambda database: database.last_position()))
             try:
                 yield store
             finally:
@@ -186,11 +193,16 @@ class SqliteStore:
                 with anyio.CancelScope(shield=True):
                     await store._log.close()
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines use it too."""
+        return self._worker.is_shared
+
     async def get(self, namespace: str, key: str) -> StoredValue | None:
         """Value of a key, or None."""
         return await self._worker.run(lambda database: database.get(namespace, key))
 
-    async def put(
+    async def put(  # noqa: PLR0913 - how a value is kept, each by name
         self,
         namespace: str,
         key: str,
@@ -199,11 +211,16 @@ class SqliteStore:
         expect: Expected,
         fence: Lease | None = None,
         durable: bool = True,
+        expires_in: float | None = None,
     ) -> int:
         """Store a value and return its version. Raises `VersionConflict` or `LockLost`."""
-        return await self._worker.run(
-            lambda database: database.put(namespace, key, value, expect=expect, fence=fence, durable=durable)
-        )
+
+        def work(database: Database) -> int:
+            return database.put(
+                namespace, key, value, expect=expect, fence=fence, durable=durable, expires_in=expires_in
+            )
+
+        return await self._worker.run(work)
 
     async def put_all(self, values: Sequence[NewValue]) -> None:
         """Store values unconditionally, all of them or none. They may be lost to a power cut."""
@@ -242,6 +259,12 @@ class SqliteStore:
                 f"lock `{name}` was lost: its lease of {lease_seconds:g} s ran out",
                 hint="the process or the whole machine was suspended; do it again",
             )
+
+    async def take_tokens(self, bucket: str, *, per_minute: int, wanted: int) -> TokenGrant:
+        """Take up to `wanted` tokens from a bucket of `per_minute` tokens that refills in a minute."""
+        return await self._worker.run(
+            lambda database: database.take_tokens(bucket, per_minute=per_minute, wanted=wanted)
+        )
 
     async def publish(self, topic: str, payload: bytes) -> None:
         """Publish to all current subscribers of a topic, in every process."""
@@ -338,6 +361,7 @@ class _LogBuffer:
         self._records: deque[tuple[str, float, NewRecordValue]] = deque()
         self._flush_is_due = False
         self._failing = False
+        self._written = 0
 
     def append(self, log: str, record: NewRecordValue) -> bool:
         if self._worker.is_closed:  # checked here: every tool call is recorded
@@ -380,10 +404,11 @@ class _LogBuffer:
             (log, at, record if isinstance(record, bytes) else record()) for log, at, record in waiting
         ]
         try:
-            database.append_all(batch)
+            database.append_all(batch, number=self._written)
         except StoreError:
             self._records.extendleft(reversed(batch))
             raise
+        self._written += len(batch)
 
 
 class _Messages:
@@ -396,6 +421,7 @@ class _Messages:
         # The following are used by the thread only.
         self._position = position
         self._changed = False
+        self._failing = False
 
     async def publish(self, topic: str, payload: bytes) -> None:
         def work(database: Database) -> None:
@@ -432,9 +458,11 @@ class _Messages:
             if self._changed:
                 self._look(database)
         except StoreError:
-            logger.warning("messages not read", exc_info=True)
+            if not self._failing:  # once per outage
+                logger.warning("messages not read", exc_info=True)
+            self._failing = True
             return _RETRY_SECONDS
-        self._changed = False
+        self._changed = self._failing = False
         return _LOOK_SECONDS
 
     def _look_closely(self, database: Database) -> None:

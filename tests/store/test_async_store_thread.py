@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.store.async_sqlite import Worker
-from fairlead.store.sqlite import Database
+from fairlead.store.async_store import Worker
+from fairlead.store.protocol import Database
 
 PATIENCE = 30.0
 

@@ -1,0 +1,78 @@
+"""`fairlead store`."""
+
+import os
+
+import click
+
+from fairlead.cli.config_edits import action_context
+from fairlead.cli.options import json_option, load
+from fairlead.config.document.files import write_atomic
+from fairlead.config.store_location import KEY_FILE, RedisLocation, key_file, store_location
+from fairlead.errors import ConfigError
+from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.output import display_path, print_data, print_json, print_notices, say
+
+
+@click.group("store")
+def command() -> None:
+    """Manage the store that gateways of a team share: its key, and what is in it.
+
+    \b
+    Examples:
+      fairlead store key new --save
+      fairlead store rekey
+    """
+
+
+@command.group("key")
+def key_command() -> None:
+    """Make the cluster key, which encrypts what is kept in Redis."""
+
+
+@key_command.command("new")
+@click.option("--save", is_flag=True, help=f"Write it to `{KEY_FILE}` of the configuration folder.")
+@json_option
+def new_key(*, save: bool, as_json: bool) -> int:
+    """Make a cluster key. Every replica needs the same one; without it nothing in Redis can be read.
+
+    With `--save`, a key that is there already stays as the second: it is still read, and no longer written.
+    """
+    from fairlead.store.cluster_key import new_cluster_key
+
+    made = new_cluster_key()
+    if not save:
+        if as_json:
+            print_json({"key": made})
+        else:
+            print_data(made)
+        return Exit.OK
+    path = key_file(os.environ)
+    before = path.read_text().split() if path.exists() else []
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomic(path, "\n".join([made, *before]) + "\n", mode=0o600)
+    if as_json:
+        print_json({"file": str(path), "keys": 1 + len(before)})
+    say(f"wrote {display_path(path)}; copy it to every replica, and keep a copy apart from Redis's backups")
+    return Exit.OK
+
+
+@command.command("rekey")
+@json_option
+@click.pass_context
+def rekey(ctx: click.Context, *, as_json: bool) -> int:
+    """Encrypt everything in Redis anew with the first cluster key, so that the others can be removed.
+
+    Audit records stay as they were written: keep the old key until `audit.keep_days` have passed.
+    """
+    from fairlead.store.redis_database import RedisDatabase
+
+    location = store_location(os.environ, load(ctx).config.store)
+    if not isinstance(location, RedisLocation):
+        raise ConfigError("the store is a file, which has no key", hint="name a Redis in `store`")
+    with RedisDatabase.open(location) as database:
+        count = database.reseal_all()
+    print_notices(action_context(ctx).record("rekey", "", values=count))
+    if as_json:
+        print_json({"rekeyed": count})
+    say(f"{count} values were encrypted anew")
+    return Exit.OK

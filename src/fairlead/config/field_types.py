@@ -1,0 +1,118 @@
+"""Types of the fields of configuration models, with the checks that come before those of a whole section."""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    StringConstraints,
+)
+
+from fairlead.config.faults import BAD_ID, SERVER_ID
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
+Bytes = Annotated[int, Field(ge=1024, le=1 << 31)]
+Texts = Annotated[tuple[Text, ...], Strict(strict=False)]
+Arguments = Annotated[tuple[str, ...], Strict(strict=False)]
+
+
+def _check_variable_name(name: str) -> str:
+    if "=" in name or "\0" in name:
+        raise ValueError("a variable's name cannot contain `=` or NUL")
+    return name
+
+
+def _check_header_name(name: str) -> str:
+    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+        raise ValueError("a header's name is letters, digits and `-`")
+    return name
+
+
+def _check_header_value(value: str) -> str:
+    if any(character in value for character in "\r\n\0"):
+        raise ValueError("a header's value cannot contain line breaks")
+    return value
+
+
+# Validated one by one, so that every bad name and value is reported.
+VariableName = Annotated[Text, AfterValidator(_check_variable_name)]
+HeaderName = Annotated[Text, AfterValidator(_check_header_name)]
+HeaderValue = Annotated[str, AfterValidator(_check_header_value)]
+
+
+def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("must not be empty: leave it out, or name at least one tool")
+    return names
+
+
+AllowTools = Annotated[Texts, AfterValidator(_not_empty)]
+Command = Annotated[Texts, Field(min_length=1)]
+
+
+def _server_id(value: str) -> str:
+    if not SERVER_ID.fullmatch(value):
+        raise ValueError(BAD_ID)
+    return value
+
+
+ServerId = Annotated[str, AfterValidator(_server_id)]
+
+
+def _web_url(value: str) -> str:
+    if "${" in value:
+        return value  # validated again once its references are resolved
+    if any(character <= " " for character in value):
+        raise ValueError("must not contain spaces or control characters")
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("must be an http:// or https:// URL with a host")
+    return value
+
+
+WebUrl = Annotated[str, AfterValidator(_web_url)]
+
+
+def _redis_url(value: str) -> str:
+    if "${" in value:
+        return value  # checked again once its references are resolved
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("must be a redis:// or rediss:// URL with a host")
+    return value
+
+
+RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+
+
+class StrictModel(BaseModel):
+    """Frozen, no coercion, no unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True
+    )
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What a `repr` shows: the fields that were set, bounded, with literal secrets masked."""
+        # Not at the top: only a `repr` needs it.
+        from fairlead.config.secrets.redaction import glimpse, redact_entry
+
+        given = {
+            name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set
+        }
+        return ((name, glimpse(value, name)) for name, value in redact_entry(given).items())

@@ -1,0 +1,94 @@
+"""Named tokens of a gateway whose replicas share a store: made and revoked once, for all of them.
+
+They are digests, as in the file of a single machine. Each replica follows the list and decides from memory: a
+revoked token is refused as soon as the store's message arrives, and within two seconds without one.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import msgspec
+
+from fairlead.config.store_location import RedisLocation
+from fairlead.errors import ConfigUnreadable, StoreError, VersionConflict
+from fairlead.gateway.access.tokens import NamedToken, TokenFile, TokenOwner, decode_tokens, encode_tokens
+from fairlead.store.opening import open_database
+from fairlead.store.protocol import Store, StoredValue
+
+NAMESPACE: Final = "gateway tokens"
+KEY: Final = "named"
+TOPIC: Final = "gateway tokens"
+LOOK_SECONDS: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class StoredTokens(TokenFile):
+    """The named tokens in a shared store, for commands that list, make and revoke them."""
+
+    def __init__(self, location: RedisLocation) -> None:
+        self._location = location
+
+    def read(self) -> list[NamedToken]:
+        """Return all tokens. Raises `StoreError` or `ConfigUnreadable`."""
+        with open_database(self._location) as database:
+            return _read(database.get(NAMESPACE, KEY))
+
+    def _change(self, change: Callable[[list[NamedToken]], list[NamedToken]]) -> None:
+        with open_database(self._location) as database:
+            while True:
+                found = database.get(NAMESPACE, KEY)
+                value = encode_tokens(change(_read(found)))
+                try:
+                    database.put(NAMESPACE, KEY, value, expect=found.version if found else None)
+                except VersionConflict:
+                    continue  # another made one at the same moment
+                database.publish(TOPIC, b"")
+                return
+
+
+class TokenMirror:
+    """The named tokens of a shared store, as one replica knows them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.owners: dict[str, TokenOwner] = {}
+        """Whom each token stands for, by its digest."""
+        self.version = 0
+        """Of the list in the store: another one means other owners."""
+
+    async def look(self) -> None:
+        """Read the tokens from the store."""
+        found = await self._store.get(NAMESPACE, KEY)
+        version = found.version if found is not None else 0
+        if version != self.version:
+            self.owners = {token.digest: token.owner for token in _read(found)}
+            self.version = version
+
+    async def follow(self) -> None:
+        """Follow the tokens in the store, until cancelled."""
+        while True:
+            try:
+                async with self._store.subscribe(TOPIC) as hints:
+                    while True:
+                        await self.look()
+                        with anyio.move_on_after(LOOK_SECONDS):
+                            await anext(hints)
+            except StopAsyncIteration:
+                return  # the store is closed
+            except (StoreError, ConfigUnreadable):
+                logger.warning("named tokens are as they were", exc_info=True)
+                await anyio.sleep(LOOK_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - not all at once
+
+
+def _read(found: StoredValue | None) -> list[NamedToken]:
+    if found is None:
+        return []
+    try:
+        return decode_tokens(found.value.decode(), "the list of tokens in the store")
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        hint = "revoke all tokens, and make new ones"
+        raise ConfigUnreadable("the list of tokens in the store is damaged", hint=hint) from exc

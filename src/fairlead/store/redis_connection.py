@@ -1,0 +1,274 @@
+"""Connection of a Redis store: checked when it is made, bounded in every wait, and made again by itself.
+
+A Redis that does not answer fails every operation at once until the next attempt is due; attempts grow apart
+and are spread by chance, so that many replicas do not return at the same moment. No operation is sent twice.
+"""
+
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Final, NoReturn, Protocol, cast
+
+from fairlead.config.store_location import RedisLocation
+from fairlead.errors import StoreError, StoreUnavailable
+from fairlead.store import redis_scripts as scripts
+from fairlead.store.cluster_key import ClusterKeys
+
+OPERATION_SECONDS: Final = 2.0
+CONNECT_SECONDS: Final = 2.0
+FIRST_PAUSE_SECONDS: Final = 0.05
+LONGEST_PAUSE_SECONDS: Final = 2.0
+META: Final = b"fairlead:meta"
+MESSAGES: Final = b"fairlead:messages"
+_CHECK: Final = b"fairlead"
+_LAYOUT: Final = b"1"
+_NEEDED_VERSION: Final = (6, 2)
+
+_AWAY_HINT: Final = "check that Redis runs and can be reached; Fairlead goes on by itself once it answers"
+_REFUSALS: Final = {
+    "NOAUTH": "it wants a password: write `redis://USER:${PASSWORD}@HOST`",
+    "WRONGPASS": "check the user and the password in the store's address",
+    "NOPERM": "its ACL user needs `~fairlead:* +@read +@write +@scripting +@connection +info`",
+    "READONLY": "the address leads to a replica: use that of the primary",
+    "OOM": "its memory is full: raise `maxmemory`, or lower `audit.keep_records` and `artifacts.max_bytes`",
+    "MISCONF": "it cannot save to its disk: see Redis's log",
+    "LOADING": "it is reading its data; Fairlead goes on by itself",
+    "MASTERDOWN": "it waits for its primary",
+}
+"""What to do about a refusal of Redis, by the word that it begins with."""
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(Protocol):
+    """A connection of redis-py, as far as it is used here; its own types are incomplete."""
+
+    def connect(self) -> None:
+        """Connect, and log in."""
+        ...
+
+    def disconnect(self) -> None:
+        """Close the connection."""
+        ...
+
+    def send_command(self, *parts: bytes | str | float) -> None:
+        """Send a command."""
+        ...
+
+    def read_response(self) -> Any:  # noqa: ANN401 - as Redis answers
+        """Wait for an answer."""
+        ...
+
+    def can_read(self, timeout: float) -> bool:
+        """Whether there is something to read, the end of the connection included."""
+        ...
+
+
+class RedisConnection:
+    """One connection to the Redis of a location, for one thread; it is made when it is first needed."""
+
+    def __init__(self, location: RedisLocation) -> None:
+        if find_spec("redis") is None:
+            raise StoreError(
+                "a Redis store needs the package `redis`", hint="install the extra: `fairlead[redis]`"
+            )
+        self.name = str(location)
+        self.keys = ClusterKeys(location.cluster_keys())
+        self._url = location.url()
+        self._connection: Connection | None = None
+        self._epoch: bytes | None = None
+        self._failures = 0
+        self._next_attempt = 0.0
+        self.facts: dict[str, str] = {}
+        """What the server said of itself when the connection was made (`INFO`)."""
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._connection = None
+
+    def run(self, *command: bytes | str | int) -> Any:  # noqa: ANN401 - as Redis answers
+        """Run one command and return its answer. Raises `StoreError`."""
+        return self._exchange(self._connected(), command)
+
+    def call(self, script: scripts.Script, keys: list[bytes], *arguments: bytes | str | int | float) -> Any:  # noqa: ANN401 - as the script returns
+        """Run a script. One that meets another epoch did nothing, and is run again in that epoch."""
+        for attempt in range(2):
+            connection = self._connected()
+            assert self._epoch is not None
+            parts = (len(keys) + 1, META, *keys, self._epoch, *arguments)
+            try:
+                return self._evaluate(connection, script, parts)
+            except _EpochChanged:
+                self.close()
+                if attempt:
+                    break
+        raise StoreUnavailable(f"store {self.name}: it changes its epoch again and again", hint=_AWAY_HINT)
+
+    def _evaluate(
+        self, connection: Connection, script: scripts.Script, parts: tuple[bytes | str | int | float, ...]
+    ) -> Any:  # noqa: ANN401
+        from redis.exceptions import NoScriptError
+
+        try:
+            return self._exchange(connection, ("EVALSHA", script.digest, *parts))
+        except NoScriptError:  # it was not run
+            return self._exchange(connection, ("EVAL", script.text, *parts))
+
+    def _exchange(self, connection: Connection, command: tuple[bytes | str | int | float, ...]) -> Any:  # noqa: ANN401
+        from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+        try:
+            connection.send_command(*command)
+            return connection.read_response()
+        except NoScriptError:
+            raise
+        except ResponseError as exc:
+            self._refuse(exc)
+        except (RedisError, OSError) as exc:
+            self._fail(exc)
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        """Explain an answer of Redis that is an error: the connection is whole, nothing was changed."""
+        text = str(error)
+        if scripts.WRONG_EPOCH in text:
+            raise _EpochChanged from error
+        # redis-py takes the word off the errors that it knows by a class.
+        kind = _WORDS.get(type(error).__name__) or text.partition(" ")[0]
+        if kind in ("READONLY", "LOADING", "MASTERDOWN"):
+            self._fail(error, _REFUSALS[kind])
+        raise StoreError(f"store {self.name}: {text}", hint=_REFUSALS.get(kind)) from error
+
+    def _fail(self, error: Exception, hint: str = _AWAY_HINT) -> NoReturn:
+        """Drop the connection, and have no other attempt made for a while."""
+        self.close()
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        self._next_attempt = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311 - not all at once
+        raise StoreUnavailable(f"store {self.name} does not answer: {error}", hint=hint) from error
+
+    def _connected(self) -> Connection:
+        connection = self._connection
+        if connection is not None:
+            if not _is_stale(connection):
+                return connection
+            self.close()  # it ended while it was idle: nothing was sent over it
+        if time.monotonic() < self._next_attempt:
+            raise StoreUnavailable(f"store {self.name} does not answer", hint=_AWAY_HINT)
+        return self._connect()
+
+    def _connect(self) -> Connection:
+        from redis.exceptions import AuthenticationError, RedisError, ResponseError
+
+        connection = _new_connection(self._url)
+        try:
+            connection.connect()
+        except (AuthenticationError, ResponseError) as exc:
+            self._refuse(exc)
+        except (RedisError, OSError) as exc:
+            self._fail(exc)
+        try:
+            self.facts = _parse_facts(self._exchange(connection, ("INFO", "everything")))
+            self._require_suitable()
+            self._begin(connection)
+        except BaseException:
+            connection.disconnect()
+            raise
+        self._connection = connection
+        self._failures = 0
+        return connection
+
+    def _require_suitable(self) -> None:
+        facts, hint = self.facts, None
+        version = tuple(int(part) for part in facts.get("redis_version", "0.0").split(".")[:2])
+        if version < _NEEDED_VERSION:
+            trouble, hint = f"it is version {facts.get('redis_version')}", "Redis 6.2 or later is needed"
+        elif facts.get("cluster_enabled") == "1":
+            trouble = "it is a Redis Cluster, whose scripts cannot change several keys at one moment"
+            hint = "use a single Redis, with replicas if you like"
+        elif facts.get("role") == "slave":
+            trouble, hint = "it is a replica", _REFUSALS["READONLY"]
+        elif facts.get("maxmemory_policy", "noeviction") != "noeviction":
+            trouble = (
+                f"it drops data when its memory is full (`maxmemory-policy {facts['maxmemory_policy']}`)"
+            )
+            hint = "set `maxmemory-policy noeviction`: pins and approvals must not disappear"
+        else:
+            return
+        raise StoreError(f"store {self.name} cannot be used: {trouble}", hint=hint)
+
+    def _begin(self, connection: Connection) -> None:
+        """Learn the store's epoch, and begin a new one where this is another run of the server."""
+        check = self.keys.seal(_CHECK, b"check")
+        known = b"0" if self._epoch is None else b"1"
+        parts = (2, META, MESSAGES, self.facts["run_id"], secrets.token_hex(16), known, check)
+        found = cast("list[bytes] | None", self._evaluate(connection, scripts.BEGIN, parts))
+        if found is None:
+            # As with a file that was emptied: to go on would be to go on without pins and denials.
+            raise StoreError(
+                f"store {self.name} was emptied while it was in use",
+                hint="restore it from a backup, or restart Fairlead to begin with an empty store",
+            )
+        epoch, layout, check = found
+        if layout != _LAYOUT:
+            raise StoreError(f"store {self.name} was written by a newer Fairlead", hint="update Fairlead")
+        self.keys.open(check, b"check")
+        if self._epoch not in (None, epoch):
+            logger.warning("the store was restarted, restored or failed over", extra={"store": self.name})
+        self._epoch = epoch
+
+
+class _EpochChanged(Exception):
+    """The store has another epoch than this connection knows."""
+
+
+_WORDS: Final = {
+    "ReadOnlyError": "READONLY",
+    "BusyLoadingError": "LOADING",
+    "MasterDownError": "MASTERDOWN",
+    "OutOfMemoryError": "OOM",
+    "NoPermissionError": "NOPERM",
+    "AuthenticationError": "WRONGPASS",
+    "AuthenticationWrongNumberOfArgsError": "WRONGPASS",
+}
+
+
+def _new_connection(url: str) -> Connection:
+    from redis import connection as redis_connection
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    try:
+        options = cast("dict[str, Any]", cast("Any", redis_connection).parse_url(url))
+    except ValueError as exc:
+        raise StoreError(f"the store's address cannot be read: {exc}") from None
+    kind: Callable[..., Connection] = options.pop("connection_class", redis_connection.Connection)
+    return kind(
+        **options
+        | {
+            "protocol": 2,
+            "socket_timeout": OPERATION_SECONDS,
+            "socket_connect_timeout": CONNECT_SECONDS,
+            # Never by itself: what was sent may have happened, even if no answer came.
+            "retry": Retry(NoBackoff(), 0),
+            "client_name": "fairlead",
+        }
+    )
+
+
+def _is_stale(connection: Connection) -> bool:
+    """Whether the server closed the connection: between two commands there is nothing to read on it."""
+    try:
+        return connection.can_read(0)
+    except Exception:  # noqa: BLE001 - however it says so
+        return True
+
+
+def _parse_facts(answer: bytes | str) -> dict[str, str]:
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+    pairs = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
+    return {name: value.strip() for name, colon, value in pairs if colon}

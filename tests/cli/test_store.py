@@ -1,0 +1,70 @@
+"""`fairlead store`, and commands whose store is a Redis."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairlead.config.store_location import key_file
+from fairlead.store.cluster_key import ClusterKeys
+from tests.conftest import Machine, Outcome
+from tests.redis_server import free_port, redis_server
+
+Fairlead = Callable[..., Outcome]
+
+
+def test_a_key_is_printed_or_saved_before_those_that_are_there(machine: Machine, fairlead: Fairlead) -> None:
+    printed = fairlead("store", "key", "new").out.strip()
+    ClusterKeys([printed])
+    assert fairlead("store", "key", "new", "--save").status == 0
+    (first,) = key_file(machine.env).read_text().split()
+    saved = fairlead("store", "key", "new", "--save")
+    assert saved.status == 0
+    assert first not in saved.out + saved.err
+    second, old = key_file(machine.env).read_text().split()
+    assert (old, second == first) == (first, False)
+    assert key_file(machine.env).stat().st_mode & 0o077 == 0
+
+
+def test_a_store_that_is_away_is_said_without_its_password(
+    machine: Machine, fairlead: Fairlead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_CLUSTER_KEY", fairlead("store", "key", "new").out.strip())
+    url = f"redis://ada:planted-password@127.0.0.1:{free_port()}/0"
+    served = fairlead("gateway", "--port", "0", "--store", url)
+    machine.write_user(json.dumps({"store": url}))
+    refused = [
+        fairlead("audit"),
+        fairlead("approvals", "list", "--json"),
+        fairlead("doctor", "--offline", "--json"),
+    ]
+    for outcome in (served, *refused):
+        said = outcome.out + outcome.err
+        assert outcome.status != 0, said
+        assert "does not answer" in said
+        assert "goes on by itself" in said
+        assert "planted-password" not in said
+
+
+def test_commands_use_the_redis_and_a_key_is_replaced(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    with redis_server(folder) as redis:
+        machine.write_user(json.dumps({"store": redis.url}))
+        assert "cluster key" in fairlead("audit").err
+        fairlead("store", "key", "new", "--save")
+        fairlead("gateway", "token", "add", "ada")
+        assert "add token" in fairlead("audit", "--json").out
+        assert "ada" in fairlead("gateway", "token", "list").out
+        fairlead("store", "key", "new", "--save")
+        assert json.loads(fairlead("store", "rekey", "--json").out)["rekeyed"] >= 1
+        current = key_file(machine.env).read_text().split()[0]
+        key_file(machine.env).write_text(current + "\n")
+        assert "ada" in fairlead("gateway", "token", "list").out
+        findings = json.loads(fairlead("doctor", "--offline", "--json").out)
+        assert redis.url in json.dumps(findings)
+        refused = fairlead("restore", str(tmp_path / "backup.zip"))
+        assert "is shared" in refused.err

@@ -1,0 +1,248 @@
+"""A Redis that goes away, comes back, is restored or is not fit: nothing waits for long, nothing is lost."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.redis_server import RedisServer, free_port, redis_server
+
+from fairlead.config.store_location import KEY_VARIABLE, RedisLocation
+from fairlead.errors import LockLost, StoreError, StoreUnavailable
+from fairlead.store.async_store import AsyncStore
+from fairlead.store.cluster_key import new_cluster_key
+from fairlead.store.opening import open_database
+from fairlead.store.protocol import ANY, Database
+from fairlead.store.redis_connection import CONNECT_SECONDS, OPERATION_SECONDS
+from fairlead.store.redis_database import RedisDatabase
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path) as server:
+        yield server
+
+
+def eventually(attempt: Callable[[], object]) -> None:
+    """Try again until Redis answers."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            attempt()
+        except StoreUnavailable:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        else:
+            return
+
+
+def test_a_redis_that_is_away_is_said_at_once_and_used_again_when_it_is_back(redis: RedisServer) -> None:
+    with open_database(redis.location) as database:
+        version = database.put("pins", "a", b"one", expect=None)
+        redis.kill()
+        with pytest.raises(StoreUnavailable, match=r"does not answer") as caught:
+            database.get("pins", "a")
+        assert "goes on by itself" in (caught.value.hint or "")
+        redis.start()
+        eventually(lambda: database.get("pins", "a"))
+        found = database.get("pins", "a")
+        assert found is not None
+        assert (found.value, found.version) == (b"one", version)
+
+
+def test_an_idle_connection_that_ended_costs_no_operation(redis: RedisServer) -> None:
+    with open_database(redis.location) as database:
+        redis.kill()
+        redis.start()
+        database.put("pins", "a", b"one", expect=None)
+
+
+def test_a_redis_that_hangs_ends_a_wait_in_time_and_the_next_ones_at_once(redis: RedisServer) -> None:
+    with open_database(redis.location) as database:
+        redis.pause()
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            database.get("pins", "a")
+        assert time.monotonic() - began < OPERATION_SECONDS + 2
+        # A connection is accepted by the kernel: the attempt ends with the first answer that does not come.
+        for _ in range(20):
+            with pytest.raises(StoreUnavailable):
+                database.get("pins", "a")
+        assert time.monotonic() - began < OPERATION_SECONDS + 20 * 0.1 + 5 * (CONNECT_SECONDS + 1)
+        redis.resume()
+        eventually(lambda: database.get("pins", "a"))
+
+
+async def test_records_appended_while_redis_is_away_arrive_once_when_it_is_back(redis: RedisServer) -> None:
+    async with AsyncStore.open(redis.location) as store:
+        store.append("audit", b"0")
+        await store.flush()
+        redis.pause()
+        store.append("audit", b"1")
+        with pytest.raises(StoreUnavailable):
+            await store.flush()  # it arrives all the same, once Redis reads what it was sent
+        store.append("audit", b"2")
+        redis.resume()
+        with anyio.fail_after(PATIENCE):
+            while True:
+                try:
+                    records = await store.read_log("audit")
+                except StoreUnavailable:
+                    await anyio.sleep(0.02)
+                else:
+                    break
+        assert [record.value for record in records] == [b"0", b"1", b"2"]
+
+
+async def test_subscribers_are_told_to_read_again_when_redis_was_restarted(redis: RedisServer) -> None:
+    async with AsyncStore.open(redis.location) as store, store.subscribe("news") as news:
+        redis.kill()
+        redis.start()
+        with anyio.fail_after(PATIENCE):
+            assert await anext(news) is None
+
+
+def test_versions_and_tokens_are_not_given_out_again_by_a_redis_that_forgot_them(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """A restored backup, and a replica that took over without the last writes, look the same from here."""
+    with open_database(redis.location) as database, open_database(redis.location) as other:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("SAVE")
+        redis.run("CONFIG", "SET", "appendonly", "no")
+        version = database.put("pins", "a", b"two", expect=ANY)
+        lease = database.acquire("refresh", 60)
+        assert lease is not None
+        redis.kill()
+        _forget_what_came_after_the_snapshot(redis, tmp_path)
+        again = other.acquire("refresh", 60)
+        assert again is not None
+        assert again.token > lease.token
+        assert database.renew(lease) is False
+        with pytest.raises(LockLost):
+            database.put("pins", "a", b"three", expect=ANY, fence=lease)
+        assert other.put("pins", "a", b"four", expect=ANY) > version
+
+
+def _forget_what_came_after_the_snapshot(redis: RedisServer, folder: Path) -> None:
+    for file in (folder / "appendonlydir").iterdir():
+        file.unlink()
+    (folder / "appendonlydir").rmdir()
+    redis.start_from_snapshot()
+
+
+def test_a_redis_that_was_emptied_in_use_is_refused(redis: RedisServer) -> None:
+    with open_database(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("FLUSHALL")
+        for _ in range(2):
+            with pytest.raises(StoreError, match="emptied"):
+                database.put("pins", "a", b"two", expect=ANY)
+    with open_database(redis.location) as database:
+        assert database.get("pins", "a") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru"), "allkeys-lru"),
+        (("--cluster-enabled", "yes", "--cluster-port", str(free_port())), "Cluster"),
+        (("--replicaof", "127.0.0.1 1"), "replica"),
+    ],
+)
+def test_a_redis_that_is_not_fit_is_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    with (
+        redis_server(tmp_path, *options) as server,
+        pytest.raises(StoreError, match=said) as caught,
+        open_database(server.location),
+    ):
+        pass
+    assert caught.value.hint
+
+
+def test_no_password_of_an_address_is_ever_shown(tmp_path: Path) -> None:
+    with redis_server(tmp_path, "--requirepass", "planted-password") as server:
+        right = server.location_at(f"redis://:planted-password@127.0.0.1:{server.port}/0")
+        with open_database(right) as database:
+            database.put("pins", "a", b"", expect=None)
+        wrong = server.location_at(f"redis://:wrong-password@127.0.0.1:{server.port}/0")
+        for location in (wrong, server.location):
+            with pytest.raises(StoreError) as caught, open_database(location):
+                pass
+            assert "password" not in f"{caught.value}".replace("username-password", "")
+            assert caught.value.hint
+    for shown in (str(right), repr(right), str(wrong), repr(wrong)):
+        assert "password" not in shown
+
+
+def test_a_reference_in_an_address_is_resolved_when_it_is_opened(redis: RedisServer) -> None:
+    env = {KEY_VARIABLE: redis.location.env[KEY_VARIABLE], "REDIS_PORT": str(redis.port)}
+    location = RedisLocation(template="redis://127.0.0.1:${REDIS_PORT}/0", env=env)
+    with open_database(location) as database:
+        database.put("pins", "a", b"", expect=None)
+    missing = RedisLocation(template="redis://127.0.0.1:${REDIS_PORT}/0", env={KEY_VARIABLE: "x"})
+    with pytest.raises(StoreError), open_database(missing):
+        pass
+
+
+def test_without_a_cluster_key_or_with_another_nothing_is_read_or_written(redis: RedisServer) -> None:
+    with open_database(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+    for keys, said in (("", "no cluster key"), ("secret", "not one that"), (new_cluster_key(), "another")):
+        location = redis.location_at(redis.url, keys=keys)
+        with pytest.raises(StoreError, match=said) as caught, open_database(location):
+            pass
+        assert "fairlead store key new" in (caught.value.hint or "")
+
+
+def test_a_key_is_rotated_while_both_are_known(redis: RedisServer) -> None:
+    old, new = redis.location.env[KEY_VARIABLE], new_cluster_key()
+
+    def opened(keys: str) -> RedisLocation:
+        return redis.location_at(redis.url, keys=keys)
+
+    with open_database(opened(old)) as database:
+        database.put("vault", "a", b"one", expect=None)
+        database.append("audit", b"before")
+    # Replicas change one after the other: first all of them read both, then they write the new.
+    with open_database(opened(f"{old}\n{new}")) as before, open_database(opened(f"{new}\n{old}")) as after:
+        after.put("vault", "b", b"two", expect=None)
+        assert [stored.value for stored in before.scan("vault")] == [b"one", b"two"]
+        assert isinstance(after, RedisDatabase)
+        assert after.reseal_all() >= 1
+        assert after.reseal_all() == 0
+    with open_database(opened(new)) as database:
+        assert [stored.value for stored in database.scan("vault")] == [b"one", b"two"]
+        assert [record.value for record in database.read_log("audit")] == [b""]  # the log needs the old key
+
+
+def test_a_value_moved_or_changed_in_redis_does_not_open(redis: RedisServer) -> None:
+    with open_database(redis.location) as database:
+        database.put("approvals", "mine", b"yes", expect=None)
+        redis.run("COPY", "fairlead:value:approvals:mine", "fairlead:value:approvals:theirs")
+        with pytest.raises(StoreError, match="changed by another program"):
+            database.get("approvals", "theirs")
+        redis.run("SETRANGE", "fairlead:value:approvals:mine", "50", "x")
+        with pytest.raises(StoreError, match="changed by another program"):
+            _read(database)
+
+
+def _read(database: Database) -> None:
+    database.get("approvals", "mine")
+
+
+def test_without_the_package_the_error_says_what_to_install(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name == "redis" or name.startswith("redis.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with (
+        pytest.raises(StoreError, match="needs the package `redis`") as caught,
+        open_database(redis.location),
+    ):
+        pass
+    assert "fairlead[redis]" in (caught.value.hint or "")
