@@ -125,7 +125,7 @@ def test_it_attaches_to_the_gateway_that_runs_in_a_projects_folder(
     added = fairlead("add", "here", "--scope", "project", "--allow", "all", *words)
     assert added.status == 0, added.err
     with gateway(machine) as up:
-        agent = DesktopAgent(machine, entry, Path("/"))
+        agent = DesktopAgent(machine.home, entry, Path("/"))
         assert "here_pid" in agent.begin()
         assert agent.end() == 0
         assert [running.pid for running in living(machine.env)] == [up.process.pid]

@@ -43,7 +43,7 @@ from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
 COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Tokens", "Calls", "Last error", "Actions")
 PAGE = 100
-_URGENCY = ("error", "auth_required", "needs_client_registration", "connecting", "ready", "idle", "disabled")
+_URGENCY = (*DOWN, "connecting", "ready", "idle", "disabled")
 """States from what needs attention to what does not."""
 SORTS = {
     "": "failures first",
