@@ -46,6 +46,9 @@ PAGES = (
     "/reviews",
     "/calls",
     "/approvals",
+    "/agents",
+    "/logs",
+    "/audit",
 )
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from fairlead.gateway.install import AGENTS
 from fairlead.gateway.registry import attachment, living
 from fairlead.policy.audit import AuditQuery, latest_records
 from fairlead.store.opening import open_database
+from fairlead.testing import scripted_program
 from tests.cli.gateway_support import (
     SECONDS,
     DesktopAgent,
@@ -112,6 +114,21 @@ def test_an_entry_that_leads_nowhere_is_told(machine: Machine, fairlead: Fairlea
     tested = fairlead("gateway", "agents", "--test")
     assert tested.status != 0
     assert "/no/such/fairlead" in tested.out
+
+
+def test_it_attaches_to_the_gateway_that_runs_in_a_projects_folder(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    entry = install(machine, fairlead)
+    script = json.dumps({"tools": ["pid"], "record": str(machine.home / "record")})
+    words = ("--", sys.executable, "-I", "-S", scripted_program.__file__, script)
+    added = fairlead("add", "here", "--scope", "project", "--allow", "all", *words)
+    assert added.status == 0, added.err
+    with gateway(machine) as up:
+        agent = DesktopAgent(machine.home, entry, Path("/"))
+        assert "here_pid" in agent.begin()
+        assert agent.end() == 0
+        assert [running.pid for running in living(machine.env)] == [up.process.pid]
 
 
 def test_a_gateway_for_agents_ends_after_the_last_one(machine: Machine) -> None:

@@ -138,6 +138,28 @@ def test_a_mistyped_tool_is_answered_with_the_one_meant(
     assert hint in outcome.err
 
 
+@pytest.mark.parametrize(
+    "words", [("clock.get_time",), ("clock", "get_time"), ("get_time",)], ids=lambda words: " ".join(words)
+)
+def test_arguments_are_typed_after_the_name(
+    fairlead: Fairlead, configure: Configure, words: tuple[str, ...]
+) -> None:
+    configure(clock=["get_time"])
+    outcome = fairlead("call", *words, "zone=Europe/Berlin", "hours:=3", "--arg", "day=monday", "--yes")
+    assert called(outcome)
+    for given in ("Europe/Berlin", "3", "monday"):
+        assert given in outcome.out
+
+
+def test_a_word_that_is_no_argument_is_named_before_a_server_starts(
+    fairlead: Fairlead, configure: Configure
+) -> None:
+    configure(clock=["get_time"])
+    outcome = fairlead("call", "clock.get_time", "Europe/Berlin", "--yes")
+    assert outcome.status == 2
+    assert "`Europe/Berlin` is not NAME=VALUE" in outcome.err
+
+
 def test_review_takes_server_dot_tool_and_globs_after_it(fairlead: Fairlead, configure: Configure) -> None:
     configure(clock=["get_time", "set_time", "get_zone"])
     assert fairlead("review", "clock", "--allow", "clock.get_*", "--deny", "clock__set_time").status == 0

@@ -20,14 +20,14 @@ async def test_a_bundle_is_made_shown_and_removed_after_asking(machine: Machine)
         limits = {"x": {}, "y": {"allow_tools": ["echo", "get_*"]}}
         assert written == {"work": {"servers": limits, "description": "For work."}}
         page = (await client.get(PATH)).text
-        for shown in ("Saved the bundle `work`", "/mcp/work", ": echo, get_*", "For work."):
+        for shown in ("Saved the bundle <code>work</code>", "/mcp/work", ": echo, get_*", "For work."):
             assert shown in page
         assert "/mcp/work" in (await client.get("/tokens")).text
         asked = await client.send(PATH, PATH, do="ask", name="work")
         assert "Remove the bundle" in asked.text
         assert board.panel.bundles(), "it was only asked about"
         assert (await client.send(PATH, PATH, do="remove", name="work")).status == 303
-        assert "Removed the bundle `work`" in (await client.get(PATH)).text
+        assert "Removed the bundle <code>work</code>" in (await client.get(PATH)).text
         assert board.panel.bundles() == {}
         audit = (await client.get("/audit")).text
         assert "add bundle" in audit

@@ -47,7 +47,9 @@ async def test_servers_of_another_agent_are_shown_ticked_and_taken_over(machine:
         written = json.loads(machine.user_file.read_text())["servers"]
         assert set(written) == {"there", "time"}
         assert SECRET not in machine.user_file.read_text()
-        assert f"Added `time` to {machine.user_file}" in html.unescape((await client.get("/")).text)
+        assert f"Added <code>time</code> to {machine.user_file}" in html.unescape(
+            (await client.get("/")).text
+        )
         assert set(board.configuration.loaded.servers) == {"there", "time"}
 
 

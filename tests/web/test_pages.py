@@ -111,7 +111,7 @@ async def test_everything_can_be_read_without_scripts(machine: Machine, tmp_path
         await board.host.call("x", "echo", {"what": "a"})
         assert "1 of 1" in (await client.get("/")).text
         servers = (await client.get("/servers")).text
-        assert "1 server, 1 ready." in servers
+        assert "1 server: 1 ready." in servers
         assert "2025-11-25" in servers
         details = (await client.get("/servers/x")).text
         for text in ("It talks.", "hello from the log", "2 tools", "scripted_program"):

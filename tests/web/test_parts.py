@@ -5,10 +5,13 @@ from importlib.resources import files
 import anyio
 import pytest
 
+from fairlead.config.secrets.masking import SECRETS
 from fairlead.web.app import STATIC
 from fairlead.web.html import document, tag
+from fairlead.web.layout import code_path, prose, table
 from fairlead.web.live import ChangeSignal
 from fairlead.web.page_request import own_path
+from tests.host.test_stored_secrets import forget
 
 
 @pytest.mark.requirement("HARD-54")
@@ -22,6 +25,30 @@ def test_whatever_is_not_html_is_text() -> None:
         '<p class="x" aria-label="y">a⟨U+202E⟩b⟨U+001B⟩</p>'
     )
     assert document(tag("body")) == '<!doctype html>\n<html lang="en"><body></body></html>'
+
+
+def test_what_stands_in_backticks_is_shown_as_programs_write_it() -> None:
+    shown = tag("p", prose("run `fairlead <x>` now"))
+    assert shown.markup == "<p>run <code>fairlead &lt;x&gt;</code> now</p>"
+    assert tag("p", prose("a ` alone")).markup == "<p>a ` alone</p>"
+    assert code_path("/a/b.json").markup == "<code><wbr>/a<wbr>/b.json</code>"
+
+
+@pytest.mark.requirement("HARD-54")
+def test_a_secret_is_masked_before_a_text_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+    secret = "kq`7/vR2`xx/Lm9Qw4"
+    SECRETS.learn(secret)
+    for shown in (tag("p", prose(f"it said {secret}")), code_path(f"/home/{secret}/x")):
+        assert "vR2" not in shown.markup
+        assert "Lm9" not in shown.markup
+
+
+def test_several_parts_of_a_cell_are_one_on_a_narrow_screen() -> None:
+    shown = table("t", ("a", "b", "c", "d"), [("1", "x", ("y", tag("b", "z")), (None, []))]).markup
+    assert 'data-column="b">x</td>' in shown
+    assert 'data-column="c"><div>y<b>z</b></div></td>' in shown
+    assert 'data-column="d"></td>' in shown
 
 
 @pytest.mark.parametrize("address", ["javascript:alert(1)", "//evil.example", "data:text/html,x", " /", ""])

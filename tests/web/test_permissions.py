@@ -60,7 +60,7 @@ async def test_the_page_of_a_server_says_what_is_allowed_by_a_remembered_answer(
         reasons = {tool: reason for tool, (_, reason, _) in answers_on(page).items()}
     remembered = [tool for tool, reason in reasons.items() if "remembered answer" in reason]
     assert remembered == [cell.tool]
-    assert f"`fairlead approvals forget {cell.server} {cell.tool}`" in reasons[cell.tool]
+    assert f"fairlead approvals forget {cell.server} {cell.tool}" in reasons[cell.tool]
 
 
 async def test_what_waits_is_answered_on_the_dashboard_and_nothing_else_waits(

@@ -48,8 +48,8 @@ async def test_a_server_is_added_connected_and_said_to_be_there(machine: Machine
         assert sent.status == 303
         assert sent.headers["location"] == f"{client.base}/servers/notes"
         page = await client.get("/servers/notes")
-        assert f"Added `notes` to {machine.user_file}" in html.unescape(page.text)
-        assert "Added `notes`" not in (await client.get("/servers/notes")).text, "it is said once"
+        assert f"Added <code>notes</code> to {machine.user_file}" in html.unescape(page.text)
+        assert "Added <code>notes</code>" not in (await client.get("/servers/notes")).text, "it is said once"
         await client.sees("/servers/notes", "ready")
         entry = servers_of(machine.user_file)["notes"]
         assert entry == {"command": command, "args": arguments, "description": "It talks."}
@@ -168,7 +168,9 @@ async def test_a_server_is_removed_after_it_was_asked_about(machine: Machine, tm
         sent = await client.send("/servers/notes/remove", "/servers/notes/remove", scope="user")
         assert sent.status == 303
         assert servers_of(machine.user_file) == {}
-        assert f"Removed `notes` from {machine.user_file}" in html.unescape((await client.get("/")).text)
+        assert f"Removed <code>notes</code> from {machine.user_file}" in html.unescape(
+            (await client.get("/")).text
+        )
         assert (await client.get("/servers/notes")).status == 404
         assert ("remove", "notes", "dashboard") in kinds_recorded(machine)
         assert (await client.get("/servers/notes/remove")).status in (404, 409)

@@ -31,7 +31,7 @@ async def test_a_token_is_shown_once_works_and_is_revoked(machine: Machine) -> N
             assert (await client.send("/tokens", "/tokens", do="revoke", name="ci")).status == 303
             assert board.tokens.read() == []
             assert (await other.get("/tokens")).status == 303, "its session ends with it"
-        assert "Token `ci` revoked" in (await client.get("/tokens")).text
+        assert "Token <code>ci</code> revoked" in (await client.get("/tokens")).text
         audit = (await client.get("/calls")).text + (await client.get("/audit")).text
         assert "add token" in audit
 

@@ -77,7 +77,7 @@ async def test_a_call_is_cancelled_for_its_caller_and_its_server_and_the_audit_l
         assert "x.echo" not in shown
         audit = (await client.get("/audit")).text
         assert "cancel call" in audit
-        assert "in=dashboard tool=wait for=token:ada" in audit
+        assert "in dashboard; tool: wait; for: token:ada" in audit
 
 
 async def test_a_caller_who_gives_up_while_its_call_is_cancelled_is_cancelled(
@@ -336,7 +336,7 @@ async def test_what_needs_the_user_comes_first(machine: Machine) -> None:
         assert "Hint: install it" in page
         assert "waits for your consent" in page
         assert "fairlead approve p" in page
-        assert page.index("Needs you") < page.index("servers ready")
+        assert page.index("Needs you") < page.index("servers without trouble")
         assert page.index('id="restart-broken"') < page.index("waits for your consent")
     async with dashboard(machine, {"off": {"command": "x", "enabled": False}}) as board:
         machine.project_file.unlink()

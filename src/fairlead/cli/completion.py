@@ -103,7 +103,7 @@ _BY_NAME: Final[Mapping[str, Completer]] = {
 
 _BY_COMMAND: Final[Mapping[tuple[str, str], Completer]] = {
     ("call", "name"): _tools,
-    ("call", "tool"): _second_word,
+    ("call", "words"): _second_word,
     ("tool", "name"): _tools,
     ("forget", "tool"): _second_word,
     ("prompt", "name"): _prompts,

@@ -8,7 +8,14 @@ from fairlead.config.load import LoadedConfig
 from fairlead.config.sources import is_fit_root, place_of, workspace
 from fairlead.errors import ConfigError
 from fairlead.gateway.install import GatewayRoute, command_route
-from fairlead.gateway.registry import RunningGateway, StartedBy, agent_token_file, find, sources_of
+from fairlead.gateway.registry import (
+    RunningGateway,
+    StartedBy,
+    agent_token_file,
+    find,
+    find_wider,
+    sources_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +56,8 @@ class GatewayArguments:
         """A gateway that runs and can serve in the place of one of our own: same files, same folder.
 
         A program of the desktop starts in no folder in particular, mostly `/` or the home. There the built-in
-        servers have nothing to work in, and any folder will do.
+        servers have nothing to work in, and any folder will do. Where the user has a gateway running in a
+        project's folder, that is the one meant: it has the servers of the project besides.
         """
         if self.is_special(loaded):
             return None
@@ -57,6 +65,8 @@ class GatewayArguments:
         same = find(os.environ, sources_of(loaded), workspace(place))
         if same is None and not is_fit_root(place.cwd, place.home):
             same = find(os.environ, sources_of(loaded))
+            if same is None and self.config is None:
+                same = find_wider(os.environ, sources_of(loaded))
         return same
 
     def words(self) -> list[str]:

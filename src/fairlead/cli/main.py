@@ -113,7 +113,7 @@ EPILOG = """\b
 A first server:
   fairlead add time -- uvx mcp-server-time
   fairlead tools time
-  fairlead call time.get_current_time --arg timezone=Europe/Berlin
+  fairlead call time.get_current_time timezone=Europe/Berlin
 
 \b
 Also: `fairlead help COMMAND`, `fairlead version`, `ls` for `list`, `rm` for `remove`. Every command takes

@@ -208,6 +208,18 @@ def find(
     return next(filter(_answers, sorted(fitting, key=lambda running: -running.started_at)), None)
 
 
+def find_wider(env: Mapping[str, str], sources: Iterable[str]) -> RunningGateway | None:
+    """The newest gateway that the user started, answers, and has all of this configuration and more.
+
+    That is one that runs in the folder of a project.
+    """
+    wanted = set(sources)
+    fitting = [
+        running for running in living(env) if running.started_by != "agent" and wanted <= set(running.sources)
+    ]
+    return next(filter(_answers, sorted(fitting, key=lambda running: -running.started_at)), None)
+
+
 def living(env: Mapping[str, str]) -> list[RunningGateway]:
     """Return every live gateway of this user. Entries of dead ones are removed."""
     found: list[RunningGateway] = []

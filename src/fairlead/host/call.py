@@ -547,8 +547,8 @@ def _fit_to_schema(managed: ManagedServer, tool: str, arguments: Mapping[str, An
     if fit.verdict.outcome == "invalid" and managed.config.check_arguments:
         problems = "\n".join(f"  {problem}" for problem in fit.verdict.problems)
         message = (
-            f"the arguments do not fit the schema of `{entry.key}`, which Fairlead checked before the call,"
-            f" so it was not called:\n{problems}"
+            f"the arguments do not fit the schema of `{entry.key.qualified}`, which Fairlead checked before"
+            f" the call, so it was not called:\n{problems}"
         )
         # What does not fit is told in the words of the server's schema.
         raise ArgumentsInvalid(

@@ -60,6 +60,8 @@ def latency_chart(found: CallSummary, *, key: str) -> Html:
     points = {percent: [each.percentile(percent) for each in found.buckets] for percent in PERCENTILES}
     most = _nice(max((value for line in points.values() for value in line if value), default=0.001))
     lines = [tag("path", d=_path(values, most), class_=f"p{percent}") for percent, values in points.items()]
+    # The lowest last, so that it is seen where they are equal.
+    dots = [dot for percent in reversed(PERCENTILES) for dot in _dots(points[percent], most, f"p{percent}")]
     middle = [f"{percent} % within {duration(found.all.percentile(percent))}" for percent in PERCENTILES]
     words = f"{', '.join(middle)}." if found.all.seconds else "No call was sent."
     numbers = [
@@ -69,7 +71,7 @@ def latency_chart(found: CallSummary, *, key: str) -> Html:
     ]
     legend = [(_dash(f"p{percent}"), f"p{percent}") for percent in PERCENTILES]
     axes = _axes(found, duration(most), duration(most / 2))
-    chart = _svg(key, "Latency by time", words, axes, lines)
+    chart = _svg(key, "Latency by time", words, axes, [*lines, *dots])
     columns = ("Time", *(f"p{percent}" for percent in PERCENTILES))
     return _figure("Latency", legend, chart, key, columns, numbers)
 
@@ -119,18 +121,36 @@ def _bar(left: float, above: float, step: float, size: float, kind: str) -> Html
 
 
 def _path(values: Sequence[float | None], most: float) -> str:
-    """A line through the values. Where there is none, it is interrupted; a single one is a short dash."""
-    step = (WIDTH - _LEFT) / len(values)
+    """A line through the values. Where there is none, it is interrupted."""
     drawn: list[str] = []
     is_down = False
     for index, value in enumerate(values):
         if value is None:
             is_down = False
             continue
-        x, y = _LEFT + (index + 0.5) * step, HEIGHT - _BOTTOM - value / most * _plot_height()
-        drawn.append(f"L{x:.1f} {y:.1f}" if is_down else f"M{x - step / 3:.1f} {y:.1f}L{x:.1f} {y:.1f}")
+        x, y = _place(index, value, len(values), most)
+        drawn.append(f"{'L' if is_down else 'M'}{x:.1f} {y:.1f}")
         is_down = True
     return "".join(drawn) or "M0 0"
+
+
+def _dots(values: Sequence[float | None], most: float, kind: str) -> list[Html]:
+    """A dot for each value without neighbours, of which no line could be seen."""
+    alone = [
+        (index, value)
+        for index, value in enumerate(values)
+        if value is not None
+        and not any(
+            each is not None for each in (*values[max(0, index - 1) : index], *values[index + 1 : index + 2])
+        )
+    ]
+    places = [_place(index, value, len(values), most) for index, value in alone]
+    return [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=3.5, class_=kind) for x, y in places]
+
+
+def _place(index: int, value: float, count: int, most: float) -> tuple[float, float]:
+    step = (WIDTH - _LEFT) / count
+    return _LEFT + (index + 0.5) * step, HEIGHT - _BOTTOM - value / most * _plot_height()
 
 
 def _axes(found: CallSummary, top: str, middle: str) -> Child:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead.web.html import Attribute, Child, Html, tag
+from fairlead.web.layout import prose
 
 MAX_ROWS: Final = 16
 
@@ -51,9 +52,13 @@ class FormField:
             tag("label", self.label, mark, for_=self.id),
             problems,
             control,
-            tag("p", self.hint, class_="hint", id=f"{self.id}-hint") if self.hint else None,
+            tag("p", _marked(self.hint), class_="hint", id=f"{self.id}-hint") if self.hint else None,
             class_="field bad" if problems else "field",
         )
+
+
+def _marked(hint: Child) -> Child:
+    return prose(hint) if isinstance(hint, str) else hint
 
 
 def text_input(field: FormField, **attributes: Attribute) -> Html:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.text import reveal_hidden
 
-_VOID: Final = frozenset({"input", "link", "meta"})
+_VOID: Final = frozenset({"input", "link", "meta", "wbr"})
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ADDRESSES: Final = frozenset({"action", "href", "src"})

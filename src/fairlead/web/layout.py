@@ -77,7 +77,7 @@ def count_waiting(visit: PageRequest, panel: HostPanel) -> int:
 
 def _message(text: str | None) -> Html | None:
     """What was just done. It is no live part of the page, so that it stays."""
-    return tag("p", text, class_="said", role="status", id="said") if text else None
+    return tag("p", prose(text), class_="said", role="status", id="said") if text else None
 
 
 def bare_page(title: str, script: str | None, *content: Child) -> str:
@@ -95,7 +95,7 @@ def error_page(visit: PageRequest, panel: HostPanel, error: FairleadError) -> st
         panel,
         "That did not work",
         tag("p", gate.error_text(error), class_="trouble text", role="alert"),
-        tag("p", f"Hint: {error.hint}") if error.hint else None,
+        hint(error.hint),
         tag("p", tag("a", "Back", href=visit.path, class_="button")),
     )
 
@@ -221,7 +221,7 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Child]])
             "tr",
             tag("th", first, scope="row", role="rowheader", data_column=columns[0]),
             [
-                tag("td", cell, role="cell", data_column=column)
+                tag("td", _cell(cell), role="cell", data_column=column)
                 for column, cell in zip(columns[1:], rest, strict=True)
             ],
             role="row",
@@ -234,6 +234,14 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Child]])
         tag("tbody", body, role="rowgroup"),
     )
     return tag("div", tag("table", *inside, role="table"), class_="wide")
+
+
+def _cell(content: Child) -> Child:
+    """Several parts as one: a narrow screen shows the name of the column beside it."""
+    if content is None or isinstance(content, str | int | Html):
+        return content
+    parts = tag("div", content)
+    return None if parts.markup == "<div></div>" else parts
 
 
 def state(name: str) -> Html:
@@ -259,10 +267,34 @@ def choice(label: str, name: str, chosen: str, *options: tuple[str, str]) -> Htm
     )
 
 
-def field(label: str, name: str, value: str, *, placeholder: str | None = None) -> Html:
+def field(
+    label: str, name: str, value: str, *, placeholder: str | None = None, kind: str | None = None
+) -> Html:
     """A field of a form for a short text."""
-    text = tag("input", id=name, name=name, value=value, placeholder=placeholder, autocomplete="off")
+    text = tag(
+        "input", type=kind, id=name, name=name, value=value, placeholder=placeholder, autocomplete="off"
+    )
     return tag("span", tag("label", label, for_=name), text, class_="filter")
+
+
+def prose(text: str) -> list[Child]:
+    """A sentence of ours, with what stands in backticks as programs write it."""
+    # Secrets are masked before a text is taken apart: afterwards a part of one might not be known as such.
+    parts = gate.mask_secrets(text).split("`")
+    if len(parts) % 2 == 0:
+        return [text]  # a backtick without its partner is one
+    return [code(part) if index % 2 else part for index, part in enumerate(parts)]
+
+
+def hint(text: str | None) -> Html | None:
+    """What to do about something, if that is known."""
+    return tag("p", "Hint: ", prose(text)) if text else None
+
+
+def code_path(path: object) -> Html:
+    """The path of a file, which breaks between folders where there is no room for it."""
+    folders = gate.mask_secrets(str(path)).split("/")
+    return tag("code", [(tag("wbr"), "/", part) if index else part for index, part in enumerate(folders)])
 
 
 def code(text: str) -> Html:

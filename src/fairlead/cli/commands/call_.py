@@ -18,7 +18,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.errors import GatewayGone
 from fairlead.gateway.registry import RunningGateway
 from fairlead.policy.decision import CallPolicy
-from fairlead.policy.tool_names import review_command
+from fairlead.policy.tool_names import owners_of, review_command
 from fairlead.terminal.arguments import read_argument, read_document
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
@@ -43,8 +43,8 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 @click.command("call")
 @click.argument("name", metavar="SERVER.TOOL")
-@click.argument("tool", required=False, metavar="")
-@click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="An argument; NAME:=JSON for JSON.")
+@click.argument("words", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="The same as NAME=VALUE alone.")
 @click.option("--input", "document", metavar="JSON", help="All arguments as JSON; `-` reads them from stdin.")
 @click.option("--yes", is_flag=True, help="Confirm the call without a terminal.")
 @click.option("--always", is_flag=True, help="Besides, let agents call it without asking from now on.")
@@ -57,7 +57,7 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 def command(  # noqa: PLR0913 - click hands every option over by name
     ctx: click.Context,
     name: str,
-    tool: str | None,
+    words: tuple[str, ...],
     pairs: tuple[str, ...],
     document: str | None,
     *,
@@ -69,24 +69,26 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 ) -> int:
     """Call a tool and print what it returns. Typed at a terminal, this is your yes to the call.
 
+    Arguments are NAME=VALUE, or NAME:=JSON for what is no plain text.
     Where a gateway runs with this configuration, it makes the call, with the servers it has running.
     `time get_current_time`, `time/get_current_time` and the names that agents see are understood, too.
 
     \b
     Examples:
-      fairlead call time.get_current_time --arg timezone=Europe/Berlin
+      fairlead call time.get_current_time timezone=Europe/Berlin
       fairlead call files.read_text_file --input '{"path": "README.md"}'
       fairlead call files.write_file --input - --yes < arguments.json
-      fairlead call files.list_directory --arg path=. --always
+      fairlead call files.list_directory path=. --always
     """
     from fairlead.terminal.host_run import run_async
 
     loaded = load(ctx)
+    tool, typed = _read_words(loaded, name, words)
     wanted = _RequestedCall(
         key=locate_tool(loaded, name, tool),
         typed_apart=tool is not None,
         given=_document(document),
-        pairs=pairs,
+        pairs=(*typed, *pairs),
         timeout_ms=round(seconds * 1000) if seconds else None,
         confirmed=yes or is_interactive(),
         always=always,
@@ -100,6 +102,19 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         return _show(result, as_json=as_json)
 
     return run_async(main)
+
+
+def _read_words(
+    loaded: LoadedConfig, name: str, words: tuple[str, ...]
+) -> tuple[str | None, tuple[str, ...]]:
+    """The words after the first: a tool's name, where that was a server's id, and arguments."""
+    # Where the first word has the tool already, what follows is meant as an argument.
+    names_tool = name not in loaded.servers and bool(owners_of(name, loaded.servers))
+    is_apart = bool(words) and "=" not in words[0] and not names_tool
+    tool, typed = (words[0], words[1:]) if is_apart else (None, words)
+    if odd := next((word for word in typed if "=" not in word), None):
+        raise click.BadParameter(f"`{odd}` is not NAME=VALUE", param_hint="NAME=VALUE")
+    return tool, typed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,7 +221,7 @@ def _argument(pair: str, schema: object) -> tuple[str, Any]:
     try:
         return read_argument(pair, schema)
     except ValueError as exc:
-        raise click.BadParameter(str(exc), param_hint="--arg") from None
+        raise click.BadParameter(str(exc), param_hint="NAME=VALUE") from None
 
 
 @asynccontextmanager

@@ -116,5 +116,5 @@ def _row(status: dict[str, Any]) -> tuple[str, ...]:
         status.get("protocol") or "-",
         "?" if tools is None else f"{tools}{' (old)' if status['stale'] else ''}",
         f"{datetime.fromtimestamp(connected).astimezone():%Y-%m-%d %H:%M}" if connected else "-",
-        (status["last_error"] or "-").split("\n", 1)[0],
+        (status["last_error"] or "-").removeprefix(f"server `{status['id']}`: ").split("\n", 1)[0],
     )

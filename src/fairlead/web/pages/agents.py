@@ -11,7 +11,7 @@ from fairlead.errors import ConfigError
 from fairlead.gateway.install import AGENTS, GatewayRoute, plainly
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import block, button, code, diff_block, form, page, table
+from fairlead.web.layout import block, button, code, code_path, diff_block, form, page, table
 from fairlead.web.page_request import Answer, PageRequest, confirm
 
 _TOKEN: Final = "TOKEN"  # noqa: S105 - stands for one
@@ -28,7 +28,7 @@ def show(panel: HostPanel) -> Answer:
             "and works for apps of the desktop too."
         )
         rows = [
-            (each.title, _state(each), code(str(each.path)), _clients(panel, each), _actions(visit, each))
+            (each.title, _state(each), code_path(each.path), _clients(panel, each), _actions(visit, each))
             for each in agents
         ]
         columns = ("Agent", "Gateway", "Its file", "Connected now", "Actions")
@@ -58,7 +58,8 @@ def act(panel: HostPanel) -> Answer:
                 change = await panel.edits.plan_agent(agent, kind, principal=visit.principal)
                 if change.is_none:
                     return confirm(visit, "/agents", f"{change.path} is as it should be.")
-                lines = [f"  {line}" for line in change.diff().splitlines()]
+                # Of the rest of the file nothing is shown: other servers may have secrets beside the entry.
+                lines = [f"  {line}" for line in change.diff().splitlines() if line[:1] in ("+", "-")]
                 fields = form(
                     visit,
                     "/agents",
@@ -68,7 +69,7 @@ def act(panel: HostPanel) -> Answer:
                     agent=agent,
                     digest=change.digest,
                 )
-                content = (tag("p", code(str(change.path))), diff_block(lines, "The change"), fields)
+                content = (tag("p", code_path(change.path)), diff_block(lines, "The change"), fields)
                 title = f"{'Install into' if kind == 'install' else 'Remove from'} {change.title}?"
                 return HTMLResponse(page(visit, panel, title, *content))
             case "install" | "uninstall" as kind:

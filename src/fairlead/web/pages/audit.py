@@ -3,8 +3,8 @@
 import csv
 import io
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
@@ -14,7 +14,7 @@ from fairlead.policy.audit import AuditQuery, AuditRecord, encode
 from fairlead.web.charts import duration
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import choice, code, field, first_line, live, moment, outcome, page, table
+from fairlead.web.layout import choice, code, field, first_line, live, moment, outcome, page, prose, table
 from fairlead.web.page_request import Answer, PageRequest
 
 LIMIT: Final = 100
@@ -147,7 +147,7 @@ def _row(record: AuditRecord) -> tuple[Child, ...]:
         moment(record.at),
         _what(record),
         record.principal or "-",
-        (decision, tag("span", first_line(record.reason), class_="note") if record.reason else None),
+        (decision, tag("span", prose(first_line(record.reason)), class_="note") if record.reason else None),
         _outcome(record),
         duration(record.seconds),
         "-" if record.bytes is None else f"{record.bytes:,} B",
@@ -157,13 +157,25 @@ def _row(record: AuditRecord) -> tuple[Child, ...]:
 def _what(record: AuditRecord) -> Child:
     if record.kind == "call":
         return code(f"{record.server}.{record.tool}")
-    details = " ".join(f"{name}={value}" for name, value in (record.details or {}).items())
+    details = _in_words(record.details or {})
     return (
         tag("strong", record.kind.replace("_", " ")),
         " ",
         record.server,
         tag("span", first_line(details), class_="note") if details else None,
     )
+
+
+def _in_words(details: Mapping[str, object]) -> str:
+    """What a record says besides, without what is empty: `in command line, allowed: echo, add`."""
+    said: list[str] = []
+    for name, value in details.items():
+        if isinstance(value, list | tuple):
+            shown = ", ".join(str(each) for each in cast("Sequence[object]", value))
+            said += [f"{name}: {shown}"] if shown else []
+        elif value not in (None, ""):
+            said.append(f"in {value}" if name == "in" else f"{name.replace('_', ' ')}: {value}")
+    return "; ".join(said)
 
 
 def _outcome(record: AuditRecord) -> Child:

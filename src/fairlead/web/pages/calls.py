@@ -33,6 +33,7 @@ from fairlead.web.layout import (
 )
 from fairlead.web.live import RunningCall
 from fairlead.web.page_request import Answer, PageRequest, confirm, own_path
+from fairlead.web.pages.tool import tool_path
 
 LIMIT: Final = 100
 WINDOWS: Final = {"15m": 900.0, "1h": 3600.0, "6h": 21_600.0, "24h": 86_400.0}
@@ -205,7 +206,7 @@ def _timeline(recent: Sequence[FinishedCall], total: int) -> Child:
     rows = [
         (
             moment(call.at),
-            code(f"{call.server}.{call.tool}"),
+            tag("a", code(f"{call.server}.{call.tool}"), href=tool_path(call.server, call.tool)),
             call.principal or "-",
             outcome(call.outcome, call.fate),
             (duration(call.seconds), time_bar(call.seconds, slowest)),

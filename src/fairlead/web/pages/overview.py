@@ -18,6 +18,7 @@ from fairlead.web.layout import (
     button,
     code,
     form,
+    hint,
     live,
     moment,
     page,
@@ -73,9 +74,10 @@ def _attention(visit: PageRequest, panel: HostPanel, servers: Sequence[ServerSta
     if not servers:
         return _first_steps()
     if not cards:
-        return tag(
-            "p", tag("span", class_="dot", aria_hidden="true"), "Nothing needs you now.", class_="card good"
-        )
+        dot = tag("span", class_="dot", aria_hidden="true")
+        agents = tag("a", "Connect an agent", href="/agents", class_="button main", id="connect-agent")
+        words = tag("span", dot, "Nothing needs you now.", class_="good")
+        return tag("div", words, None if panel.sessions() else agents, class_="card row spread")
     return (tag("h2", "Needs you"), cards)
 
 
@@ -124,7 +126,7 @@ def _broken(visit: PageRequest, status: ServerStatus) -> Html:
         "article",
         tag("h3", server_link(server_id), " ", state(status.state)),
         tag("div", status.last_error or "No reason is known.", class_="trouble text"),
-        tag("p", f"Hint: {status.hint}") if status.hint else None,
+        hint(status.hint),
         tag(
             "div",
             log_in,
@@ -182,11 +184,12 @@ def _unreviewed(server_id: str) -> Html:
 
 def _figures(panel: HostPanel, servers: Sequence[ServerStatus], found: CallSummary) -> Html:
     enabled = [status for status in servers if status.enabled]
-    ready = sum(status.state == "ready" for status in enabled)
+    working = sum(status.state not in DOWN for status in enabled)
     every = found.all
     share = f"{every.failed / every.total:.1%}" if every.total else "-"
     figures = (
-        (f"{ready} of {len(enabled)}", "servers ready"),
+        # One that is idle starts at its first use, and lacks nothing.
+        (f"{working} of {len(enabled)}", "servers without trouble"),
         (f"{sum(status.tools or 0 for status in enabled):,}", "tools"),
         (f"{every.total:,}", "calls in an hour"),
         (share, "of them failed"),

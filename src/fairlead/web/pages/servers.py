@@ -1,5 +1,6 @@
 """Servers: all of them, and one with everything about it."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlencode
 
@@ -18,14 +19,19 @@ from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
     block,
     button,
+    choice,
     code,
+    code_path,
+    field,
     file_choice,
     first_line,
     form,
+    hint,
     live,
     moment,
     page,
     plural,
+    prose,
     server_link,
     server_path,
     state,
@@ -37,7 +43,7 @@ from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
 
 COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Tokens", "Calls", "Last error", "Actions")
 PAGE = 100
-_URGENCY = ("error", "auth_required", "needs_client_registration", "connecting", "ready", "idle", "disabled")
+_URGENCY = (*DOWN, "connecting", "ready", "idle", "disabled")
 """States from what needs attention to what does not."""
 SORTS = {
     "": "failures first",
@@ -53,10 +59,7 @@ def overview(panel: HostPanel) -> Answer:
 
     async def answer(visit: PageRequest) -> Response:
         servers = panel.status()
-        ready = sum(status.state == "ready" for status in servers)
-        lead = (
-            f"{plural(len(servers), 'server')}, {ready} ready." if servers else "No MCP servers configured."
-        )
+        lead = f"{plural(len(servers), 'server')}: {_counted(servers)}." if servers else _NONE
         costs = panel.tool_costs()
         shown = _ordered(_matching(servers, visit), visit.query("sort"), costs)
         given = visit.query("start")
@@ -80,6 +83,15 @@ def overview(panel: HostPanel) -> Answer:
         return HTMLResponse(page(visit, panel, "Servers", adding, search, live("servers", *content)))
 
     return answer
+
+
+_NONE = "No MCP servers configured."
+
+
+def _counted(servers: Sequence[ServerStatus]) -> str:
+    """How many are in each state, what needs attention first."""
+    counts = Counter(status.state for status in servers)
+    return ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in _URGENCY if counts[name])
 
 
 def _matching(servers: Sequence[ServerStatus], visit: PageRequest) -> list[ServerStatus]:
@@ -111,18 +123,11 @@ def _search(visit: PageRequest, servers: Sequence[ServerStatus]) -> Html:
     found = sorted({status.state for status in servers}, key=lambda state: state)
     states = {"": "every state"} | {name: name.replace("_", " ") for name in found}
 
-    def choice(name: str, label: str, options: Mapping[str, str]) -> Child:
-        shown = [
-            tag("option", text, value=key, selected=key == visit.query(name)) for key, text in options.items()
-        ]
-        return (tag("label", label, for_=name), tag("select", shown, id=name, name=name))
-
     return tag(
         "form",
-        tag("label", "Find", for_="q"),
-        tag("input", type="search", id="q", name="q", value=visit.query("q")),
-        choice("state", "State", states),
-        choice("sort", "Order", SORTS),
+        field("Find", "q", visit.query("q"), kind="search"),
+        choice("State", "state", visit.query("state"), *states.items()),
+        choice("Order", "sort", visit.query("sort"), *SORTS.items()),
         tag("button", "Show", type="submit"),
         method="get",
         action=visit.path,
@@ -157,14 +162,11 @@ def one(panel: HostPanel) -> Answer:
         details = await panel.details(visit.step("server"))
         server_id = details.status.server_id
         path = server_path(server_id)
+        acts = _actions(visit, details.status, path, can_switch=details.can_switch, files=details.files)
         content = (
-            live("facts", _facts(details, panel.tool_costs().get(server_id)), _notes(panel, details)),
+            tag("div", live("actions", acts), _changes(panel, details), class_="row"),
+            live("facts", _facts(details, panel.tool_costs().get(server_id)), _notes(details)),
             live("permissions", _permissions(details)),
-            live(
-                "actions",
-                _actions(visit, details.status, path, can_switch=details.can_switch, files=details.files),
-            ),
-            _changes(details) if details.can_switch else None,
             live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
             live("log", _log(details)) if details.status.transport in CHILD_TRANSPORTS else None,
         )
@@ -202,7 +204,7 @@ def _row(visit: PageRequest, status: ServerStatus, tokens: int | None) -> Sequen
         state(status.state),
         status.transport or "?",
         status.version or "-",
-        ("?" if status.tools is None else f"{status.tools:,}", " (old)" if status.stale else None),
+        _tool_count(status),
         "-" if tokens is None else f"{tokens:,}",
         f"{status.calls:,}",
         (
@@ -213,13 +215,20 @@ def _row(visit: PageRequest, status: ServerStatus, tokens: int | None) -> Sequen
     )
 
 
+def _tool_count(status: ServerStatus) -> Child:
+    if status.tools is None:
+        return tag("span", "?", title="It was not asked yet: it starts at the first use.")
+    old = tag("span", "as last seen", class_="note") if status.stale else None
+    return (f"{status.tools:,}", old)
+
+
 def _error(status: ServerStatus) -> Html:
     """The last error: its first line, and the whole of it on demand where there is more."""
     error = status.last_error or ""
     first = first_line(error)
     if first == error and not status.hint:
         return tag("span", first, class_="trouble")
-    whole = (tag("div", error, class_="text"), tag("p", f"Hint: {status.hint}") if status.hint else None)
+    whole = (tag("div", error, class_="text"), hint(status.hint))
     summary = tag("summary", first, class_="trouble")
     return tag("details", summary, *whole, id=f"error-{status.server_id}")
 
@@ -244,15 +253,19 @@ def _actions(
     return tag("div", form(visit, server_path(server_id), buttons, back=back), class_="actions")
 
 
-def _changes(details: ServerDetails) -> Html:
-    """The pages where its entry is changed."""
+def _changes(panel: HostPanel, details: ServerDetails) -> Child:
+    """The pages where its entry is changed, and its tools are reviewed."""
+    if not details.can_switch:
+        return None
     server_id = details.status.server_id
-    links = (
+    held = panel.held_back().get(server_id, 0)
+    label = f"Review {plural(held, 'tool')} that changed" if held else "Review its tools"
+    kind = "button main" if held else "button"
+    return (
+        tag("a", label, href=server_path(server_id, "review"), class_=kind, id="review-tools"),
         tag("a", "Edit", href=server_path(server_id, "edit"), class_="button", id="edit-server"),
-        " ",
         tag("a", "Remove", href=server_path(server_id, "remove"), class_="button danger", id="remove-server"),
     )
-    return tag("p", links, class_="toolbar")
 
 
 def _facts(details: ServerDetails, tokens: int | None) -> Html:
@@ -279,7 +292,7 @@ def _facts(details: ServerDetails, tokens: int | None) -> Html:
     if status.last_error:
         facts.append(("Last error", tag("div", status.last_error, class_="trouble text")))
     if status.hint and status.state in DOWN:  # what was wrong needs no more advice
-        facts.append(("Hint", status.hint))
+        facts.append(("Hint", prose(status.hint)))
     return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts])
 
 
@@ -291,13 +304,13 @@ def _permissions(details: ServerDetails) -> Child:
         (
             tag("a", code(tool.key.shown_tool), href=tool_path(tool.key.server_id, tool.key.tool)),
             tool.answer,
-            reason_in_short(tool),
-            tool.decided_by.place or "the default",
+            prose(reason_in_short(tool)),
+            code_path(tool.decided_by.place) if tool.decided_by.place else "the default",
         )
         for tool in details.tools
     ]
     command = command_line("explain server", details.status.server_id)
-    whole = tag("p", f"The first {len(rows)}; `{command}` shows all.")
+    whole = tag("p", prose(f"The first {len(rows)}; `{command}` shows all."))
     return (
         tag("h2", "What its tools may do"),
         table("What its tools may do", ("Tool", "Answer", "Because", "Set by"), rows),
@@ -310,13 +323,9 @@ def _log(details: ServerDetails) -> Child:
     return (tag("h2", "Log"), said)
 
 
-def _notes(panel: HostPanel, details: ServerDetails) -> Child:
-    server_id = details.status.server_id
-    notes = [tag("li", note, class_="note") for note in details.status.notes]
-    held = panel.held_back().get(server_id, 0)
-    label = f"Review {plural(held, 'tool')} that changed" if held else "Review its tools"
-    review = tag("p", tag("a", label, href=server_path(server_id, "review"))) if details.can_switch else None
-    return (tag("ul", notes) if notes else None, review)
+def _notes(details: ServerDetails) -> Child:
+    notes = [tag("li", prose(note), class_="note") for note in details.status.notes]
+    return tag("ul", notes) if notes else None
 
 
 def _login(visit: PageRequest, details: ServerDetails, login: PendingLogin | None) -> Child:

@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.actions.explain import reason_in_short
 from fairlead.catalog.sanitize import gate
+from fairlead.config.command_lines import command_line
 from fairlead.config.untyped import as_object, is_object
 from fairlead.errors import ConfigError
 from fairlead.web.forms import FormField, problem_summary, select, text_area, text_input
@@ -19,9 +20,11 @@ from fairlead.web.layout import (
     button,
     code,
     form,
+    hint,
     live,
     page,
     plural,
+    prose,
     server_link,
     server_path,
     table,
@@ -131,12 +134,13 @@ def _about(details: ToolDetails) -> Child:
     entry, explained = details.entry, details.explanation
     facts: list[tuple[str, Child]] = [
         ("Cost", f"about {details.tokens:,} tokens of definition"),
+        ("On the command line", code(command_line("call", details.entry.key.qualified))),
         ("Name for agents", code(details.agent_name) if details.agent_name else "not offered to agents"),
     ]
     if entry.title:
         facts.insert(0, ("Title", entry.title))
     if explained is not None:
-        because = (explained.answer, tag("span", reason_in_short(explained), class_="note"))
+        because = (explained.answer, tag("span", prose(reason_in_short(explained)), class_="note"))
         facts.append(("Agents' calls", because))
         facts.append(("Set by", explained.decided_by.place or "the default"))
     review = tag("a", "Review it", href=server_path(entry.key.server_id, "review"))
@@ -311,5 +315,5 @@ def _result(trial: ToolTrial) -> Child:
     return (
         tag("p", gate.error_text(error), class_="trouble text"),
         tag("p", error.delivery_notice) if error.delivery_notice else None,
-        tag("p", f"Hint: {error.hint}", class_="dim") if error.hint else None,
+        hint(error.hint),
     )

@@ -6,7 +6,7 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import code, first_line, live, page, plural, server_link, table
+from fairlead.web.layout import choice, code, field, first_line, live, page, plural, server_link, table
 from fairlead.web.page_request import Answer, PageRequest
 from fairlead.web.pages.tool import tool_path
 from fairlead.web.panel import ListedTool, ToolPage
@@ -42,23 +42,11 @@ def catalog(panel: HostPanel) -> Answer:
 
 
 def _search(query: str, server_id: str, servers: list[str], sort: str) -> Html:
-    options = [
-        tag("option", "all servers", value=""),
-        *(tag("option", name, value=name, selected=name == server_id) for name in servers),
-    ]
     return tag(
         "form",
-        tag("label", "Search", for_="q"),
-        tag("input", type="search", id="q", name="q", value=query, placeholder="what it is for"),
-        tag("label", "Server", for_="server"),
-        tag("select", options, id="server", name="server"),
-        tag("label", "Order", for_="sort"),
-        tag(
-            "select",
-            [tag("option", label, value=key, selected=key == sort) for key, label in SORTS.items()],
-            id="sort",
-            name="sort",
-        ),
+        field("Search", "q", query, placeholder="what it is for", kind="search"),
+        choice("Server", "server", server_id, ("", "all servers"), *((name, name) for name in servers)),
+        choice("Order", "sort", sort, *SORTS.items()),
         tag("button", "Search", type="submit"),
         method="get",
         action="/tools",
