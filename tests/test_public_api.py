@@ -13,7 +13,8 @@ from fairlead import errors, events
 PUBLIC = {
     "fairlead": """
     ApprovalAnswer ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired BrowserOpenFailed
-    CallDenied CallFailed CallRejected CallTimedOut Callbacks CatalogTool ChatModel Config ConfigError
+    CallDenied CallFailed CallRejected CallTimedOut Callbacks CatalogTool ChatModel
+    ClientRegistrationRequired Config ConfigError
     ConfigInvalid ConfigUnreadable ConfigUnwritable ConnectFailed ConnectionLost ConsentRequired
     CustomCapabilities Delivery ElicitationComplete ElicitationRequest Event EventStream EventsDropped
     FairleadError Form FormAnswer FormRequest GatewayGone Host HostOpening IssuerUnavailable ListFailed
@@ -31,7 +32,7 @@ PUBLIC = {
     """,
     "fairlead.adapters": """
     AdaptedTool anthropic_result export_servers gemini_result openai_arguments openai_messages
-    openai_result to_anthropic to_codex_mcp_servers_config to_gemini to_langchain to_openai
+    openai_result to_anthropic to_gemini to_langchain to_openai
     to_pydantic_ai
     """,
     "fairlead.testing": """

@@ -7,6 +7,7 @@ The Python blocks run under `asyncio.run` in `tests/host/test_event_loops.py`, a
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from fairlead.cli.main import cli
 from fairlead.config.command_lines import extra_hint
 from fairlead.console.verbs import load_verbs
 from tests.cli.pty_support import at_terminal
-from tests.conftest import Machine
+from tests.conftest import Machine, Outcome
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -141,11 +142,23 @@ def test_the_first_server_goes_as_the_readme_shows(machine: Machine) -> None:
         person.sees("What may these 2 tools do?")
         person.types("allow")
         assert person.waits() == 0
-        assert "added `time` to fairlead.json" in person.seen
-        assert "allowed 2 tools of `time` in fairlead.json" in person.seen
+        assert "added `time` to ~/.config/fairlead/fairlead.json" in person.seen
+        assert "allowed 2 tools of `time` in ~/.config/fairlead/fairlead.json" in person.seen
     with at_terminal(*call[1:], cwd=machine.project, env=env) as person:
         assert person.waits() == 0
         assert "Europe/Berlin" in person.seen
+
+
+def test_a_server_with_a_secret_is_added_as_the_readme_shows(
+    machine: Machine, fairlead: Callable[..., Outcome]
+) -> None:
+    (text,) = [block for block in blocks("console") if "fairlead add github" in block]
+    ((_, *words),) = commands(text)
+    added = fairlead(*words)
+    assert added.status == 0
+    for line in text.splitlines()[1:]:
+        assert line.split("; the file has ")[0] in added.err
+    assert "ghp_" not in machine.user_file.read_text()
 
 
 def test_nothing_that_is_printed_needs_a_package_that_is_not_published() -> None:

@@ -18,6 +18,7 @@ FairleadError                     catch this to catch them all
 │   ├── ConsentRequired           it comes from a project file without the user's consent
 │   ├── AuthRequired              it requires a login
 │   ├── LoginFailed               the login failed
+│   │   ├── ClientRegistrationRequired  the issuer registers no clients; the user has to, once
 │   │   └── TokenRefused          the issuer refuses a token refresh; a new login is needed
 │   ├── IssuerUnavailable         the issuer cannot be reached now; tokens are kept
 │   ├── ListFailed                it is connected, but listing what it offers failed
@@ -68,6 +69,8 @@ class Problem:
     path: tuple[str | int, ...] = ()
     line: int | None = None
     column: int | None = None
+    written: tuple[str | int, ...] | None = None
+    """The path as the document spells it, where that is not Fairlead's own format."""
 
     @property
     def where(self) -> str:
@@ -79,9 +82,9 @@ class Problem:
 
     @property
     def json_path(self) -> str:
-        """Path inside the document, such as `servers.github.args[0]`."""
+        """Path inside the document, as that spells it, such as `servers.github.args[0]`."""
         text = ""
-        for step in self.path:
+        for step in self.written or self.path:
             if isinstance(step, int):
                 text += f"[{step}]"
             else:
@@ -257,6 +260,15 @@ class LoginFailed(ServerError):
     """The login failed. Earlier tokens are unchanged."""
 
     code = "login_failed"
+
+
+class ClientRegistrationRequired(LoginFailed):
+    """The issuer does not register this client by itself: the user has to do that once, and name its id.
+
+    The hint says what to register, with which redirect URI, and the field that takes the id.
+    """
+
+    code = "needs_client_registration"
 
 
 class TokenRefused(LoginFailed):

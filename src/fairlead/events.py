@@ -1,21 +1,31 @@
 """Events of a host, as values. Surfaces render these; nothing else observes a host.
 
-An event never carries arguments, results, headers or tokens: it is safe to print and to log.
+An event never carries results, headers or tokens, and of arguments only the shape, unless the configuration
+allows their values (`audit.values`), which have secrets masked: it is safe to print and to log.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from fairlead.bounded_repr import BoundedRepr
 
-ServerState = Literal["disabled", "idle", "connecting", "auth_required", "ready", "error"]
-"""State of a server, as shown to users."""
+ServerState = Literal[
+    "disabled", "idle", "connecting", "auth_required", "needs_client_registration", "ready", "error"
+]
+"""State of a server, as shown to users.
+
+`needs_client_registration` has a login, but lets no client register itself: the user has to do that once.
+"""
+DOWN: Final[tuple[ServerState, ...]] = ("error", "auth_required", "needs_client_registration")
+"""States in which a server does not work until something is done about it."""
 
 StartupStatus = Literal["starting", "ready", "failed", "auth_required", "cancelled"]
 """Progress of a server's start. All but the first are its outcome."""
+
+CallOutcome = Literal["ok", "tool_error", "cancelled", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -88,6 +98,10 @@ class McpToolCallBegin(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     principal: str = ""
     """The identity that the call is made for."""
+    shape: Mapping[str, Any] = {}
+    """Types and sizes of the arguments by name: `{"path": "string(12)"}`."""
+    arguments: Any = None
+    """The arguments with secrets masked, where `audit.values` is set; else None."""
 
 
 class McpToolCallProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +121,19 @@ class McpToolCallEnd(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     seconds: float
     is_error: bool
+    """Whether it was of no use: the tool answered with an error, or the call failed."""
     error: str | None = None
+    principal: str = ""
+    shape: Mapping[str, Any] = {}
+    """As at its begin, like `arguments`."""
+    arguments: Any = None
+
+    @property
+    def outcome(self) -> CallOutcome:
+        """Whether it went well, the tool answered with an error, the caller gave up, or the call failed."""
+        if self.error is None:
+            return "tool_error" if self.is_error else "ok"
+        return "cancelled" if self.error == "cancelled" else "failed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)

@@ -3,20 +3,31 @@
 import json
 from typing import Any
 
+import anyio
 import pytest
 
-from fairlead.adapters.export import to_codex_mcp_servers_config
+from fairlead.adapters.export import export_to_codex
 from fairlead.catalog.tools import Listing
 from fairlead.config.dialects.dialect import ExportedDocument
+from fairlead.config.load import LoadedConfig
+from fairlead.host.host import Host
+from fairlead.policy.quarantine import ScreenedListing
 from tests.catalog.support import tool
 from tests.conftest import Machine
+from tests.host.support import SECONDS
 
 TOOLS = Listing(tools=tuple(tool({}, name=name) for name in ("read_file", "read_dir", "write_file")))
 
 
+def to_codex(loaded: LoadedConfig, **rest: Any) -> ExportedDocument:
+    listings: dict[str, Listing] = rest.pop("listings", None) or {}
+    known = {name: ScreenedListing(listing=listing) for name, listing in listings.items()}
+    return export_to_codex(loaded.servers.values(), known=known, **rest)
+
+
 def exported(machine: Machine, entry: dict[str, Any], **rest: Any) -> ExportedDocument:
     machine.write_user(json.dumps({"servers": {"files": entry}}))
-    return to_codex_mcp_servers_config(machine.load(), **rest)
+    return to_codex(machine.load(), **rest)
 
 
 def written(machine: Machine, entry: dict[str, Any], **rest: Any) -> dict[str, Any]:
@@ -46,7 +57,7 @@ def test_a_local_and_a_remote_server(machine: Machine) -> None:
             }
         )
     )
-    document = to_codex_mcp_servers_config(machine.load()).document
+    document = to_codex(machine.load()).document
     assert document["mcp_servers"] == {
         "files": {
             "command": "npx",
@@ -112,14 +123,44 @@ def test_a_server_whose_denials_cannot_be_said_is_left_out(machine: Machine) -> 
 def test_a_server_of_a_project_goes_along_only_once_approved(machine: Machine) -> None:
     machine.write_project(json.dumps({"servers": {"evil": {"command": "sh", "args": ["-c", "true"]}}}))
     loaded = machine.load()
-    kept = to_codex_mcp_servers_config(loaded)
+    kept = to_codex(loaded)
     assert kept.document["mcp_servers"] == {}
     assert "project file" in kept.notes[0].message
-    assert "evil" in to_codex_mcp_servers_config(loaded, approved={"evil"}).document["mcp_servers"]
+    assert "evil" in to_codex(loaded, approved={"evil"}).document["mcp_servers"]
 
 
 def test_a_bad_entry_is_left_out_alone(machine: Machine) -> None:
     machine.write_user(json.dumps({"servers": {"bad": {"command": 5}, "good": {"command": "x"}}}))
-    result = to_codex_mcp_servers_config(machine.load())
+    result = to_codex(machine.load())
     assert list(result.document["mcp_servers"]) == ["good"]
     assert any(note.server_id == "bad" for note in result.notes)
+
+
+async def test_the_registry_has_the_servers_of_a_selection_for_codex_seed_001(machine: Machine) -> None:
+    machine.env.pop("FAIRLEAD_BUILTINS")
+    machine.write_user(
+        json.dumps(
+            {
+                "servers": {
+                    "files": {"command": "files", "trust": "trusted", "approval": "auto"},
+                    "web": {"url": "https://example.com/mcp", "allow_tools": ["a", "b"], "approval": "auto"},
+                    "docs": {"enabled": True},
+                },
+                "bundles": {
+                    "one": {"serverId": "web", "allowTools": ["b", "c"]},
+                    "two": {"serverId": "files", "denyTools": ["rm"]},
+                },
+            }
+        )
+    )
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=machine.env, cwd=machine.project) as host:
+            everything = host.tools.to_codex_mcp_servers_config()
+            assert set(everything.document["mcp_servers"]) == {"files", "web"}
+            assert everything.document["mcp_servers"]["web"]["enabled_tools"] == ["a", "b"]
+            left_out = {note.server_id: note.message for note in everything.notes}
+            assert "runs inside Fairlead" in left_out["docs"]
+            one = host.toolset("one").to_codex_mcp_servers_config().document["mcp_servers"]
+            assert [(name, table["enabled_tools"]) for name, table in one.items()] == [("web", ["b"])]
+            two = host.toolset("two").to_codex_mcp_servers_config().document["mcp_servers"]
+            assert [(name, table["disabled_tools"]) for name, table in two.items()] == [("files", ["rm"])]

@@ -84,7 +84,7 @@ def test_langchain_cannot_call_without_waiting() -> None:
         langchain_tool(Server(answer())).invoke({})
 
 
-async def pydantic_ai_parts(server: Server, arguments: dict[str, Any]) -> list[Any]:
+async def pydantic_ai_parts(server: Server, arguments: dict[str, Any], *, vision: bool = True) -> list[Any]:
     """What an agent tells its model after the model called the tool once."""
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -93,7 +93,7 @@ async def pydantic_ai_parts(server: Server, arguments: dict[str, Any]) -> list[A
             return ModelResponse(parts=[TextPart("over")])
         return ModelResponse(parts=[ToolCallPart("mcp_server_tool", arguments)])
 
-    made = to_pydantic_ai(tool(SCHEMA), "mcp_server_tool", server.call)
+    made = to_pydantic_ai(tool(SCHEMA), "mcp_server_tool", server.call, vision=vision)
     assert made is not None
     run = await Agent(FunctionModel(model), tools=[made]).run("go")
     answers = run.all_messages()[2]
@@ -118,6 +118,19 @@ async def test_pydantic_ai_hears_of_a_failure_and_may_try_again() -> None:
     (part,) = await pydantic_ai_parts(Server(answer(text("no such file"), isError=True)), {})
     assert isinstance(part, ToolReturnPart)
     assert (part.content, part.outcome) == ("no such file", "retried")
+
+
+async def test_frameworks_get_a_note_in_place_of_an_image_where_the_model_takes_none() -> None:
+    """Seed 004: images are stripped if the model does not support image input."""
+    server = Server(answer(text("Look:"), image()))
+    made = to_langchain(tool(SCHEMA), "t", server.call, vision=False)
+    assert made is not None
+    message = await made.ainvoke({"name": "t", "args": {}, "id": "c1", "type": "tool_call"})
+    assert PIXEL not in str(message.content)
+    assert "takes no images" in str(message.content)
+    parts = await pydantic_ai_parts(server, {}, vision=False)
+    assert PIXEL not in str(parts)
+    assert "takes no images" in str(parts)
 
 
 @pytest.mark.requirement("HARD-63")

@@ -130,7 +130,7 @@ class AuthorizationServer:
         match path:
             case "/.well-known/oauth-protected-resource/mcp" if self.behaviour.resource_metadata:
                 return JSONResponse(self.protected_resource())
-            case "/authorize":
+            case "/authorize" if self.behaviour.login_page:
                 return self._login_page(form)
             case "/_seen":
                 return JSONResponse([asdict(seen) for seen in self.seen])

@@ -29,6 +29,8 @@ class Behaviour:
     registration_overlay: dict[str, Any] = field(default_factory=dict[str, Any])
     """Laid over the answer to a registration; None takes a field away."""
     pkce: tuple[str, ...] | None = ("S256",)
+    login_page: bool = True
+    """Is there a page to log in at? A server that takes keys has none."""
 
     # How it sends the browser back.
     advertise_iss: bool = False

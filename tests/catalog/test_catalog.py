@@ -40,13 +40,13 @@ def test_tools_come_in_one_order_under_names_that_lead_back() -> None:
 
 def test_what_is_not_offered_is_there_with_its_reason() -> None:
     outside = {"type": "object", "properties": {"a": {"$ref": "https://evil.test/schema.json"}}}
-    not_an_object = entry("s", "text", inputSchema={"type": "string"})
+    too_large = entry("s", "large", inputSchema={"type": "object", "enum": [1] * 20_001})
     server = CatalogPart(
         server_id="s",
         tools=(
             entry("s", "fine"),
             entry("s", "outside", inputSchema=outside),
-            not_an_object,
+            too_large,
             entry("s", "no"),
         ),
         rejected=(RejectedTool(name="broken", reason="no name"),),
@@ -57,7 +57,7 @@ def test_what_is_not_offered_is_there_with_its_reason() -> None:
     assert {key.tool: hidden.absence for key, hidden in catalog.hidden.items()} == {
         "broken": "rejected",
         "outside": "rejected",
-        "text": "rejected",
+        "large": "rejected",
         "no": "denied",
     }
     assert search(catalog.index, "outside") == ()

@@ -157,3 +157,38 @@ def served_by(listed: Mapping[str, Any]) -> list[str]:
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+
+
+class DesktopAgent:
+    """A program that starts the command of its file with as few variables as a desktop gives."""
+
+    def __init__(self, home: Path, entry: Mapping[str, Any], cwd: Path) -> None:
+        words = [entry["command"], *entry["args"]]
+        assert Path(words[0]).is_absolute()
+        env = {"HOME": str(home), **entry.get("env", {})}
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=cwd
+        )
+
+    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a message, and return its answer if it wants one."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+        while "id" in message:
+            answer = json.loads(self.process.stdout.readline())
+            if answer.get("id") == message["id"]:
+                return answer
+        return {}
+
+    def begin(self) -> list[str]:
+        """Shake hands, and return the names of the tools."""
+        self.ask(INITIALIZE)
+        self.ask(INITIALIZED)
+        return served_by(self.ask(LIST))
+
+    def end(self) -> int:
+        """Close its input, and return the status that the command ends with."""
+        self.process.communicate(timeout=SECONDS)
+        return self.process.returncode

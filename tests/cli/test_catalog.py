@@ -179,7 +179,8 @@ def test_the_cost_of_tools_is_shown_by_server_and_by_tool_and_for_each_way_to_ha
     assert report["configured"] == report["meta"] + report["artifacts"] <= 700
     assert 0 < report["search"] < report["meta"] + 700
     of_tool = {entry["tool"]: entry for entry in report["tools"]}
-    assert of_tool["tool_7"]["tokens"] == estimate(msgspec.json.encode(many[7]).decode())
+    own = estimate(msgspec.json.encode(many[7]).decode())
+    assert of_tool["tool_7"]["tokens"] == own + estimate("[big/tool_7]")
     assert (of_tool["tool_7"]["offered"], of_tool["tool_7"]["direct"]) == (True, False)
     assert not of_tool["delete_everything"]["offered"]
 
@@ -214,7 +215,9 @@ async def test_the_cost_is_of_what_a_host_hands_over(
                 offered = await host.toolset(bundle).definitions()
         direct = {entry.key.tool for _, entry in offered if entry.key.server_id in servers}
         assert {entry["tool"] for entry in report["tools"] if entry["direct"]} == direct
-        assert report["configured"] == sum(estimate(entry.definition) for _, entry in offered)
+        origins = [entry.key.origin for _, entry in offered if entry.key.server_id in servers]
+        definitions = sum(estimate(entry.definition) for _, entry in offered)
+        assert report["configured"] == definitions + sum(map(estimate, origins))
 
 
 @pytest.fixture
@@ -248,7 +251,8 @@ def test_the_cost_is_exact_where_the_tokenizer_is_at_hand(
     fields = [
         {name: msgspec.Raw(json.dumps(value).encode()) for name, value in each.items()} for each in TOOLS
     ]
-    assert report["direct"] == sum(len(msgspec.json.encode(each)) for each in fields)
+    origins = [f"[code/{each['name']}]" for each in TOOLS]
+    assert report["direct"] == sum(len(msgspec.json.encode(each)) for each in fields) + len("".join(origins))
     assert "o200k" in fairlead("tools", "--cost").err
 
 
@@ -379,9 +383,8 @@ def test_a_tool_that_cannot_be_used_is_explained(
     fairlead: Fairlead, configure: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     remote = {"name": "far", "inputSchema": {"$ref": "https://example.org/schema.json"}}
-    server = ScriptedServer(
-        tmp_path / "record", tools=[remote, {"name": "odd", "inputSchema": {"type": "array"}}]
-    )
+    large = {"name": "odd", "inputSchema": {"type": "object", "enum": [*range(20_001)]}}
+    server = ScriptedServer(tmp_path / "record", tools=[remote, large])
     configure(servers={"code": server.entry()})
     far = explained(fairlead, "far")
     assert far["state"] == "rejected"

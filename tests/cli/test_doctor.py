@@ -174,6 +174,7 @@ def test_a_damaged_store_and_a_lock_that_is_held_are_found(machine: Machine, fai
     assert status == 1
     assert "is damaged" in found["state", "store"]["message"]
     assert found["state", "lock"]["status"] == "problem"
+    assert f"`kill -9 {os.getpid()}`" in found["state", "lock"]["fix"]
 
 
 def test_a_gateway_that_lives_and_does_not_answer_is_found(machine: Machine, fairlead: Fairlead) -> None:

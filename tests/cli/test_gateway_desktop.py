@@ -16,16 +16,13 @@ from fairlead.gateway.registry import attachment, living
 from fairlead.policy.audit import AuditQuery, latest_records
 from fairlead.store.opening import open_database
 from tests.cli.gateway_support import (
-    INITIALIZE,
-    INITIALIZED,
-    LIST,
     SECONDS,
+    DesktopAgent,
     Fairlead,
     add_scripted,
     call,
     command,
     gateway,
-    served_by,
 )
 from tests.conftest import Machine
 
@@ -44,39 +41,6 @@ def nothing_is_left(machine: Machine) -> Iterator[None]:
     assert living(machine.env) == []
 
 
-class Agent:
-    """A program that starts the command of its file with as few variables as a desktop gives."""
-
-    def __init__(self, machine: Machine, entry: dict[str, Any], cwd: Path) -> None:
-        words = [entry["command"], *entry["args"]]
-        assert Path(words[0]).is_absolute()
-        env = {"HOME": str(machine.home), **entry.get("env", {})}
-        self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=cwd
-        )
-
-    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(message) + "\n")
-        self.process.stdin.flush()
-        while "id" in message:
-            answer = json.loads(self.process.stdout.readline())
-            if answer.get("id") == message["id"]:
-                return answer
-        return {}
-
-    def begin(self) -> list[str]:
-        """Shake hands, and return the names of the tools."""
-        self.ask(INITIALIZE)
-        self.ask(INITIALIZED)
-        return served_by(self.ask(LIST))
-
-    def end(self) -> int:
-        self.process.communicate(timeout=SECONDS)
-        return self.process.returncode
-
-
 def install(machine: Machine, fairlead: Fairlead, agent: str = "claude") -> dict[str, Any]:
     done = fairlead("gateway", "--install", agent, "--yes")
     assert done.status == 0, done.err
@@ -87,11 +51,11 @@ def test_it_starts_the_gateway_and_another_agent_shares_it(machine: Machine, fai
     record = add_scripted(machine, tools=["pid"])
     entry = install(machine, fairlead)
     assert living(machine.env) == []
-    first = Agent(machine, entry, machine.home)
+    first = DesktopAgent(machine.home, entry, machine.home)
     assert first.begin() == ["s_pid"]
     (running,) = living(machine.env)
     assert running.started_by == "agent"
-    second = Agent(machine, entry, Path("/"))
+    second = DesktopAgent(machine.home, entry, Path("/"))
     assert second.begin() == ["s_pid"]
     assert [each.pid for each in living(machine.env)] == [running.pid]
     pids = [agent.ask(call(3, "s_pid"))["result"]["content"][0]["text"] for agent in (first, second)]
@@ -103,9 +67,9 @@ def test_it_starts_the_gateway_and_another_agent_shares_it(machine: Machine, fai
 def test_agents_that_start_at_once_share_one_gateway(machine: Machine, fairlead: Fairlead) -> None:
     add_scripted(machine, tools=["pid"])
     entry = install(machine, fairlead)
-    agents = [Agent(machine, entry, machine.home) for _ in range(3)]
+    agents = [DesktopAgent(machine.home, entry, machine.home) for _ in range(3)]
     with ThreadPoolExecutor() as threads:
-        assert list(threads.map(Agent.begin, agents)) == [["s_pid"]] * 3
+        assert list(threads.map(DesktopAgent.begin, agents)) == [["s_pid"]] * 3
     assert len(living(machine.env)) == 1
     assert [agent.end() for agent in agents] == [0, 0, 0]
 
@@ -115,7 +79,7 @@ def test_it_attaches_to_the_gateway_that_runs(machine: Machine, fairlead: Fairle
     entry = install(machine, fairlead)
     with gateway(machine) as up:
         for folder in (machine.project, machine.home, Path("/")):
-            agent = Agent(machine, entry, folder)
+            agent = DesktopAgent(machine.home, entry, folder)
             assert agent.begin() == ["s_pid"]
             assert agent.end() == 0
         assert [running.pid for running in living(machine.env)] == [up.process.pid]
@@ -171,7 +135,7 @@ def test_where_no_gateway_can_be_started_the_command_serves_by_itself(
     # Something in the way of the log file, without which nothing is started in the background.
     log = machine.home / ".local/state/fairlead/gateway/agent-gateway.log"
     log.mkdir(parents=True)
-    agent = Agent(machine, entry, machine.home)
+    agent = DesktopAgent(machine.home, entry, machine.home)
     assert agent.begin() == ["s_pid"]
     assert agent.end() == 0
     assert living(machine.env) == []

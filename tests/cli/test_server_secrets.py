@@ -1,6 +1,7 @@
 """Secrets of servers: put away by `fairlead add` and `import`, deleted with the entry that needs them."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ def entries(machine: Machine, scope: str = "project") -> dict[str, Any]:
     return json.loads(path.read_text())["servers"]
 
 
+@pytest.mark.usefixtures("in_a_project")
 def test_a_secret_never_reaches_the_file_or_the_screen(fairlead: Fairlead, machine: Machine) -> None:
     secret = "ghp_0123456789abcdefghij"
     added = fairlead("add", "a", "--url", "https://e.com/", "--header", f"Authorization=Bearer {secret}")
@@ -52,6 +54,7 @@ def secret_files(machine: Machine) -> list[str]:
     return sorted(path.name for path in (machine.user_file.parent / "secrets").glob("*"))
 
 
+@pytest.mark.usefixtures("in_a_project")
 def test_removing_a_server_removes_the_secrets_that_were_put_away_for_it(
     fairlead: Fairlead, machine: Machine
 ) -> None:
@@ -120,6 +123,7 @@ def test_a_secret_named_as_by_an_earlier_release_is_read_and_kept(
     assert old.read_text() == KEYS[0]
 
 
+@pytest.mark.usefixtures("in_a_project")
 def test_replacing_a_server_deletes_the_secrets_that_only_the_old_entry_had(
     fairlead: Fairlead, machine: Machine
 ) -> None:
@@ -136,6 +140,7 @@ def test_replacing_a_server_deletes_the_secrets_that_only_the_old_entry_had(
     assert secret_files(machine) == []
 
 
+@pytest.mark.usefixtures("in_a_project")
 def test_importing_over_a_server_deletes_the_secrets_of_the_old_entry(
     fairlead: Fairlead, machine: Machine
 ) -> None:
@@ -180,6 +185,7 @@ def test_a_secret_in_an_argument_or_url_is_put_away_too(fairlead: Fairlead, mach
 
 
 @pytest.mark.parametrize("server_id", ["repo", "docs"])
+@pytest.mark.usefixtures("in_a_project")
 def test_adding_a_server_with_the_id_of_a_built_in_one_needs_replace(
     fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch, server_id: str
 ) -> None:
@@ -192,3 +198,84 @@ def test_adding_a_server_with_the_id_of_a_built_in_one_needs_replace(
     assert secret_files(machine) == []
     assert fairlead("add", server_id, "--replace", "--", "true").status == 0
     assert entries(machine)[server_id] == {"command": "true"}
+
+
+PLAIN = "ghp_0123456789abcdefghij"
+
+
+def test_a_literal_secret_in_a_projects_file_is_an_error_unless_the_user_allows_it_seed_001(
+    machine: Machine,
+) -> None:
+    entry = {"url": "https://e.com/", "headers": {"Authorization": f"Bearer {PLAIN}"}}
+    machine.write_project(json.dumps({"allow_literal_secrets": True, "servers": {"a": entry}}))
+    loaded = machine.load()
+    [not_theirs, literal] = loaded.problems
+    assert (not_theirs.json_path, not_theirs.message) == (
+        "allow_literal_secrets",
+        "a project file may not set this",
+    )
+    assert (literal.json_path, literal.severity) == ("servers.a.headers.Authorization", "error")
+    assert "allow_literal_secrets" in (literal.hint or "")
+    assert "${NAME}" in (literal.hint or "")
+    assert not loaded.servers["a"].usable
+    machine.write_project(json.dumps({"servers": {"a": entry}}))
+    machine.write_user(json.dumps({"allow_literal_secrets": True}))
+    assert machine.load().problems == ()
+    assert machine.load().servers["a"].usable
+
+
+def test_the_command_of_the_warning_moves_a_literal_secret_out_of_the_users_file_seed_001(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    text = """{
+  // mine
+  "servers": {
+    "a": {"url": "https://e.com/", "headers": {"Authorization": "Bearer SECRET"}},  // keep
+    "n": {"trust": "trusted", "transport": {"type": "stdio", "command": "x", "args": ["--token", "SECRET"]}}
+  }
+}
+"""
+    machine.write_user(text.replace("SECRET", PLAIN))
+    warnings = machine.load().problems
+    assert [problem.severity for problem in warnings] == ["warning"] * 2
+    for server_id, problem in zip(("a", "n"), warnings, strict=True):
+        command = (problem.hint or "").split("`")[1]
+        assert command == f"fairlead stash {server_id}"
+        moved = fairlead(*command.split()[1:])
+        assert moved.status == 0, moved.err
+        assert PLAIN not in moved.err + moved.out
+    written = machine.user_file.read_text()
+    assert PLAIN not in written
+    assert "// mine" in written
+    assert "// keep" in written
+    loaded = machine.load()
+    assert loaded.problems == ()
+    remote, local = (loaded.servers[name].resolve(machine.env) for name in ("a", "n"))
+    assert getattr(remote, "headers", None) == {"Authorization": f"Bearer {PLAIN}"}
+    assert getattr(local, "args", None) == ("--token", PLAIN)
+
+
+def test_a_secret_that_a_program_or_a_variable_hands_over_is_no_problem(machine: Machine) -> None:
+    entry = {"url": "https://e.com/", "headers": {"Authorization": f"Bearer {PLAIN}"}}
+    machine.env["FAIRLEAD_CONFIG_JSON"] = json.dumps({"servers": {"a": entry}})
+    assert machine.load(overrides={"servers": {"b": entry}}).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [("enabled_tools", "allow_tools"), ("disabled_tools", "deny_tools"), ("enabledTools", "allow_tools")],
+)
+def test_the_lists_of_tools_of_seed_001_are_named_as_ours(machine: Machine, key: str, ours: str) -> None:
+    machine.write_user(json.dumps({"servers": {"a": {"url": "https://e.com/", key: ["x"]}}}))
+    [problem] = machine.load().problems
+    assert problem.hint == f"we call it `{ours}`"
+
+
+def test_the_command_of_the_warning_names_a_file_given_by_path(fairlead: Fairlead, machine: Machine) -> None:
+    entry = {"url": "https://e.com/", "headers": {"Authorization": f"Bearer {PLAIN}"}}
+    file = machine.home / "my servers.json"
+    file.write_text(json.dumps({"servers": {"a": entry}}))
+    [problem] = machine.load(path=file).problems
+    command = (problem.hint or "").split("`")[1]
+    assert fairlead(*shlex.split(command)[1:]).status == 0
+    assert PLAIN not in file.read_text()

@@ -299,15 +299,15 @@ def test_an_unknown_server_gets_a_suggestion(machine: Machine) -> None:
     assert caught.value.hint == "did you mean `github`?"
 
 
-def test_a_literal_secret_in_a_project_file_is_a_warning(machine: Machine) -> None:
+def test_a_literal_secret_in_a_project_file_is_an_error_of_its_server(machine: Machine) -> None:
     entry = {"command": "x", "env": {"API_KEY": "abc123"}, "args": ["--token", "ghp_abcdefghijklmnop"]}
     machine.write_project(servers(a=entry))
     loaded = machine.load()
     assert {(p.json_path, p.severity) for p in loaded.problems} == {
-        ("servers.a.env.API_KEY", "warning"),
-        ("servers.a.args[1]", "warning"),
+        ("servers.a.env.API_KEY", "error"),
+        ("servers.a.args[1]", "error"),
     }
-    assert loaded.servers["a"].usable
+    assert not loaded.servers["a"].usable
 
 
 def test_a_missing_explicit_file_is_an_error(machine: Machine) -> None:

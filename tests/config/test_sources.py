@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairlead import discover_config_path
 from fairlead.config.document import jsonc
 from fairlead.config.load import load_config
+from fairlead.config.sources import find_project_file, place_of
 from fairlead.errors import ConfigError, ConfigInvalid, ConfigUnreadable, FairleadError
 from tests.conftest import Machine, write
 
@@ -34,6 +35,11 @@ def test_the_nearest_project_file_wins(machine: Machine) -> None:
     assert discover_config_path(deep, machine.env) == nearer
     nearest = write(deep / "fairlead.json", ONE)
     assert discover_config_path(deep, machine.env) == nearest
+
+
+def test_a_folder_of_that_name_is_no_project_file(machine: Machine) -> None:
+    machine.project_file.mkdir()
+    assert find_project_file(place_of(machine.env, machine.project)) is None
 
 
 def test_nothing_to_find_is_fine(machine: Machine) -> None:

@@ -53,6 +53,11 @@ def ended(*stderr: str, code: int = 1, noise: tuple[str, ...] = ()) -> ServerErr
         ("npm error 404 Not Found - GET https://r.example/none - Not found", "no such package"),
         ("npm ERR! could not determine executable to run", "`-p`"),
         ("An executable named `a` is not provided by package `b`.", "`--from`"),
+        (
+            "error: Failed to fetch: https://r.example (invalid peer certificate: UnknownIssuer)",
+            "SSL_CERT_FILE",
+        ),
+        ("npm error code SELF_SIGNED_CERT_IN_CHAIN", "NODE_EXTRA_CA_CERTS"),
         ("error: Failed to fetch: `https://index.example/simple/x/`", "online"),
         ("npm error FetchError: request to https://r.example/x failed, reason: ENOTFOUND", "online"),
         ("Error: listen EADDRINUSE: address already in use :::3000", "another program has that port"),

@@ -28,6 +28,15 @@ LEGAL: set[tuple[ServerState, ServerState]] = {
     ("auth_required", "ready"),
     ("auth_required", "error"),
     ("auth_required", "idle"),
+    ("connecting", "needs_client_registration"),
+    ("ready", "needs_client_registration"),
+    ("error", "needs_client_registration"),
+    ("auth_required", "needs_client_registration"),
+    ("needs_client_registration", "connecting"),
+    ("needs_client_registration", "ready"),
+    ("needs_client_registration", "error"),
+    ("needs_client_registration", "auth_required"),
+    ("needs_client_registration", "idle"),
 }
 
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -131,6 +131,14 @@ class Screen:
         return seen
 
 
+def tmux_words(socket: Path, run: Sequence[str], *, cwd: Path, columns: int, rows: int) -> list[str]:
+    """The command that starts a tmux of its own, with a program in a terminal of that size."""
+    words = ["tmux", "-u", "-f", os.devnull, "-S", str(socket), "start-server"]
+    for setting in _SETTINGS:
+        words += [";", *setting]
+    return [*words, ";", "new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(cwd), *run]
+
+
 @asynccontextmanager
 async def tmux_console(
     machine: Machine,
@@ -148,11 +156,8 @@ async def tmux_console(
         pytest.skip("tmux is not installed: it is the terminal that the console is tested in")
     with tempfile.TemporaryDirectory(prefix="fairlead-tmux-") as folder:  # a socket's path must be short
         socket = Path(folder, "socket")
-        begin = ["tmux", "-u", "-f", os.devnull, "-S", str(socket), "start-server"]
-        for setting in _SETTINGS:
-            begin += [";", *setting]
-        begin += [";", "new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(machine.project)]
-        begin += [sys.executable, "-m", "fairlead", program, *arguments]
+        run = [sys.executable, "-m", "fairlead", program, *arguments]
+        begin = tmux_words(socket, run, cwd=machine.project, columns=columns, rows=rows)
         environment = {"LANG": "C.UTF-8", **_measured(), **machine.env, **(env or {})}
         # Not with anyio: under uvloop the server that stays would hold the pipes, so that they never end.
         start = partial(

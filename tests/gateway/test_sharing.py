@@ -182,3 +182,21 @@ async def test_what_servers_are_told_of_a_client_is_what_the_client_said(tmp_pat
     }
     assert "form" in declared["able"]["elicitation"]
     assert "elicitation" not in declared["unable"]
+
+
+async def test_a_client_undoes_its_own_edits_only(tmp_path: Path) -> None:
+    edit = {"builtin": "edit", "trust": "trusted"}
+    async with serving(tmp_path, edit=edit) as served, aiohttp.ClientSession() as http:
+        ada, bob = (Raw(http, f"{served.url}/mcp", name) for name in ("ada", "bob"))
+        listed = (await ada.modern("tools/list"))["result"]["tools"]
+        write, undo = (
+            next(tool["name"] for tool in listed if tool["name"].endswith(end))
+            for end in ("writeFile", "undo")
+        )
+        written = {"path": "a.txt", "content": "x\n"}
+        await ada.modern("tools/call", name=write, arguments=written)
+        refused = await bob.modern("tools/call", name=undo, arguments={})
+        assert "there is no change to undo" in text_of(refused)
+        assert (tmp_path / "project" / "a.txt").read_text() == "x\n"
+        await ada.modern("tools/call", name=undo, arguments={})
+        assert not (tmp_path / "project" / "a.txt").exists()

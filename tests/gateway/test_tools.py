@@ -44,7 +44,7 @@ async def test_a_client_of_either_era_calls_a_server_of_either(
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert {"a_echo", "a_refuse"} <= tools.keys()
         echo = tools["a_echo"]
-        assert (echo.title, echo.description) == ("Echo", "Says it again.")
+        assert (echo.title, echo.description) == ("Echo", "[a/echo] Says it again.")
         assert echo.annotations is not None
         assert echo.annotations.read_only_hint is True
         assert echo.meta == {"ui": {"resourceUri": "ui://echo"}}

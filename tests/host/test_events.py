@@ -17,9 +17,10 @@ from fairlead.events import (
     StateChanged,
 )
 from fairlead.host.events import MAX_WAITING
+from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
-from tests.host.support import hosting, running
+from tests.host.support import hosting, running, unasked
 
 
 async def until(events: AsyncIterator[Event], last: type[Event]) -> list[Event]:
@@ -81,6 +82,34 @@ async def test_a_call_is_told_from_its_start_to_its_end(machine: Machine, tmp_pa
         assert (started.server_id, started.tool) == ("x", "tick")
         assert (finished.call_id, finished.error, finished.is_error) == (started.call_id, None, False)
         assert finished.seconds > 0
+
+
+@pytest.mark.parametrize("values", [False, True])
+async def test_a_call_is_told_with_the_shape_of_its_arguments_and_values_only_where_allowed(
+    machine: Machine, tmp_path: Path, *, values: bool
+) -> None:
+    """Seed 004: `McpToolCallBegin` and `End` with duration and invocation details."""
+    server = ScriptedServer(tmp_path / "record")
+    document = unasked({"x": server.entry()}, audit={"values": values})
+    async with (
+        Host.open(overrides=document, env=machine.env, cwd=machine.project) as host,
+        host.events() as events,
+    ):
+        await host.call("x", "echo", {"path": "/etc/motd", "password": "hunter2hunter2", "n": 3})
+        told = await until(events, McpToolCallEnd)
+    (begun,) = [event for event in told if isinstance(event, McpToolCallBegin)]
+    ended = told[-1]
+    assert isinstance(ended, McpToolCallEnd)
+    for event in (begun, ended):
+        assert (event.server_id, event.tool, event.principal) == ("x", "echo", "local")
+        assert event.shape == {"path": "string(9)", "password": "string(14)", "n": "integer"}
+        assert "hunter2" not in repr(event)
+        if values:
+            assert event.arguments["path"] == "/etc/motd"
+        else:
+            assert event.arguments is None
+    assert ended.outcome == "ok"
+    assert ended.seconds > 0
 
 
 async def test_a_call_that_failed_is_told_with_the_code_of_its_error(

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from fairlead.auth.tokens import Login
-from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
+from fairlead.errors import AuthRequired, ClientRegistrationRequired, ConnectFailed, FairleadError
 from fairlead.events import BrowserOpenFailed
 from fairlead.host.host import Host
 from fairlead.host.operator import UNATTENDED, Callbacks, Operator, UrlAnswer, UrlRequest
@@ -368,3 +368,58 @@ def test_a_login_never_shows_its_secrets() -> None:
         dpop_key="hush",
     )
     assert "hush" not in f"{login!r} {login} {json.dumps(repr(login))}"
+
+
+@pytest.mark.parametrize("is_attended", [True, False])
+async def test_a_server_without_oauth_metadata_is_a_plain_connection_error_seed_003(
+    machine: Machine, is_attended: bool
+) -> None:
+    person = Person()
+    operator = person.operator if is_attended else UNATTENDED
+    nothing: dict[str, Any] = {"resource_metadata": False, "metadata_paths": (), "login_page": False}
+    with authorization_server(**nothing, registration=False) as server:
+        async with hosting(machine, operator, x={"url": server.mcp_url}) as host:
+            with pytest.raises(ConnectFailed) as caught:
+                await host.call("x", "whoami")
+            (status,) = host.status()
+    assert "headers.Authorization" in (caught.value.hint or "")
+    assert "login" not in (caught.value.hint or "")
+    assert (status.state, status.hint) == ("error", caught.value.hint)
+    assert person.questions == []
+
+
+async def test_a_server_that_registers_no_clients_says_what_to_register_seed_004(machine: Machine) -> None:
+    person = Person()
+    with authorization_server(registration=False) as server:
+        async with hosting(machine, person.operator, x={"url": server.mcp_url}) as host:
+            with pytest.raises(ClientRegistrationRequired) as caught:
+                await host.call("x", "whoami")
+            (status,) = host.status()
+        assert server.count("/token") == 0
+    assert caught.value.code == "needs_client_registration"
+    hint = caught.value.hint or ""
+    assert "http://127.0.0.1:33418/callback" in hint
+    assert "`fairlead login x --client-id ID --callback-port 33418`" in hint
+    assert "`oauth.client_id`" in hint
+    assert (status.state, status.hint) == ("needs_client_registration", hint)
+    assert person.questions == []
+
+
+async def test_a_configured_callback_port_is_the_one_to_register_seed_004(machine: Machine) -> None:
+    with authorization_server(registration=False) as server:
+        oauth = {"callback_port": 8765}
+        async with hosting(machine, x={"url": server.mcp_url, "oauth": oauth}) as host:
+            with pytest.raises(ClientRegistrationRequired, match="does not let clients") as caught:
+                await host.call("x", "whoami")
+    assert "http://127.0.0.1:8765/callback" in (caught.value.hint or "")
+
+
+async def test_an_issuer_that_refuses_the_registration_needs_one_by_hand_seed_004(machine: Machine) -> None:
+    person = Person()
+    with authorization_server(registration_status=403) as server:
+        async with hosting(machine, person.operator, x={"url": server.mcp_url}) as host:
+            with pytest.raises(ClientRegistrationRequired):
+                await host.call("x", "whoami")
+            (status,) = host.status()
+    assert status.state == "needs_client_registration"
+    assert "oauth.client_id" in (status.hint or "")

@@ -102,3 +102,13 @@ def test_a_model_without_a_provider_is_a_mistake_with_its_place(machine: Machine
         choose_model(loaded, "openai/m", machine.env)
     assert "model.provider: is missing" in str(caught.value)
     assert "did you mean `base_url`?" in (caught.value.hint or "")
+
+
+def test_whether_a_model_takes_images_is_configured_or_known_by_its_name(machine: Machine) -> None:
+    """Seed 004: images are stripped if the model does not support image input."""
+    assert chosen(machine, None, {}, **LOCAL).vision
+    assert not chosen(machine, None, {}, **LOCAL, vision=False).vision
+    assert chosen(machine, "other", {}, **LOCAL, vision=False).vision  # the setting is about `llama`
+    assert not chosen(machine, "llama3.1:8b", {}, **LOCAL).vision
+    assert chosen(machine, None, {}, **(LOCAL | {"name": "llama3.1:8b"}), vision=True).vision
+    assert not chosen(machine, "openai/gpt-3.5-turbo", OPENAI).vision

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,24 @@ async def test_images_reach_the_model(tmp_path: Path, provider: Provider) -> Non
     assert json.dumps(messages).count("aGk=") == 2
     if provider == "openai":  # where images come after the messages of all tools
         assert [message["role"] for message in messages[-4:]] == ["tool", "tool", "user", "user"]
+
+
+async def test_a_model_without_vision_gets_a_note_and_a_handle_in_place_of_an_image(
+    tmp_path: Path, provider: Provider
+) -> None:
+    """Seed 004: images are stripped from results if the model does not support image input."""
+
+    async def draw(context: ToolContext, asked: Nothing) -> ToolReply[Nothing]:
+        return ToolReply(output=Nothing(), content=(ImageContent(data="aGk=", mime_type="image/png"),))
+
+    tool = ToolDefinition(name="draw", description="Draw.", input=Nothing, output=Nothing, handler=draw)
+    with serving(says(provider, calls=[("c1", "x.draw", {})]), says(provider, "a pity")) as api:
+        async with open_host(tmp_path, x=McpServer("x", version="1", tools=[tool])) as host:
+            await played(host.tools, replace(api.model(provider), vision=False))
+    assert "aGk=" not in json.dumps(api.bodies[1])
+    told = results_in(provider, api.bodies[1])["c1"]
+    assert "image/png, 2 bytes, is left out: the model takes no images." in told
+    assert "Stored as artifact://" in told
 
 
 @pytest.mark.requirement("NEED-19")

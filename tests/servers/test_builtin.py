@@ -11,12 +11,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fairlead.errors import CallDenied, ConnectFailed
+from fairlead.errors import ApprovalRequired, CallDenied, ConnectFailed
 from fairlead.host.host import Host
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest, Callbacks
 from fairlead.servers.builtin import BuiltinAccess, open_builtin_server
 from fairlead.testing import open_host, write_tree
 from tests.conftest import Machine, Outcome
+from tests.servers.shell.support import needs_bwrap
 
 SECONDS = 30
 TREE = {"README.md": "# Hello\n", "src": {"main.py": "print('needle')\n"}}
@@ -235,3 +236,57 @@ async def test_serve_over_stdio_is_a_command_for_any_host(newcomer: Machine, tmp
     async with open_host(tmp_path / "other", seconds=60, ours=entry) as host:
         read = await host.call("ours", "repo.readFile", {"path": "README.md"})
     assert read.text == "# Hello\n"
+
+
+async def test_the_approval_of_an_edit_shows_its_diff(newcomer: Machine) -> None:
+    asked: list[ApprovalRequest] = []
+
+    async def approve(request: ApprovalRequest) -> ApprovalAnswer:
+        asked.append(request)
+        return "once"
+
+    servers = {"edit": {"builtin": "edit", "trust": "trusted"}}
+    newcomer.write_user(json.dumps({"servers": servers}))
+    operator = Callbacks(on_approve=approve)
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=newcomer.env, cwd=newcomer.project, operator=operator) as host:
+            hidden = "# Bye\u202e"
+            arguments = {"path": "README.md", "oldText": "# Hello", "newText": hidden}
+            await host.call("edit", "edit.replace", arguments)
+            await host.call("edit", "edit.undo", {})
+    assert asked[0].preview is not None
+    assert asked[0].preview.endswith("-# Hello\n+# Bye⟨U+202E⟩")
+    assert asked[1].preview is not None
+    assert asked[1].preview.endswith("+# Hello")
+    assert (newcomer.project / "README.md").read_text() == "# Hello\n"
+
+
+async def test_a_sandbox_is_for_shell_alone(newcomer: Machine) -> None:
+    newcomer.write_user('{"servers": {"edit": {"builtin": "edit", "sandbox": {"network": true}}}}')
+    assert newcomer.load().servers["edit"].config is None
+    newcomer.write_user('{"servers": {"shell": {"builtin": "shell", "sandbox": {"network": true}}}}')
+    assert newcomer.load().servers["shell"].config is not None
+
+
+async def test_shell_asks_before_each_command(newcomer: Machine) -> None:
+    newcomer.write_user('{"servers": {"shell": {"builtin": "shell", "trust": "trusted"}}}')
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=newcomer.env, cwd=newcomer.project) as host:
+            with pytest.raises((ApprovalRequired, ConnectFailed)):
+                await host.call("shell", "shell.run", {"command": "touch x"})
+    assert not (newcomer.project / "x").exists()
+
+
+@needs_bwrap
+async def test_the_whole_of_a_long_output_is_an_artifact(newcomer: Machine) -> None:
+    newcomer.write_user(
+        '{"servers": {"shell": {"builtin": "shell", "trust": "trusted"}}, "policy": {"approval": "allow"}}'
+    )
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=newcomer.env, cwd=newcomer.project) as host:
+            result = await host.call("shell", "shell.run", {"command": "seq 1 30000"})
+    assert result.structured is not None
+    assert (result.structured["exitCode"], result.structured["outputBytes"]) == (0, 168_894)
+    assert "\n30000\n" in result.text
+    assert "168,894 bytes: too large to show here. Stored as artifact://" in result.text
+    assert result.untrusted

@@ -15,7 +15,7 @@ from fairlead.servers.edit import changes as changes_module
 from fairlead.servers.edit.changes import Change, FileChanges
 from fairlead.servers.edit.patch import apply_hunks, parse_patch
 from fairlead.servers.edit.tools import EditOutput, edit_tools
-from fairlead.servers.framework.tools import AnyTool, Reply
+from fairlead.servers.framework.tools import AnyTool, Reply, preview_tool
 from fairlead.servers.protected import is_protected
 from fairlead.servers.repo.files import file_tools, version_of
 from fairlead.servers.repo.folders import Confinement
@@ -56,6 +56,57 @@ def test_the_tools_say_that_they_change_files(confinement: Confinement) -> None:
         assert tool.annotations.read_only_hint is False
         assert tool.annotations.destructive_hint is True
         assert tool.annotations.open_world_hint is False
+
+
+# ── what the user is shown before ──
+
+
+async def test_a_preview_shows_the_change_and_makes_none(repo: Path, confinement: Confinement) -> None:
+    (repo / "a.txt").write_text("one\ntwo\n")
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    arguments = {"path": "a.txt", "oldText": "two", "newText": "2"}
+    shown = await preview_tool(tools["edit.replace"], arguments)
+    assert shown == "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2"
+    assert (repo / "a.txt").read_text() == "one\ntwo\n"
+    moved = await preview_tool(tools["edit.move"], {"source": "a.txt", "target": "b.txt"})
+    assert moved == "move `a.txt` to `b.txt`"
+    failing = await preview_tool(tools["edit.replace"], {**arguments, "oldText": "three"})
+    assert failing == "as things are, it would fail: the old text is not in `a.txt`"
+    assert await preview_tool(tools["edit.undo"], {}) is not None
+
+
+async def test_what_is_made_is_what_was_shown(repo: Path, confinement: Confinement) -> None:
+    (repo / "a.txt").write_text("one\n")
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    await preview_tool(tools["edit.delete"], {"path": "a.txt"})
+    (repo / "a.txt").write_text("something else\n")
+    with pytest.raises(ToolFailed, match="since this change was shown"):
+        await call(tools["edit.delete"], {"path": "a.txt"})
+    await preview_tool(tools["edit.delete"], {"path": "a.txt"})
+    await call(tools["edit.delete"], {"path": "a.txt"})
+    assert not (repo / "a.txt").exists()
+    undone = await preview_tool(tools["edit.undo"], {})
+    assert undone is not None
+    assert "+something else" in undone
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("replace", {"path": "a.txt", "oldText": "one", "newText": "1"}),
+        ("delete", {"path": "a.txt"}),
+        ("move", {"source": "a.txt", "target": "b.txt"}),
+    ],
+)
+async def test_a_file_that_changed_since_it_was_read_is_left_alone(
+    repo: Path, edit: Edit, tool: str, arguments: dict[str, str]
+) -> None:
+    (repo / "a.txt").write_text("one\n")
+    read = version_of(b"one\n")
+    (repo / "a.txt").write_text("one\nmore\n")
+    with pytest.raises(ToolFailed, match="was changed since version"):
+        await edit(tool, **arguments, version=read)
+    await edit(tool, **arguments, version=version_of(b"one\nmore\n"))
 
 
 # ── writeFile ──
@@ -175,6 +226,11 @@ PROTECTED = [
     ".mcp.json",
     ".zed/tasks.json",
     ".vscode./tasks.json",
+    ".husky/pre-commit",
+    ".githooks/pre-commit",
+    ".pre-commit-config.yaml",
+    "my.code-workspace",
+    "folder/HEAD",
 ]
 
 

@@ -1,8 +1,10 @@
 """Take the screenshots of docs/screenshots: every page, in both themes, on a narrow and a wide screen.
 
-Run it with `uv run python -m tests.tools.screenshots [FOLDER]`. It needs Chromium.
+Run it with `uv run python -m tests.tools.screenshots [FOLDER]` when a page has changed. It needs Chromium.
+`outline.json` keeps what each page was made of, by which a test knows whether the screenshots are current.
 """
 
+import json
 import os
 import sys
 import tempfile
@@ -14,19 +16,21 @@ from fairlead.web.app import dashboard_routes
 from tests.conftest import Machine
 from tests.web.browsing import Browser, browsing
 from tests.web.demo import demo
-from tests.web.pages import page_paths
+from tests.web.pages import OUTLINE, page_paths
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
 WIDTHS = {"390": "844", "1440": "900"}
 MOST = "1300"
 """How much of a long page is shown, in pixels."""
 THEMES = ("light", "dark")
+OUTLINES = "outline.json"
 
 
 async def take(folder: Path) -> None:
     """Take all of them."""
     with tempfile.TemporaryDirectory(prefix="fairlead-demo-") as place:
         machine = new_machine(Path(place))
+        outlines: dict[str, list[str]] = {}
         async with demo(machine, Path(place)) as board, browsing() as browser:
             await browser("open", f"{board.url}/login")
             await _shoot(browser, folder, "login")
@@ -35,7 +39,9 @@ async def take(folder: Path) -> None:
             for name, path in page_paths(dashboard_routes(board.panel, board.entrance)).items():
                 await browser("open", f"{board.url}{base}{path}")
                 await browser("see", "#live", "live")
+                outlines[name] = await browser("value", OUTLINE)
                 await _shoot(browser, folder, name)
+        (folder / OUTLINES).write_text(json.dumps(outlines, indent=1, ensure_ascii=False) + "\n")
 
 
 async def _shoot(browser: Browser, folder: Path, name: str) -> None:

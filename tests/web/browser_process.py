@@ -140,7 +140,9 @@ def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:  # noqa: 
 def main() -> None:
     """Serve until the input ends."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=[*ARGUMENTS, *sys.argv[1:]]
+        )
         context = browser.new_context(viewport={"width": 1200, "height": 800})
         context.set_default_timeout(MILLISECONDS)
         complaints: list[str] = []

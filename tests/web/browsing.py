@@ -33,9 +33,9 @@ class Browser:
 
 
 @asynccontextmanager
-async def browsing() -> AsyncGenerator[Browser]:
-    """Run a browser for the length of the block."""
-    async with await anyio.open_process(COMMAND, stderr=None) as process:
+async def browsing(*options: str) -> AsyncGenerator[Browser]:
+    """Run a browser for the length of the block, with these options of Chromium."""
+    async with await anyio.open_process([*COMMAND, *options], stderr=None) as process:
         try:
             yield Browser(process)
         finally:

@@ -118,7 +118,16 @@ def configure(machine: Machine, folder: Path) -> None:
             **allowed,
         },
     }
-    machine.write_user(json.dumps({"servers": servers}, indent=2))
+    bundles = {
+        "reading": {
+            "servers": {
+                "github": {"allow_tools": ["search_*", "get_*"]},
+                "filesystem": {"deny_tools": ["write_file"]},
+            },
+            "description": "For agents that only look.",
+        }
+    }
+    machine.write_user(json.dumps({"servers": servers, "bundles": bundles}, indent=2))
     project = {
         "deploy": {"command": install(folder, "deploy-mcp", tools=DEPLOY), "args": ["--stage", "staging"]}
     }

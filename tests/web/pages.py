@@ -13,6 +13,9 @@ QUERIES = {
     "/calls": "?window=6h",
     "/tool": "?server=github&name=search_issues",
 }
+OUTLINE = """[...new Set([...document.querySelectorAll("nav a span:not(.badge, .hidden), h1, h2, thead th")]
+  .map((each) => each.textContent.trim()))].sort()"""
+"""What a page is made of, in JavaScript: it changes with the page and not with what is on it."""
 NOT_PAGES = {"/events", "/audit.csv", "/audit.jsonl"}
 
 

@@ -1,5 +1,6 @@
 """Every page of the dashboard passes axe-core: in both themes, on narrow and wide screens, full and empty."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -8,9 +9,10 @@ import pytest
 
 from fairlead.web.app import dashboard_routes
 from tests.conftest import Machine
+from tests.tools import screenshots
 from tests.web.browsing import Browser, browsing
 from tests.web.demo import demo
-from tests.web.pages import page_paths
+from tests.web.pages import OUTLINE, page_paths
 from tests.web.support import dashboard
 
 TOOLS = Path(os.environ.get("FAIRLEAD_TEST_TOOLS") or Path(__file__).parents[2] / ".test-tools")
@@ -58,11 +60,16 @@ async def test_every_page_with_something_on_it_is_accessible(machine: Machine, t
             "audit",
             "missing",
         } <= pages.keys()
+        outlines: dict[str, list[str]] = {}
         for name, path in pages.items():
             await browser("open", f"{board.url}{base}{path}")
             await browser("see", "#live", "live")
+            outlines[name] = await browser("value", OUTLINE)
             found += await faults_of(browser, name)
         assert not found, "\n".join(found)
+        shot = json.loads((screenshots.FOLDER / screenshots.OUTLINES).read_text())
+        old = [name for name in {*outlines, *shot} if outlines.get(name) != shot.get(name)]
+        assert not old, f"take the screenshots again, as tests/tools/screenshots.py says: {sorted(old)}"
         quiet = [each for each in await browser("complaints") if "404" not in each]
         assert quiet == []
 

@@ -222,6 +222,21 @@ async def test_a_projects_server_that_was_not_approved_is_not_contacted_for_a_lo
         assert issuer.seen == []
 
 
+async def test_a_server_that_registers_no_clients_says_what_to_register_seed_004(machine: Machine) -> None:
+    machine.env["FAIRLEAD_VAULT"] = "file"
+    with authorization_server(registration=False) as issuer:
+        servers = {"x": {"url": issuer.mcp_url, "trust": "trusted"}}
+        async with dashboard(machine, servers) as board, board.visited() as client:
+            await board.host.connect("x")
+            for path in ("/", "/servers", "/servers/x"):
+                shown = (await client.get(path)).text
+                assert "needs_client_registration" in shown
+            for path in ("/", "/servers/x"):
+                shown = (await client.get(path)).text
+                assert "http://127.0.0.1:33418/callback" in shown
+                assert "oauth.client_id" in shown
+
+
 async def test_a_login_that_cannot_work_says_why(machine: Machine) -> None:
     servers = {"x": {"url": "http://127.0.0.1:9/mcp"}}
     async with dashboard(machine, servers) as board, board.visited() as client:

@@ -285,6 +285,7 @@ async def test_calls_that_are_alike_are_answered_together_and_shown_whole(machin
                 reason="no rule allows it",
                 claims=("destructive", "closed-world"),
                 principal=principal,
+                preview=f"--- a/{path}\n-old\n+new {EVIL}",
             )
             answers.append(await board.queue.ask(request))
 
@@ -300,6 +301,7 @@ async def test_calls_that_are_alike_are_answered_together_and_shown_whole(machin
             assert "Allow all 3 once" in page
             assert '<span class="tag warn">destructive</span>' in page
             assert "line one\n&lt;script&gt;" in page
+            assert '<span class="went">  -old\n</span><span class="came">  +new &lt;script&gt;' in page
             assert "⟨U+202E⟩" in page
             assert "<code>420</code>" in page
             ids = page.split("Allow all 3 once")[0].rsplit("<form", 1)[1].split('name="id" value="')[1:]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
     from fairlead.policy.approvals import Approvals
 
-_SHOWN: Final = ("server", "tool", "principal", "arguments", "reason", "claims", "remember")
+_SHOWN: Final = ("server", "tool", "principal", "arguments", "reason", "claims", "remember", "preview")
 APPROVAL_ANSWERS: Final[Sequence["ApprovalAnswer"]] = ("once", "session", "always", "no")
 """What can be said to a call that waits."""
 
@@ -119,7 +119,7 @@ def equal_calls(pending: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]
     """The calls that wait, those that are the same together: made by several sessions, or tried again."""
     found: dict[str, list[dict[str, Any]]] = {}
     for call in pending:
-        about = {name: call[name] for name in _SHOWN}
+        about = {name: call.get(name) for name in _SHOWN}
         found.setdefault(json.dumps(about, sort_keys=True), []).append(call)
     return list(found.values())
 

@@ -6,6 +6,7 @@ it has a limit: a machine that is broken is what it is run on.
 
 import os
 import platform
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -23,7 +24,7 @@ from urllib.parse import urlsplit
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.files import hold_lock
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.models import RemoteServer, StdioServer
+from fairlead.config.models import BuiltinServer, ExtensionServer, RemoteServer, StdioServer
 from fairlead.config.paths import STATE_HINT, state_folder, user_file
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.config.store_location import RedisLocation, StoreLocation, store_location
@@ -75,10 +76,12 @@ class _Program:
 
     def is_run_by(self, server: LoadedServer) -> bool:
         config = server.config
+        if self.name == "bwrap" and isinstance(config, StdioServer | ExtensionServer):
+            return config.sandbox is not None
+        if isinstance(config, BuiltinServer):
+            return self.name == "bwrap" and config.builtin == "shell"
         if not isinstance(config, StdioServer):
             return False
-        if self.name == "bwrap":
-            return config.sandbox is not None
         return Path(config.command).name.removesuffix(".exe").removesuffix(".cmd") == self.name
 
 
@@ -176,6 +179,10 @@ async def _server_finding(host: "Host", server_id: str) -> Finding:
         return Finding(area="servers", subject=server_id, status="problem", message=message, fix=fix)
     count = len(listing.tools)
     message = f"ready, {count} {'tool' if count == 1 else 'tools'}"
+    if listing.notes and host.config.servers[server_id].transport == "extension":
+        message = "; ".join((message, *listing.notes))
+        fix = f"mend the files; `{command_line('logs', server_id)}` says more"
+        return Finding(area="servers", subject=server_id, status="problem", message=message, fix=fix)
     return Finding(area="servers", subject=server_id, status="ok", message=message)
 
 
@@ -382,7 +389,23 @@ def _check_lock(path: Path) -> Generator[Finding]:
         with hold_lock(path, timeout=_LOCK_SECONDS):
             return
     except ConfigUnwritable as exc:
-        yield Finding(area="state", subject="lock", status="problem", message=str(exc), fix=exc.hint)
+        holder = _lock_holder(path.parent)
+        fix = f"wait for process {holder}, or run `kill -9 {holder}`" if holder else exc.hint
+        yield Finding(area="state", subject="lock", status="problem", message=str(exc), fix=fix)
+
+
+def _lock_holder(folder: Path) -> int | None:
+    """The process that holds the lock on a folder, where the system tells."""
+    inode = str(folder.stat().st_ino)
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for words in (line.split() for line in lines):
+        # Such as `1: FLOCK ADVISORY WRITE 708 00:32:13 0 EOF`; a process out of sight is 0 or -1.
+        if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+            return int(words[4]) if words[4].isdigit() and words[4] != "0" else None
+    return None
 
 
 def _store_finding(path: StoreLocation) -> Finding:
@@ -403,7 +426,8 @@ def _store_finding(path: StoreLocation) -> Finding:
         subject="store",
         status="problem",
         message=f"`{path}` is damaged: {said}",
-        fix="end every Fairlead process, then move the file away; approvals and reviews are asked for again",
+        fix=f"run `fairlead gateway stop --all`, then `{shlex.join(['mv', str(path), f'{path}.damaged'])}`; "
+        "approvals and reviews are asked for again",
     )
 
 
@@ -447,7 +471,8 @@ def _check_gateways(env: Mapping[str, str]) -> Generator[Finding]:
                 subject=running.url,
                 status="problem",
                 message=f"process {running.pid} is alive, and does not answer",
-                fix=f"end it with `kill {running.pid}`, and start it again with `fairlead gateway`",
+                # It handles no other signal where it hangs; its guardian ends its servers.
+                fix=f"run `kill -9 {running.pid}`; `fairlead gateway start` starts another",
             )
 
 

@@ -205,7 +205,9 @@ def _require_entry(
 def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> UnknownServer:
     other = loaded.servers.get(server_id)
     hint = suggestion(server_id, loaded.servers) or "run `fairlead list` to see the configured servers"
-    if other and other.source in ("user", "project"):
+    if other and other.transport == "extension" and other.definition.source.path == target.path:
+        hint = f"it comes from `extensions` in that file: take {other.target} out of the list there"
+    elif other and other.source in ("user", "project"):
         hint = f"it is in the {other.source} file: add `--scope {other.source}`"
     elif other and other.is_built_in:
         hint = f"it is built in: run `{command_line('disable', server_id)}` to be without it"

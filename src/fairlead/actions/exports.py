@@ -47,11 +47,9 @@ def export_document(
     saved = read_saved(loaded)
     known = {name: each.screened for name, each in saved.items() if each.screened is not None}
     approved = [name for name, each in saved.items() if each.approved]
-    if dialect.name == "codex":
-        return export_to_codex(
-            loaded, server_ids=server_ids or None, known=known, approved=approved, lose=lose
-        )
     servers = [loaded.server(name) for name in server_ids or loaded.servers]
+    if dialect.name == "codex":
+        return export_to_codex(servers, known=known, approved=approved, lose=lose)
     return export_servers(dialect, servers, known=known, approved=approved, lose=lose)
 
 

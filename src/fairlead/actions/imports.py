@@ -158,12 +158,21 @@ def _add_candidates(
     *,
     may_replace: bool,
 ) -> None:
-    plan.notes.extend(imported.notes)
+    # A note about a whole document says which, since several are read.
+    plan.notes.extend(
+        note
+        if note.server_id
+        else replace(note, message=f"{note.message} (in {_at_home(location.path, place)})")
+        for note in imported.notes
+    )
     plan.bundles.update(imported.bundles)
     taken = existing_servers(target)
-    planned = {candidate.server_id for candidate in plan.candidates if candidate.target == target}
+    planned = {each.server_id: each for each in plan.candidates if each.target == target}
     for server_id, entry in imported.servers.items():
-        action, reason = _judge(server_id, entry, taken, planned, replace=may_replace)
+        action, reason = _judge(server_id, entry, taken, replace=may_replace)
+        if action != "skip" and (other := planned.get(server_id)) is not None:
+            same = "the same as in" if other.entry == entry else "another one of that id is in"
+            action, reason = "skip", f"{same} {_at_home(other.source, place)}"
         if action == "add" and server_id in builtin_entries(place) and not may_replace:
             action, reason = "skip", "a built-in server has that id; --replace puts this one in its place"
         if action != "skip" and target.scope == "project" and _needs_private_file(entry):
@@ -215,14 +224,16 @@ def _needs_private_file(entry: dict[str, Any]) -> bool:
     return any(path[0] == "args" for path in literal_secrets(entry)) and not keyring.is_available()
 
 
+def _at_home(path: Path, place: MachinePaths) -> str:
+    return f"~/{path.relative_to(place.home)}" if path.is_relative_to(place.home) else str(path)
+
+
 def _judge(
-    server_id: str, entry: dict[str, Any], taken: dict[str, Any], planned: set[str], *, replace: bool
+    server_id: str, entry: dict[str, Any], taken: dict[str, Any], *, replace: bool
 ) -> tuple[ImportAction, str]:
     faults = check({"servers": {server_id: entry}}).faults
     if faults:
         return "skip", f"{'.'.join(map(str, faults[0].path[2:]))} {faults[0].message}".strip()
-    if server_id in planned:
-        return "skip", "another file has one of that id"
     if server_id not in taken:
         return "add", ""
     return ("replace", "") if replace else ("skip", "there already; --replace overwrites it")

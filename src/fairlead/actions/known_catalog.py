@@ -92,7 +92,7 @@ class KnownCatalog:
                 needs_a_person=True,
             )
         if saved.trouble is not None:
-            wanted = saved.trouble.state == "auth_required"
+            wanted = saved.trouble.state in ("auth_required", "needs_client_registration")
             return UnavailableServer(
                 reason=saved.trouble.message, hint=saved.trouble.hint, needs_a_person=wanted
             )

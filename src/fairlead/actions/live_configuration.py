@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 
+from fairlead.config.extension_files import extension_stamp
 from fairlead.config.load import LoadedConfig
 from fairlead.config.paths import LOCK_NAME, user_file
 from fairlead.config.sources import PROJECT_FILES
@@ -66,13 +67,15 @@ class LiveConfiguration:
             else:
                 on_outcome(None)
 
-    def _stamps(self) -> dict[Path, tuple[int, int, int] | None]:
+    def _stamps(self) -> dict[Path, tuple[int, int, int] | str | None]:
         used = [layer.path for layer in self.loaded.layers if layer.path is not None]
         possible = [user_file(os.environ), *(Path.cwd() / name for name in PROJECT_FILES)]
         files = [*used, *possible]
         locks = [path.with_name(LOCK_NAME) for path in files]
         locks += [path for server in self.loaded.servers.values() if (path := lock_path(server)) is not None]
-        return {path: _stamp(path) for path in (*files, *locks)}
+        extensions = [path for server in self.loaded.servers.values() if (path := server.extension_path)]
+        stamps = {path: extension_stamp(path) for path in extensions}
+        return {path: _stamp(path) for path in (*files, *locks)} | stamps
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

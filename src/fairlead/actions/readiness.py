@@ -99,7 +99,8 @@ def _obstacle(server: LoadedServer, saved: SavedState) -> ObstacleKind | None:
     if not saved.approved:
         return "not approved"
     if saved.trouble is not None:
-        return "needs a login" if saved.trouble.state == "auth_required" else "broken"
+        is_login = saved.trouble.state in ("auth_required", "needs_client_registration")
+        return "needs a login" if is_login else "broken"
     if saved.screened is not None and saved.screened.quarantined:
         return "changed"
     return "not reviewed" if notes_to_review(server, saved) else None

@@ -9,7 +9,7 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.untyped import as_list
 from fairlead.errors import ConnectFailed
-from fairlead.events import ServerState
+from fairlead.events import DOWN, ServerState
 from fairlead.gateway.registry import STATUS_PATH, find, sources_of
 from fairlead.host.managed_server import ServerStatus, login_notes
 
@@ -72,7 +72,9 @@ def saved_status(server: LoadedServer, saved: SavedState) -> ServerStatus:
         error = f"not approved; run `{command_line('approve', server.server_id)}`"
     failed = trouble if error is None else None
     if failed is not None:
-        what_to_do = f"; {failed.hint}" if failed.state == "auth_required" and failed.hint else ""
+        what_to_do = (
+            f"; {failed.hint}" if failed.state in DOWN and failed.state != "error" and failed.hint else ""
+        )
         error, hint = f"{failed.message}{what_to_do}", failed.hint
     return ServerStatus(
         server_id=server.server_id,
@@ -102,4 +104,5 @@ def _state(server: LoadedServer, error: str | None, left_in: str | None) -> Serv
         return "disabled"
     if error is None:
         return "idle"
-    return "auth_required" if left_in == "auth_required" else "error"
+    known: list[ServerState] = [state for state in DOWN if state == left_in]
+    return known[0] if known else "error"

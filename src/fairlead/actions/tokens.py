@@ -46,7 +46,8 @@ def make_token(
     """
     for bundle in bundles:
         if bundle not in context.loaded.config.bundles:
-            raise UnknownBundle(f"there is no bundle `{bundle}`")
+            hint = "`fairlead bundle list` names them, `fairlead bundle add` makes one"
+            raise UnknownBundle(f"there is no bundle `{bundle}`", hint=hint)
     wanted = tuple(scopes) or ("mcp",)
     token = named_tokens(context.env, context.store).add(
         name, bundles=tuple(bundles), scopes=wanted, principal=principal

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fairlead.adapters.anthropic import anthropic_result, to_anthropic
     from fairlead.adapters.definition import AdaptedTool
-    from fairlead.adapters.export import export_servers, to_codex_mcp_servers_config
+    from fairlead.adapters.export import export_servers
     from fairlead.adapters.gemini import gemini_result, to_gemini
     from fairlead.adapters.langchain import to_langchain
     from fairlead.adapters.openai import openai_arguments, openai_messages, openai_result, to_openai
@@ -25,7 +25,6 @@ __all__ = [
     "openai_messages",
     "openai_result",
     "to_anthropic",
-    "to_codex_mcp_servers_config",
     "to_gemini",
     "to_langchain",
     "to_openai",
@@ -41,7 +40,6 @@ _HOMES = {
     "openai_messages": "fairlead.adapters.openai",
     "openai_result": "fairlead.adapters.openai",
     "to_anthropic": "fairlead.adapters.anthropic",
-    "to_codex_mcp_servers_config": "fairlead.adapters.export",
     "to_gemini": "fairlead.adapters.gemini",
     "to_langchain": "fairlead.adapters.langchain",
     "to_openai": "fairlead.adapters.openai",

@@ -37,17 +37,18 @@ def to_anthropic(entry: ToolEntry, name: str) -> AdaptedTool:
     return adapt(entry, name, rewrite)
 
 
-def anthropic_result(result: ToolResult, tool_use_id: str) -> dict[str, Any]:
+def anthropic_result(result: ToolResult, tool_use_id: str, *, vision: bool = True) -> dict[str, Any]:
     """Convert a result to a `tool_result` block, for the next user message.
 
     Args:
         result: What the tool returned.
         tool_use_id: The id of the model's `tool_use` block.
+        vision: Whether the model takes images. Where not, notes stand in their place.
 
     Returns:
         The block, with `is_error` where the tool failed.
     """
-    content = [_block(part) for part in parts_of(result)]
+    content = [_block(part) for part in parts_of(result, vision=vision)]
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
     return block | {"is_error": True} if result.is_error else block
 

@@ -34,11 +34,14 @@ class Media:
 Part = str | Media
 
 
-def parts_of(result: ToolResult) -> list[Part]:
+def parts_of(result: ToolResult, *, vision: bool = True) -> list[Part]:
     """Everything of a result that a model should see, in order; never empty.
 
     Untrusted content stands between two random delimiter lines that say so. Our notes follow after them.
+    Without `vision` a note stands in the place of each image.
     """
+    if not vision:
+        result = result.without_images()
     parts: list[Part] = []
     has_words, ends = False, 0
     for place, block in enumerate(result.content):

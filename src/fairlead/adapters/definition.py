@@ -11,8 +11,6 @@ from fairlead.catalog.schema.normalize import SchemaChange, ScreenedSchema, scre
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.untyped import is_list, is_object
 
-_MAX_LABEL = 100
-
 Caller = Callable[[ToolKey, dict[str, Any]], Awaitable[ToolResult]]
 """Makes a call, such as `lambda key, arguments: host.call(key.server_id, key.tool, arguments)`."""
 
@@ -86,7 +84,6 @@ def adapt(entry: ToolEntry, name: str, rewrite: Rewrite) -> AdaptedTool:
 
 
 def description_of(entry: ToolEntry, hint: str | None = None) -> str:
-    """Description of a tool for a model: its server, then the server's own text."""
-    label = f"{entry.key.server_id}/{entry.key.shown_tool}"[:_MAX_LABEL]
+    """Description of a tool for a model: its origin, then the server's own text."""
     said = gate.content(entry.description or "").strip() or gate.content(entry.title or "")
-    return " ".join(part for part in (f"[{label}]", said, hint) if part)
+    return " ".join(part for part in (entry.key.origin, said, hint) if part)

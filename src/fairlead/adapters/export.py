@@ -9,17 +9,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from fairlead.catalog.tools import Listing
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import reference_problems
 from fairlead.config.dialects.codex import CODEX
 from fairlead.config.dialects.dialect import ConfigDialect, ConversionNote, ExportedDocument
 from fairlead.config.dialects.fields import is_pattern
-from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.load import LoadedServer
 from fairlead.config.secrets.redaction import literal_secrets
 from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError
-from fairlead.policy.decision import CallPolicy
+from fairlead.policy.decision import BundleFilter, CallPolicy
 from fairlead.policy.quarantine import ScreenedListing
 
 Loss = Literal["tools", "rules", "approval", "sandbox"]
@@ -58,6 +57,7 @@ def export_servers(
     known: Mapping[str, ScreenedListing] | None = None,
     approved: Collection[str] = (),
     lose: Collection[Loss] = (),
+    filters: Mapping[str, BundleFilter] | None = None,
 ) -> ExportedDocument:
     """Write servers in another agent's format.
 
@@ -68,6 +68,7 @@ def export_servers(
             nothing.
         approved: Ids of the project's servers that the user consented to.
         lose: Losses that the user accepted where the format does not support a restriction.
+        filters: What a bundle allows of a server.
 
     Returns:
         The document, and a note for everything that is not in it.
@@ -81,7 +82,10 @@ def export_servers(
     entries: dict[str, dict[str, Any]] = {}
     for server in servers:
         if not server.is_built_in and _may_leave(server, approved, notes):
-            entry = _portable(dialect, server, (known or {}).get(server.server_id), lose, notes)
+            lists = tool_lists(
+                server, (known or {}).get(server.server_id), notes, (filters or {}).get(server.server_id)
+            )
+            entry = _portable(dialect, server, lists, lose, notes)
             if entry is not None:
                 entries[server.server_id] = entry
     exported = dialect.write(entries)
@@ -93,6 +97,8 @@ def _may_leave(server: LoadedServer, approved: Collection[str], notes: list[Conv
     reason = None
     if server.config is None:
         reason = "its entry is not valid"
+    elif server.transport == "extension":
+        reason = "only Fairlead runs a folder of Python files"
     elif server.ruling.refusals:
         reason = f"the administrator's policy refuses it ({server.ruling.refusals[0].message})"
     elif any(True for _ in reference_problems(server.definition)):
@@ -110,7 +116,7 @@ def _may_leave(server: LoadedServer, approved: Collection[str], notes: list[Conv
 def _portable(
     dialect: ConfigDialect,
     server: LoadedServer,
-    known: ScreenedListing | None,
+    lists: ToolLists | None,
     lose: Collection[Loss],
     notes: list[ConversionNote],
 ) -> dict[str, Any] | None:
@@ -120,7 +126,6 @@ def _portable(
         return None
     entry = {name: value for name, value in entry.items() if name not in _OURS}
     lost: set[Loss] = {"rules"} if _has_lost_rules(server) else set()
-    lists = tool_lists(server, known, notes)
     entry.pop("allow_tools", None)
     entry.pop("deny_tools", None)
     if lists is None:
@@ -179,7 +184,10 @@ def _lists_as_written(lists: ToolLists) -> dict[str, Any]:
 
 
 def tool_lists(
-    server: LoadedServer, known: ScreenedListing | None, notes: list[ConversionNote]
+    server: LoadedServer,
+    known: ScreenedListing | None,
+    notes: list[ConversionNote],
+    bundle_filter: BundleFilter | None = None,
 ) -> ToolLists | None:
     """Tools that may be called elsewhere: never more than here. None where names cannot express that."""
     assert server.config is not None
@@ -188,20 +196,23 @@ def tool_lists(
     offered = [entry.key.tool for entry in known.listing.tools] if known else []
 
     def may(name: str) -> bool:
-        return name not in quarantined and policy.decide(name).verdict != "deny"
+        return name not in quarantined and policy.decide(name, bundle_filter).verdict != "deny"
 
-    if config.trust == "trusted" and config.allow_tools is None:
-        patterns = [name for name in config.deny_tools if is_pattern(name)]
+    is_open = bundle_filter is None or bundle_filter.allow_tools is None
+    if config.trust == "trusted" and config.allow_tools is None and is_open:
+        denied_names = [*config.deny_tools, *(bundle_filter.deny_tools if bundle_filter else ())]
+        patterns = [name for name in denied_names if is_pattern(name)]
         denies = patterns or _denies_by_policy(server)
         if denies and known is None:
             message = "denies by pattern, and its tools are not known yet; connect it once (`fairlead tools`)"
             notes.append(ConversionNote(server_id=server.server_id, field="deny_tools", message=message))
             return None
-        plain = [name for name in config.deny_tools if name not in patterns]
+        plain = [name for name in denied_names if name not in patterns]
         denied = [*plain, *(name for name in (*offered, *quarantined) if not may(name))]
         return ToolLists(allowed=None, denied=tuple(dict.fromkeys(denied)))
-    named = [name for name in config.allow_tools or () if not is_pattern(name)]
-    if known is None and len(named) < len(config.allow_tools or ()):
+    listed = [*(config.allow_tools or ()), *((bundle_filter.allow_tools or ()) if bundle_filter else ())]
+    named = [name for name in listed if not is_pattern(name)]
+    if known is None and len(named) < len(listed):
         message = "has patterns, which allow nothing elsewhere until the server's tools are known"
         notes.append(ConversionNote(server_id=server.server_id, field="allow_tools", message=message))
     candidates = dict.fromkeys([*named, *offered])
@@ -237,46 +248,56 @@ def _without_plain_secrets(server: LoadedServer, notes: list[ConversionNote]) ->
     return entry
 
 
-def to_codex_mcp_servers_config(
-    loaded: LoadedConfig,
+def export_to_codex(
+    servers: Iterable[LoadedServer],
     *,
-    listings: Mapping[str, Listing] | None = None,
+    known: Mapping[str, ScreenedListing] | None = None,
     approved: Collection[str] = (),
     lose: Collection[Loss] = (),
+    filters: Mapping[str, BundleFilter] | None = None,
 ) -> ExportedDocument:
     """Servers as `mcp_servers` tables, with the tools that may be called there and secrets as references.
 
     Codex knows exact names of tools only. A server with restrictions that it does not support (a sandbox,
-    rules about arguments) is left out unless `lose` names them.
+    rules about arguments) is left out unless `lose` names them. Built-in servers run in this process, and are
+    left out too. A note names each.
 
     Args:
-        loaded: The configuration.
-        listings: Listings by server, with which patterns become names; without one a pattern allows nothing.
-        approved: The project's servers to include: Codex would start them without asking.
+        servers: The servers.
+        known: The listing of each server, without tools that wait for a review. Without it patterns allow
+            nothing.
+        approved: Ids of the project's servers that the user consented to: Codex starts them without asking.
         lose: The restrictions to leave out rather than the server.
+        filters: What a bundle allows of each server; a server that is not in it is in no bundle.
 
     Returns:
         The document, and notes on what was left out or changed.
     """
-    known = {name: ScreenedListing(listing=listing) for name, listing in (listings or {}).items()}
-    return export_to_codex(loaded, known=known, approved=approved, lose=lose)
-
-
-def export_to_codex(
-    loaded: LoadedConfig,
-    *,
-    server_ids: Collection[str] | None = None,
-    known: Mapping[str, ScreenedListing] | None = None,
-    approved: Collection[str] = (),
-    lose: Collection[Loss] = (),
-) -> ExportedDocument:
-    """Like `to_codex_mcp_servers_config`, with tools that wait for a review left out of `known`."""
-    servers = [loaded.server(name) for name in (loaded.servers if server_ids is None else server_ids)]
-    exported = export_servers(CODEX, servers, known=known, approved=approved, lose=lose)
+    chosen, listings = [*servers], known or {}
+    narrowed = {
+        server.server_id: narrow
+        for server in chosen
+        if (narrow := (filters or {}).get(server.server_id)) is not None and server.config is not None
+    }
+    portable = [server for server in chosen if server.transport != "builtin"]
+    exported = export_servers(CODEX, portable, known=known, approved=approved, lose=lose, filters=narrowed)
     written: dict[str, Any] = exported.document["mcp_servers"]
-    for server in servers:
+    for server in portable:
         table = written.get(server.server_id)
-        lists = tool_lists(server, (known or {}).get(server.server_id), []) if table is not None else None
-        if table is not None and lists is not None and lists.allowed == ():
+        if table is None:
+            continue
+        lists = tool_lists(server, listings.get(server.server_id), [], narrowed.get(server.server_id))
+        if lists is not None and lists.allowed == ():
             table["enabled_tools"] = []  # Codex takes an empty list literally
+    exported.notes.extend(_built_in_note(server) for server in chosen if _is_inside(server))
     return exported
+
+
+def _is_inside(server: LoadedServer) -> bool:
+    return server.transport == "builtin" and server.enabled
+
+
+def _built_in_note(server: LoadedServer) -> ConversionNote:
+    """Note on a server that runs in this process. The gateway and `fairlead serve` offer it to others."""
+    message = "left out: it runs inside Fairlead; `fairlead export --to codex --gateway` takes it along"
+    return ConversionNote(server_id=server.server_id, field="", message=message)

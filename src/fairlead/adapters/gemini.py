@@ -244,7 +244,7 @@ def to_gemini(entry: ToolEntry, name: str) -> AdaptedTool:
 
 
 def gemini_result(
-    result: ToolResult, name: str, call_id: str | None = None, *, media: bool = True
+    result: ToolResult, name: str, call_id: str | None = None, *, media: bool = True, vision: bool = True
 ) -> dict[str, Any]:
     """Convert a result to a `functionResponse` part.
 
@@ -253,10 +253,12 @@ def gemini_result(
         name: The name of the function that the model called.
         call_id: The id of the model's call, if the API gave it one.
         media: Include images and other media. Models before Gemini 3 accept none.
+        vision: Whether the model takes images. Where not, notes stand in their place.
 
     Returns:
         The part, for the next content of the conversation.
     """
+    result = result if vision else result.without_images()
     parts = parts_of(result)
     taken = [part for part in parts if isinstance(part, Media) and media and part.mime_type.startswith(MEDIA)]
     said = "\n".join(_render_part(part) for part in parts if part not in taken)
@@ -273,7 +275,7 @@ def gemini_result(
 def _response(result: ToolResult, said: str) -> dict[str, Any]:
     if result.is_error:
         return {"error": said}
-    if result.structured is None or result.remarks.ours:  # omissions are add_description in text only
+    if result.structured is None or result.remarks.ours:  # omissions are described in text only
         return {"output": said}
     if result.untrusted:  # without `output` in it, all of a response is the function's output
         begin, end = gate.fence(result.server_id)

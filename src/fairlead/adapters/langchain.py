@@ -22,33 +22,37 @@ class FairleadTool(BaseTool):
     call: Caller
     call_waiting: Callable[[dict[str, Any]], ToolResult] | None = None
     """Makes the call and waits for it, where there is a synchronous host."""
+    vision: bool = True
+    """Whether the model takes images. Where not, notes stand in their place."""
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
 
     def _run(self, /, **arguments: object) -> tuple[list[dict[str, Any]], ToolResult]:
         if self.call_waiting is None:
             raise NotImplementedError("MCP tools are asynchronous: use `ainvoke`, or `fairlead.open()`")
-        return _read(self.call_waiting(self.adapted.arguments(arguments)))
+        return _read(self.call_waiting(self.adapted.arguments(arguments)), vision=self.vision)
 
     # Arguments may have any name, also `self` and `config`.
     async def _arun(self, /, **arguments: object) -> tuple[list[dict[str, Any]], ToolResult]:
-        return _read(await self.call(self.adapted.key, self.adapted.arguments(arguments)))
+        result = await self.call(self.adapted.key, self.adapted.arguments(arguments))
+        return _read(result, vision=self.vision)
 
 
-def _read(result: ToolResult) -> tuple[list[dict[str, Any]], ToolResult]:
+def _read(result: ToolResult, *, vision: bool) -> tuple[list[dict[str, Any]], ToolResult]:
     """Content and artifact of a tool message. Raises `ToolException` where the call failed."""
     if result.is_error:
         raise ToolException(text_of(result))
-    return [_block(part) for part in parts_of(result)], result
+    return [_block(part) for part in parts_of(result, vision=vision)], result
 
 
-def to_langchain(entry: ToolEntry, name: str, call: Caller) -> FairleadTool | None:
+def to_langchain(entry: ToolEntry, name: str, call: Caller, *, vision: bool = True) -> FairleadTool | None:
     """Convert a tool to a LangChain tool.
 
     Args:
         entry: The tool, as its server describes it.
         name: The public name that the model calls it by.
         call: Makes the call, such as `lambda key, arguments: host.call(key.server_id, key.tool, arguments)`.
+        vision: Whether the model takes images. Where not, notes stand in their place.
 
     Returns:
         The tool; None where its schema cannot be used.
@@ -62,6 +66,7 @@ def to_langchain(entry: ToolEntry, name: str, call: Caller) -> FairleadTool | No
         args_schema=adapted.definition["input_schema"],
         adapted=adapted,
         call=call,
+        vision=vision,
     )
 
 

@@ -231,24 +231,25 @@ def openai_arguments(text: str) -> dict[str, Any]:
         raise ValueError("the arguments are nested too deeply") from exc
 
 
-def openai_result(result: ToolResult, call_id: str) -> dict[str, Any]:
+def openai_result(result: ToolResult, call_id: str, *, vision: bool = True) -> dict[str, Any]:
     """Convert a result to a `function_call_output` item of the Responses API.
 
     Args:
         result: What the tool returned.
         call_id: The `call_id` of the model's function call.
+        vision: Whether the model takes images. Where not, notes stand in their place.
 
     Returns:
         The item, for the next request's `input`.
     """
-    parts = _parts(result)
+    parts = _parts(result, vision=vision)
     output: str | list[dict[str, Any]] = _text(parts)
     if any(isinstance(part, Media) for part in parts):
         output = [_item(part) for part in parts]
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def openai_messages(result: ToolResult, call_id: str) -> list[dict[str, Any]]:
+def openai_messages(result: ToolResult, call_id: str, *, vision: bool = True) -> list[dict[str, Any]]:
     """Convert a result to messages of the Chat Completions API.
 
     A tool's message accepts no images there. They follow in a user message, which must come after the
@@ -257,11 +258,12 @@ def openai_messages(result: ToolResult, call_id: str) -> list[dict[str, Any]]:
     Args:
         result: What the tool returned.
         call_id: The id of the model's tool call.
+        vision: Whether the model takes images. Where not, notes stand in their place.
 
     Returns:
         The tool's message, and the user message with images where there are some.
     """
-    parts = _parts(result)
+    parts = _parts(result, vision=vision)
     messages: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": call_id, "content": _text(parts)}]
     images = [part for part in parts if isinstance(part, Media) and part.mime_type in IMAGES]
     if images:
@@ -284,9 +286,9 @@ def _parameters(root: dict[str, Any], changes: DefinitionChanges, *, strict: boo
     return {"parameters": root, "strict": False}
 
 
-def _parts(result: ToolResult) -> list[Part]:
-    """Parts of a result. A failure can only be add_description in text here."""
-    parts = parts_of(result)
+def _parts(result: ToolResult, *, vision: bool) -> list[Part]:
+    """Parts of a result. A failure can only be described in text here."""
+    parts = parts_of(result, vision=vision)
     return [FAILED, *parts] if result.is_error and parts != [UNEXPLAINED] else parts
 
 

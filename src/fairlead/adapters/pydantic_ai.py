@@ -12,13 +12,14 @@ from fairlead.adapters.definition import Caller
 from fairlead.catalog.tools import ToolEntry
 
 
-def to_pydantic_ai(entry: ToolEntry, name: str, call: Caller) -> Tool[Any] | None:
+def to_pydantic_ai(entry: ToolEntry, name: str, call: Caller, *, vision: bool = True) -> Tool[Any] | None:
     """Convert a tool to a Pydantic AI tool. A failure is a `ModelRetry`, within the agent's retries.
 
     Args:
         entry: The tool, as its server describes it.
         name: The public name that the model calls it by.
         call: Makes the call, such as `lambda key, arguments: host.call(key.server_id, key.tool, arguments)`.
+        vision: Whether the model takes images. Where not, notes stand in their place.
 
     Returns:
         The tool; None where its schema cannot be used.
@@ -31,7 +32,7 @@ def to_pydantic_ai(entry: ToolEntry, name: str, call: Caller) -> Tool[Any] | Non
         result = await call(adapted.key, adapted.arguments(arguments))
         if result.is_error:
             raise ModelRetry(text_of(result))
-        parts = [_content(part) for part in parts_of(result)]
+        parts = [_content(part) for part in parts_of(result, vision=vision)]
         return parts[0] if len(parts) == 1 else parts
 
     return Tool[Any].from_schema(

@@ -14,10 +14,11 @@ import msgspec
 from fairlead.auth.discovery import NO_LOGIN_HINT, Issuer
 from fairlead.auth.http import HttpAnswer, OAuthHttp
 from fairlead.auth.proofs import algorithm_of, read_key, sign_claims
+from fairlead.auth.redirect import CALLBACK_PATH, HOST, REGISTERED_PORT
 from fairlead.auth.tokens import ClientAuth, Login, LoginTarget, OAuthClient
 from fairlead.auth.url_guard import read_url, shown, without_query
 from fairlead.config.command_lines import command_line
-from fairlead.errors import IssuerUnavailable, LoginFailed
+from fairlead.errors import ClientRegistrationRequired, IssuerUnavailable, LoginFailed
 
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_SECONDS = 120
@@ -154,7 +155,7 @@ async def client_for(
         previous: The last login here, whose client is used again if it still fits.
 
     Raises:
-        LoginFailed: There is no client, and the issuer registers none.
+        ClientRegistrationRequired: There is no client, and the issuer registers none.
     """
     client = find_existing_client(target, issuer, previous)
     if client is not None:
@@ -278,14 +279,33 @@ def _choose_auth_method(
     raise LoginFailed(target.server_id, f"clients are to authenticate by {shown(said, 60)}, unknown here")
 
 
-def _no_client(target: LoginTarget, issuer: Issuer, redirect_uri: str, reason: str) -> LoginFailed:
+def require_registration(target: LoginTarget, issuer: Issuer, previous: Login | None) -> None:
+    """Check that there is a client, or that the issuer registers one. Contacts nothing.
+
+    Raises:
+        ClientRegistrationRequired: The user has to register one.
+    """
+    if find_existing_client(target, issuer, previous) is not None or issuer.registration_endpoint is not None:
+        return
+    registered = previous.client.redirect_uri if previous is not None else None
+    if previous is not None and registered is not None and _still_fits(previous, issuer, registered):
+        return
+    port = target.oauth.callback_port or REGISTERED_PORT
+    redirect_uri = f"http://{HOST}:{port}{CALLBACK_PATH}"
+    raise _no_client(target, issuer, redirect_uri, "does not let clients register themselves")
+
+
+def _no_client(
+    target: LoginTarget, issuer: Issuer, redirect_uri: str, reason: str
+) -> ClientRegistrationRequired:
     # A redirect URI is registered with its port, so the next login must come back to the same one.
     port = urlsplit(redirect_uri).port
     fixed = ("--callback-port", str(port)) if port and target.oauth.callback_port is None else ()
     command = command_line("login", target.server_id, options=("--client-id", "ID", *fixed))
-    return LoginFailed(
+    fields = "`oauth.client_id` and `oauth.callback_port`" if fixed else "`oauth.client_id`"
+    return ClientRegistrationRequired(
         target.server_id,
         f"{shown(issuer.name)} {reason}",
-        hint=f"create an OAuth client in its provider's developer settings, with the redirect URI "
-        f"{redirect_uri}, then run `{command}`",
+        hint=f"create an OAuth client in its provider's developer settings (a native app: authorization code "
+        f"with PKCE), with the redirect URI {redirect_uri}, then run `{command}`, which writes {fields}",
     )

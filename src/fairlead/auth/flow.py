@@ -13,7 +13,7 @@ import msgspec
 from yarl import URL
 
 from fairlead.auth import token_endpoint as machine
-from fairlead.auth.clients import client_for, find_existing_client
+from fairlead.auth.clients import client_for, find_existing_client, require_registration
 from fairlead.auth.discovery import (
     NO_LOGIN_HINT,
     AuthChallenge,
@@ -227,6 +227,53 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
     endpoint = _endpoint(http, target, issuer, client, resource)
     token = await endpoint.exchange(code, request.pkce, request.redirect_uri)
     return _login(endpoint, token, asked)
+
+
+async def has_login(
+    target: LoginTarget,
+    web: HttpContext,
+    *,
+    challenge: AuthChallenge | None = None,
+    previous: Login | None = None,
+) -> bool:
+    """Find out, without the user and without registering anything, whether a server has a login.
+
+    Args:
+        target: The server, account and OAuth settings.
+        web: Makes the HTTP client.
+        challenge: The server's `WWW-Authenticate` challenge.
+        previous: The last login here, with its client.
+
+    Returns:
+        False where neither the server nor its authorization server publishes metadata, nor the server has the
+        endpoints that were usual before there was any.
+
+    Raises:
+        ClientRegistrationRequired: It has one, for clients that the user registers.
+        IssuerUnavailable: It cannot be found out now.
+        LoginFailed: What its metadata says is refused.
+    """
+    http = await web.client_for(target.server_id, target.url, target.chosen_hosts)
+    try:
+        _, issuer = await _find(http, target, challenge, previous)
+    except LoginFailed as exc:
+        if exc.hint is NO_LOGIN_HINT:
+            return False
+        raise
+    if not issuer.is_described:
+        return await _has_usual_endpoint(http, issuer)
+    require_registration(target, issuer, previous)
+    return True
+
+
+async def _has_usual_endpoint(http: OAuthHttp, issuer: Issuer) -> bool:
+    """Whether a server of 2025-03-26 without metadata has a login page: it misses the parameters there."""
+    assert issuer.authorization_endpoint is not None, "it is the usual one"
+    try:
+        answer = await http.get(issuer.authorization_endpoint)
+    except LoginFailed:
+        return True  # it leads to a page of another site
+    return answer.status in (200, 400, 422)
 
 
 async def machine_login(

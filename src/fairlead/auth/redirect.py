@@ -124,6 +124,8 @@ HOST: Final = "127.0.0.1"
 CALLBACK_PATH: Final = "/callback"
 SECONDS: Final = 300.0
 REQUEST_SECONDS: Final = 10.0
+REGISTERED_PORT: Final = 33_418
+"""Port of the redirect URI that a user registers by hand, where the entry has none: issuers compare it."""
 PASTE_PORT: Final = 33_419
 """Nothing listens there: the browser fails to connect and shows the URL to paste."""
 PASTE_TRIES: Final = 5

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.definitions import CleanTool, DefinitionFinding, clean_tool, hidden_text
-from fairlead.catalog.schema.normalize import MAX_HEIGHT, screen_definition
+from fairlead.catalog.schema.normalize import needs_screening, screen_definition
 from fairlead.catalog.search.index import Index, SearchDocument
 from fairlead.catalog.search.search import SearchHit, search
 from fairlead.catalog.tools import RejectedTool, ToolEntry, ToolKey
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fairlead.catalog.search.vectors import ToolVectors
 
 Absence = Literal["denied", "rejected", "quarantined"]
-
-_SURELY_SOUND_BYTES = 8 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,14 +262,5 @@ def usable_tool(entry: ToolEntry) -> CleanTool:
 
 
 def unsound(entry: ToolEntry) -> str | None:
-    """Why a tool's schema makes it unusable, if it does. Most are so plain that they need no parsing."""
-    definition = entry.definition
-    plain = (
-        len(definition) <= _SURELY_SOUND_BYTES
-        and b"$" not in definition
-        and b"\\u" not in definition  # an escape may spell one as well
-        and b'"pattern' not in definition
-        and definition.count(b"{") <= MAX_HEIGHT
-        and b'"object"' in definition
-    )
-    return None if plain else screen_definition(definition).rejected
+    """Why a tool's schema makes it unusable, if it does."""
+    return screen_definition(entry.definition).rejected if needs_screening(entry.definition) else None

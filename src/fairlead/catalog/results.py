@@ -145,6 +145,44 @@ class ToolResult:
             tool=self.tool,
         )
 
+    @property
+    def images(self) -> dict[int, tuple[str, str]]:
+        """The images in it: media type and base64 by the index of their block."""
+        if b"image" not in self.raw:  # as in nearly all
+            return {}
+        found = ((place, _image_in(block)) for place, block in enumerate(self.content))
+        return {place: image for place, image in found if image is not None}
+
+    def without_images(self, handles: Mapping[int, str] | None = None) -> "ToolResult":
+        """Copy with a note in place of each image, for a model that takes none; the same where there is none.
+
+        Args:
+            handles: Artifacts of the images, by the index of their block; those in `remarks` are known.
+        """
+        images = self.images
+        if not images:
+            return self
+        known = {**self.remarks.handles, **(handles or {})}
+        notes = {place: _note_of_image(*image, known.get(place)) for place, image in images.items()}
+        fields = msgspec.json.decode(self.raw, type=dict[str, msgspec.Raw])
+        blocks = msgspec.json.decode(fields["content"], type=list[msgspec.Raw])
+        for place, note in notes.items():
+            blocks[place] = msgspec.Raw(msgspec.json.encode({"type": "text", "text": f"[{note}]"}))
+        remarks = replace(
+            self.remarks,
+            notes=(*self.remarks.notes, *notes.values()),
+            ours=self.remarks.ours | notes.keys(),
+        )
+        return ToolResult(
+            self.server_id,
+            msgspec.json.encode({**fields, "content": blocks}),
+            original=self.raw if self._original is None else self._original,
+            untrusted=self.untrusted,
+            remarks=remarks,
+            definition=self.definition,
+            tool=self.tool,
+        )
+
     def __repr__(self) -> str:
         subject = f"{self.server_id}.{self.tool}" if self.tool else self.server_id or "fairlead"
         subject = gate.content(subject, _SHOWN_BYTES)
@@ -281,6 +319,27 @@ class ToolResult:
         from mcp_types import CallToolResult
 
         return CallToolResult.model_validate_json(self.raw, by_name=False)
+
+
+_IMAGE_TYPE = re.compile(r"image/[a-z0-9.+-]{1,40}")
+
+
+def _image_in(block: Mapping[str, Any]) -> tuple[str, str] | None:
+    match block:
+        case {"type": "image", "data": str(data)}:
+            return str(block.get("mimeType")).lower(), data
+        case {"type": "resource", "resource": {"blob": str(data), "mimeType": str(kind)}}:
+            return (kind.lower(), data) if kind.lower().startswith("image/") else None
+        case _:
+            return None
+
+
+def _note_of_image(media_type: str, data: str, handle: str | None) -> str:
+    # Ours, so that it stands outside of what is marked as untrusted: nothing that a server chose is quoted.
+    kind = media_type if _IMAGE_TYPE.fullmatch(media_type) else "an image"
+    where = f"Stored as {handle}." if handle else "It is not stored."
+    size = len(data) * 3 // 4 - data[-2:].count("=")
+    return f"{kind}, {size:,} bytes, is left out: the model takes no images. {where}"
 
 
 def _read_apart(raw: bytes) -> _Shape | None:

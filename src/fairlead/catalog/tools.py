@@ -16,6 +16,9 @@ from fairlead.bounded_repr import count
 from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_list, is_object
 
+_MAX_ORIGIN = 100
+"""Characters of an origin: it costs tokens in every definition."""
+
 ResultT = TypeVar("ResultT")
 Given = TypeVarTuple("Given")
 
@@ -55,6 +58,11 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
         return tool if tool.startswith(prefix) and tool != prefix else f"{prefix}{tool}"
 
     @property
+    def origin(self) -> str:
+        """`[server/tool]`: what a model reads before the description of a tool."""
+        return f"[{f'{self.server_id}/{self.shown_tool}'[:_MAX_ORIGIN]}]"
+
+    @property
     def holds_secret(self) -> bool:
         """Whether a known secret is in the tool's name, literally or in its slug."""
         return gate.holds_secret(self.tool) or gate.holds_secret(slug(self.tool))
@@ -75,6 +83,8 @@ def unescape_name(typed: str) -> str:
 
 LONGEST_NAME_READ = 256
 """Characters of a name that are used for a public one."""
+NOTES_META_KEY = "fairlead/notes"
+"""Key in the `_meta` of a list: what a server tells its user about the list, such as what it left out."""
 HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Mn"})
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -186,7 +196,13 @@ class RejectedTool:
     """A tool that cannot be offered, and why. Others are not affected."""
 
     name: str
+    """Its name, safe to show; its position in the list (`#3`) where that cannot be read or shown."""
     reason: str
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether its name is not known, so that it may be any that its server does not list."""
+        return self.name.startswith("#")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,6 +22,8 @@ class GatewayArguments:
     store: str | None = field(default=None, repr=False)
     """The address of a Redis; it may have a password."""
     open_to_all: bool = False
+    agent: bool = False
+    """Offer the gateway's agent, also where the configuration does not."""
     started_by: StartedBy = "terminal"
     idle_seconds: float | None = None
     """End after so long without an agent; None to stay."""
@@ -39,13 +41,17 @@ class GatewayArguments:
         settings = loaded.config.gateway
         return self.host or settings.host, settings.port if self.port is None else self.port
 
+    def is_special(self, loaded: LoadedConfig) -> bool:
+        """Whether the gateway is to be another than the configuration alone makes: then none is shared."""
+        return self.mode is not None or (self.agent and loaded.config.gateway.agent is None)
+
     def find_shared(self, loaded: LoadedConfig) -> RunningGateway | None:
         """A gateway that runs and can serve in the place of one of our own: same files, same folder.
 
         A program of the desktop starts in no folder in particular, mostly `/` or the home. There the built-in
         servers have nothing to work in, and any folder will do.
         """
-        if self.mode is not None:
+        if self.is_special(loaded):
             return None
         place = place_of(os.environ, Path.cwd())
         same = find(os.environ, sources_of(loaded), workspace(place))
@@ -60,6 +66,7 @@ class GatewayArguments:
         words = ["--config", str(self.config.absolute())] if self.config else []
         for name, value in given.items():
             words += [name, str(value)] if value is not None else []
+        words += ["--agent"] if self.agent else []
         return words + (["--auth", "none", "--i-know"] if self.open_to_all else [])
 
     def reach(self, loaded: LoadedConfig, agent: str, *, stdio: bool) -> GatewayRoute:

@@ -12,6 +12,7 @@ from fairlead.cli.config_edits import action_context
 from fairlead.cli.gateway_options import GatewayArguments
 from fairlead.cli.options import json_option, load
 from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.events import DOWN
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
     display_path,
@@ -174,7 +175,7 @@ def _show_state(state: "GatewayState", running: "RunningGateway") -> None:
 
 def _count_servers(servers: list[dict[str, Any]]) -> str:
     enabled = [server for server in servers if server.get("enabled")]
-    bad = [server for server in enabled if server.get("state") in ("error", "auth_required")]
+    bad = [server for server in enabled if server.get("state") in DOWN]
     tools = sum(server.get("tools") or 0 for server in enabled)
     words = f"{len(enabled) - len(bad)} of {len(enabled)} without trouble, {plural(tools, 'tool')}"
     return f"{words}; `fairlead status` names the others" if bad else words

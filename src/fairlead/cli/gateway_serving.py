@@ -44,6 +44,7 @@ from fairlead.gateway.registry import (
     service_log,
     sources_of,
 )
+from fairlead.loop.model_choice import SETTING_HINT
 from fairlead.net.listen import bind, listening
 from fairlead.net.ssrf import is_loopback_host
 from fairlead.terminal.exit_codes import Exit
@@ -151,8 +152,12 @@ async def _gateway(
     mode = cast("BundleMode | None", options.mode)
     async with (
         tracing() as tracer,
-        core.open_gateway(loaded, core.GatewayOptions(mode=mode), tracer=tracer) as gateway,
+        core.open_gateway(
+            loaded, core.GatewayOptions(mode=mode, agent=options.agent), tracer=tracer
+        ) as gateway,
     ):
+        if gateway.agent is not None and loaded.config.model is None:
+            warn("the agent has no model, and each of its calls will say so", SETTING_HINT)
         configuration = LiveConfiguration(loaded, lambda: load(ctx), gateway.reload)
         gateway.tasks.start_soon(configuration.watch)
         yield gateway, configuration

@@ -150,6 +150,9 @@ class LoginPage:
     async def _take_pastes(self, redirect: BrowserRedirect) -> None:
         say(f"Waiting for you to log in there, {_until(redirect)}. Ctrl-C gives up. If your browser is on")
         say("another machine, it ends up at a page that cannot be reached: paste that page's address here.")
+        if os.environ.get("SSH_CONNECTION"):
+            port = redirect.port
+            say(f"With `ssh -L {port}:127.0.0.1:{port}` from there to here, it comes back by itself.")
         try:
             while (text := await ask_for_line("address: ")) is not None:
                 problem = redirect.paste(text)

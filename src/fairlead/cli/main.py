@@ -38,6 +38,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "disable": "Disable a server.",
         "list": "Show the configured servers.",
         "get": "Show one server.",
+        "stash": "Move a server's secrets out of your file, into the keyring.",
     },
     "Tools": {
         "tools": "Show what servers offer.",
@@ -72,6 +73,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Other agents": {
         "gateway": "Put one endpoint in front of all servers, for every agent.",
         "store": "Make the key of a store that gateways share, and replace it.",
+        "bundle": "Make selections of servers and tools, for one agent or one person.",
         "serve": "Offer the built-in repo and docs servers to any MCP client.",
         "import": "Take over servers from Claude, Cursor, VS Code, Codex and others.",
         "export": "Write servers in another agent's format.",

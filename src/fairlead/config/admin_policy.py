@@ -42,6 +42,7 @@ from fairlead.config.models import (
     BuiltinName,
     BuiltinServer,
     Command,
+    ExtensionServer,
     PolicyRule,
     RemoteServer,
     Server,
@@ -125,6 +126,10 @@ def target_of(server: Server, *, cwd: Path | None, env: Mapping[str, str]) -> Se
             return ServerTarget(
                 url=server.url, program=_program(helper, Path.cwd(), None, env) if helper else None
             )
+        case ExtensionServer():
+            # The program that its files are for: an administrator who lists programs has not listed this.
+            program = _program((sys.executable, server.extension), cwd or Path.cwd(), None, env)
+            return ServerTarget(program=program, needs_sandbox=server.sandbox is None)
         case BuiltinServer():
             return ServerTarget(builtin=server.builtin)
         case _:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fairlead.config.extension_files import ExtensionFolder, read_extension_folder
 from fairlead.config.file_digests import NOT_BOUND, BoundFile, ProjectFolders
 from fairlead.config.launch import EXECUTION_VARIABLES, Launch, resolve_launch
 from fairlead.config.merge import FieldPath, ServerDefinition
@@ -68,6 +69,8 @@ class Consent:
     key: ConsentKey
     launch: Launch | None
     """The server's process, or the program that prints its headers."""
+    extension: ExtensionFolder | None = None
+    """The files of an extension, as they were read."""
 
 
 def needs_consent(definition: ServerDefinition) -> bool:
@@ -87,9 +90,10 @@ def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapp
     path = layer.path or Path(layer.label)
     file, folder = str(path.absolute()), os.path.realpath(layer.base)
     launch = _launch(definition, entry, env, layer.base)
+    extension = extension_folder(definition, entry)
     values = dict(_digest_bound_values(definition, entry, env))
     written = as_object(definition.entry)
-    binding = {
+    binding: dict[str, object] = {
         "format": _FORMAT,
         "entry": {name: value for name, value in written.items() if name not in {*NARROWING, "enabled"}},
         "file": os.path.realpath(file),
@@ -98,14 +102,32 @@ def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapp
         "runs": [_identity_fields(bound) for bound in (launch.program, *launch.files)] if launch else [],
         "values": values,
     }
+    if extension is not None:
+        binding["extension"] = [extension.real, extension.digests]
     key = ConsentKey(
         file=file,
         server_id=definition.server_id,
         digest=_digest(binding),
         earlier=f"{os.path.realpath(file)}\0{definition.server_id}\0{entry_digest(written)}",
-        facts=tuple(_facts(definition, file, launch, values)),
+        facts=tuple(_facts(definition, file, launch, extension, values)),
     )
-    return Consent(key=key, launch=launch)
+    return Consent(key=key, launch=launch, extension=extension)
+
+
+def extension_folder(definition: ServerDefinition, entry: Mapping[str, Any]) -> ExtensionFolder | None:
+    """Read the files of an extension; None for any other server.
+
+    Args:
+        definition: The server as the files describe it.
+        entry: The same with references resolved.
+    """
+    named = entry.get("extension")
+    if not isinstance(named, str):
+        return None
+    origin = definition.origin(("extension",)).layer
+    return read_extension_folder(
+        (origin.base / Path(named).expanduser()).absolute(), follow_links=origin.name != "project"
+    )
 
 
 def entry_digest(entry: dict[str, Any]) -> str:
@@ -186,7 +208,10 @@ def helper_folder(definition: ServerDefinition) -> Path | None:
 def is_bound(path: FieldPath) -> bool:
     """Whether the value of a reference in this field decides what is executed, opened or contacted."""
     match path:
-        case ("args" | "command" | "cwd" | "url" | "headers_helper" | "roots" | "sandbox", *_):
+        case (
+            "args" | "command" | "cwd" | "extension" | "url" | "headers_helper" | "roots" | "sandbox",
+            *_,
+        ):
             return True
         case ("oauth", *_, str(name)):
             return name.endswith("_url")
@@ -265,10 +290,12 @@ def reference_problems(definition: ServerDefinition) -> Iterator[Problem]:
             continue
         name = path[0]
         file = next((each for each in found if each.kind == "file"), None)
-        if name in ("command", "cwd") or path == ("headers_helper", 0):
-            thing = "folder" if name == "cwd" else "program"
+        if name in ("command", "cwd", "extension") or path == ("headers_helper", 0):
+            thing = "folder" if name in ("cwd", "extension") else "program"
             message = f"a project file may not use {found[0]} here: it could name another {thing} later"
-            hint = "write the value itself, or put the entry into your own file (`fairlead add --user …`)"
+            hint = (
+                "write the value itself, or put the entry into your own file (`fairlead add --scope user …`)"
+            )
         elif name in ("args", "headers_helper") and file is not None:
             message = f"a project file may not use {file} in arguments: its content could change later"
             hint = "write the value itself, pass it in `env`, or put the entry into your own file"
@@ -281,7 +308,11 @@ def reference_problems(definition: ServerDefinition) -> Iterator[Problem]:
 
 
 def _facts(
-    definition: ServerDefinition, file: str, launch: Launch | None, values: Mapping[str, str]
+    definition: ServerDefinition,
+    file: str,
+    launch: Launch | None,
+    extension: ExtensionFolder | None,
+    values: Mapping[str, str],
 ) -> Iterator[Fact]:
     real = os.path.realpath(file)
     yield Fact(label="file", text=file if real == file else f"{file}, which is really {real}")
@@ -292,7 +323,24 @@ def _facts(
         yield Fact(label="starts in", text=str(launch.cwd))
         text = "what the program imports, loads or downloads once it runs"
         yield Fact(label="not covered by your consent", text=text)
+    if extension is not None:
+        yield from _extension_facts(extension)
     yield from _reference_facts(definition, values)
+
+
+def _extension_facts(extension: ExtensionFolder) -> Iterator[Fact]:
+    place = (
+        extension.path if extension.real == extension.path else f"{extension.path}, really {extension.real}"
+    )
+    yield Fact(label="folder", text=place)
+    if extension.failure is not None:
+        yield Fact(label="cannot start", text=extension.failure)
+    for each in extension.files:
+        yield Fact(label="runs", text=f"{each.name} (content bound: {each.digest[:12]})")
+    for name, reason in extension.unusable:
+        yield Fact(label="leaves out", text=f"{name}: {reason}")
+    text = "installed packages that the files import, and what they read or download once they run"
+    yield Fact(label="not covered by your consent", text=text)
 
 
 def _describe_bound_file(bound: BoundFile) -> str:

@@ -1,5 +1,6 @@
 """Choice of the configuration file, and of the entry, that an edit goes to."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,16 @@ class EditTarget:
 
     scope: EditScope
     path: Path
+
+
+def relative_to_file(typed: str, target: EditTarget) -> str:
+    """A path as it is typed in the current folder, for a file: there it is relative to the file's folder."""
+    if typed.startswith("~"):
+        return typed
+    place, folder = Path.cwd() / typed, target.path.absolute().parent
+    folder = folder.parent if folder.name == ".fairlead" else folder
+    normal = Path(os.path.normpath(place))
+    return f"./{normal.relative_to(folder).as_posix()}" if normal.is_relative_to(folder) else str(normal)
 
 
 def edit_target(

@@ -1,6 +1,7 @@
 """Loading of the effective configuration: all layers merged and validated, with the origin of every value."""
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -17,11 +18,13 @@ from fairlead.config.consent import (
     Consent,
     ConsentKey,
     consent_to,
+    extension_folder,
     needs_consent,
     reference_problems,
     with_bound_values,
     working_folder,
 )
+from fairlead.config.extension_files import ExtensionFolder, extension_stamp
 from fairlead.config.merge import FieldPath, LayerPart, MergedConfig, ServerDefinition, ValueOrigin, merge
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.paths import current_folder
@@ -35,7 +38,7 @@ from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownSe
 
 Scope = Literal["effective", "project", "user"]
 
-IDENTITY = ("command", "args", "cwd", "url", "headers_helper")
+IDENTITY = ("command", "args", "cwd", "extension", "url", "headers_helper")
 """Fields that define a server's target, besides the search path in its `env`."""
 
 
@@ -81,12 +84,16 @@ class LoadedServer:
     """Environment it was loaded in."""
     workspace: Path = field(default_factory=Path.cwd)
     """Workspace it was loaded in: the root of a built-in server that names none."""
+    files_stamp: str = field(init=False, repr=False)
+    """What changes when a file of an extension does; empty for other servers."""
     has_references: bool = field(init=False, repr=False)
     """Whether there is anything to resolve. Computed once: every start asks several times."""
 
     def __post_init__(self) -> None:
-        """Look for references."""
+        """Look for references, and at the files of an extension."""
         object.__setattr__(self, "has_references", has_references(self.entry))
+        folder = self.extension_path
+        object.__setattr__(self, "files_stamp", extension_stamp(folder) if folder else "")
 
     def __repr__(self) -> str:
         state = "enabled" if self.enabled else "disabled"
@@ -152,7 +159,9 @@ class LoadedServer:
         if "command" in shown:
             return " ".join(map(str, [shown["command"], *as_list(shown.get("args"))]))
         url = self.entry.get("url")
-        return redact_url(url) if isinstance(url, str) else str(self.entry.get("builtin", ""))
+        if isinstance(url, str):
+            return redact_url(url)
+        return str(shown.get("extension") or self.entry.get("builtin", ""))
 
     @property
     def needs_consent(self) -> bool:
@@ -244,6 +253,18 @@ class LoadedServer:
         as_tuples = {name: tuple(value) if is_list(value) else value for name, value in fields.items()}
         return config.model_copy(update=as_tuples)
 
+    @property
+    def extension_path(self) -> Path | None:
+        """The folder of an extension; None for other servers, and where a reference has to be resolved."""
+        named = self.entry.get("extension")
+        if not isinstance(named, str) or "${" in named:
+            return None
+        return self.definition.origin(("extension",)).layer.base / Path(named).expanduser()
+
+    def extension_folder(self, resolved: Server) -> ExtensionFolder | None:
+        """Read the files of an extension, for what `resolve` returned; None for other servers."""
+        return extension_folder(self.definition, resolved.model_dump(mode="json", exclude_unset=True))
+
     def root_folders(self) -> tuple[Path, ...]:
         """Folders that its `roots` name, relative to the file of the entry."""
         base = self.definition.origin(("roots",)).layer.base
@@ -332,13 +353,25 @@ class LoadedConfig:
         return self.servers[server_id]
 
 
-def program_server(server_id: str, folder: Path, rules: Iterable[LoadedRule] = ()) -> LoadedServer:
-    """Server that the program itself brings and runs in its own process: trusted."""
-    entry = {"transport": "in_process", "trust": "trusted", "approval": "allow"}
+def program_server(
+    server_id: str, folder: Path, rules: Iterable[LoadedRule] = (), *, call_seconds: float | None = None
+) -> LoadedServer:
+    """Server that the program itself brings and runs in its own process: trusted.
+
+    Args:
+        server_id: Its id.
+        folder: The base of relative paths.
+        rules: The rules of `policy`.
+        call_seconds: How long its calls may take; the limits of every server if not given.
+    """
+    entry: dict[str, Any] = {"transport": "in_process", "trust": "trusted", "approval": "allow"}
+    if call_seconds is not None:
+        most = round(call_seconds * 1000)
+        entry |= {"request_timeout_ms": most, "max_request_ms": most}
     layer = Layer(name="override", label="<this program>", data={"servers": {server_id: entry}}, base=folder)
     part = LayerPart(layer=layer, prefix=("servers", server_id), entry=entry)
     definition = ServerDefinition(server_id=server_id, defaults=(), parts=(part,), replaced=(), entry=entry)
-    config = Server(trust="trusted", approval="allow")
+    config = Server.model_validate({name: value for name, value in entry.items() if name != "transport"})
     server = LoadedServer(
         server_id=server_id,
         definition=definition,
@@ -396,16 +429,25 @@ def load_config(
 
 
 def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> LoadedConfig:
-    duplicates = [problem for layer in merged.layers for problem in layer.duplicates]
-    checked = check(merged.data, (problem.path for problem in duplicates))
+    found = [problem for layer in merged.layers for problem in layer.faults]
+    checked = check(merged.data, (problem.path for problem in found))
     origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
     wanted = [(fault, origin) for fault, origin in origins if not _is_a_default(fault, origin)]
-    faults = [*duplicates, *(_locate_fault(fault, origin) for fault, origin in wanted)]
-    if any(_is_fatal(fault) for fault, _ in wanted):
-        raise ConfigInvalid(*merged.problems, *faults)
+    shapes = [(layer.label, layer.shape) for layer in merged.layers if layer.shape is not None]
+    noted = {(label, fault.written) for label, shape in shapes for fault in shape.faults}
+    located = [_locate_fault(fault, origin) for fault, origin in wanted]
+    faults = [*found, *(each for each in located if (each.file, each.written) not in noted)]
+    takes_literals = merged.data.get("allow_literal_secrets") is True
+    entries = {
+        name: [*_entry_problems(each, env, takes_literals=takes_literals)]
+        for name, each in merged.definitions.items()
+    }
+    fatal = [problem for layer in merged.layers for problem in layer.fatal]
+    if fatal or any(_is_fatal(fault) for fault, _ in wanted):
+        raise ConfigInvalid(*merged.problems, *fatal, *faults, *chain.from_iterable(entries.values()))
     by_server: dict[str, list[Problem]] = {}
     for problem in faults:
-        if problem.path[0] == "servers":
+        if _is_of_server(problem):
             by_server.setdefault(str(problem.path[1]), []).append(problem)
     oauth = checked.config.gateway.oauth
     rules = tuple(
@@ -417,11 +459,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
             server_id=server_id,
             definition=definition,
             config=checked.config.servers.get(server_id),
-            problems=(
-                *by_server.get(server_id, ()),
-                *reference_problems(definition),
-                *_secret_problems(definition, env),
-            ),
+            problems=(*by_server.get(server_id, ()), *entries[server_id]),
             rules=_rules_about(server_id, rules),
             approval=checked.config.policy.approval,
             env=env,
@@ -431,7 +469,7 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
     )
     administration = AdminPolicies(env)
     servers = {server.server_id: _apply_admin_policy(server, administration, env) for server in described}
-    elsewhere = [problem for problem in faults if problem.path[0] != "servers"]
+    elsewhere = [problem for problem in faults if not _is_of_server(problem)]
     # A problem of the administrator's policy concerns every server, and is reported once.
     own = dict.fromkeys(problem for server in servers.values() for problem in server.problems)
     return LoadedConfig(
@@ -441,6 +479,19 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
         merged=merged,
         rules=rules,
     )
+
+
+def _entry_problems(
+    definition: ServerDefinition, env: Mapping[str, str], *, takes_literals: bool
+) -> Iterator[Problem]:
+    yield from reference_problems(definition)
+    yield from _missing_secrets(definition, env)
+    if not takes_literals:
+        yield from _literal_secrets(definition)
+
+
+def _is_of_server(problem: Problem) -> bool:
+    return problem.path[0] == "servers" and len(problem.path) > 1
 
 
 def _apply_admin_policy(
@@ -494,23 +545,39 @@ def _is_a_default(fault: ValidationFault, origin: ValueOrigin | None) -> bool:
     return fault.path[:1] == ("servers",) and origin is not None and origin.path[:1] == ("defaults",)
 
 
-def _secret_problems(definition: ServerDefinition, env: Mapping[str, str]) -> Iterator[Problem]:
+def _missing_secrets(definition: ServerDefinition, env: Mapping[str, str]) -> Iterator[Problem]:
     fields = as_object(definition.entry)
-    prefix: FieldPath = ("servers", definition.server_id)
     if fields.get("enabled", True) is not False:
         for path, variable in missing_variables(fields, env):
             message = f"the environment variable `{variable}` is not set"
             hint = f"run `export {variable}=…`, or give a default: `${{{variable}:-…}}`"
-            yield definition.origin(path).problem(message, (*prefix, *path), hint=hint)
-    for path in literal_secrets(fields):
+            place: FieldPath = ("servers", definition.server_id, *path)
+            yield definition.origin(path).problem(message, place, hint=hint)
+
+
+def _literal_secrets(definition: ServerDefinition) -> Iterator[Problem]:
+    """Secrets in plain text: an error in a project's file, which others get to see, else a warning.
+
+    What a variable or a program hands over is in no file, and may have them.
+    """
+    for path in literal_secrets(as_object(definition.entry)):
         origin = definition.origin(path)
-        if origin.layer.name == "project":
-            hint = "a project file is often shared: use a reference such as `${NAME}`"
-            if origin.layer.dialect is not None:  # its format may have no references at all
-                command = command_line("import", str(origin.layer.path))
-                hint = f"a project file is often shared: take it over with `{command}`"
-            message = "looks like a secret in plain text"
-            yield origin.problem(message, (*prefix, *path), severity="warning", hint=hint)
+        layer, place = origin.layer, ("servers", definition.server_id, *path)
+        message = "looks like a secret in plain text"
+        if layer.name == "project":
+            way = "use a reference such as `${NAME}`"
+            if layer.dialect == "codelia":  # a format without references
+                way = f"take it over with `{command_line('import', str(layer.path))}`"
+            hint = f"a project file is often shared: {way}; or set `allow_literal_secrets` in your own file"
+            yield origin.problem(message, place, hint=hint)
+        elif layer.name in ("user", "file"):
+            command = command_line("stash", definition.server_id)
+            if layer.name == "file":  # which the command has to read as well
+                command = f"fairlead --config {shlex.quote(layer.label)}{command.removeprefix('fairlead')}"
+            hint = f"run `{command}` to move it into the keyring"
+            if layer.dialect == "codelia":
+                hint = f"take it over with `{command_line('import', str(layer.path))}`: that uses the keyring"
+            yield origin.problem(message, place, severity="warning", hint=hint)
 
 
 def _locate_fault(fault: ValidationFault, origin: ValueOrigin | None) -> Problem:

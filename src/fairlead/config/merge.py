@@ -1,12 +1,15 @@
 """Merging of layers into one document that keeps the origin of every value.
 
-Per server id, an entry with a target (`command`, `url`, `builtin`) replaces the lower one whole; an entry
-without one overlays it, object by object. `deny_tools` of an overlay adds to the list below it, because
-denials only grow. `defaults` lie under every server.
+Per server id, an entry with a target (`command`, `url`, `builtin`, `extension`) replaces the lower one whole;
+an entry without one overlays it, object by object. `deny_tools` of an overlay adds to the list below it,
+because denials only grow. `defaults` lie under every server.
 """
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fairlead.config.models import TARGETS, ServerLimits
@@ -17,7 +20,9 @@ from fairlead.errors import Problem
 
 FieldPath = tuple[str | int, ...]
 
-USERS_KEYS = frozenset({"artifacts", "audit", "defaults", "docs", "gateway", "model", "store", "tools"})
+USERS_KEYS = frozenset(
+    {"allow_literal_secrets", "artifacts", "audit", "defaults", "docs", "gateway", "model", "store", "tools"}
+)
 """Sections that only the user's own file may set: not a file that came with a clone."""
 STRICTNESS = {"allow": 0, "auto": 1, "ask": 2, "deny": 3}
 
@@ -43,7 +48,16 @@ class ValueOrigin:
         """Problem at this place."""
         at = self.layer.position(self.path)
         line, column = (at.line, at.column) if at else (None, None)
-        return Problem(message=message, file=self.layer.label, path=path, line=line, column=column, **rest)
+        written = self.layer.written(path)
+        return Problem(
+            message=message,
+            file=self.layer.label,
+            path=path,
+            written=None if written == path else written,
+            line=line,
+            column=column,
+            **rest,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -142,13 +156,52 @@ class MergedConfig:
         ]
 
 
+def expand_extensions(layer: Layer, problems: list[Problem]) -> Layer:
+    """A layer with an entry for each folder in `extensions`, under the name of the folder.
+
+    An entry of that id without a target, in the same file, says more about it. What is wrong with one folder
+    costs only that one.
+    """
+    if "extensions" not in layer.data:
+        return layer
+    data = {name: value for name, value in layer.data.items() if name != "extensions"}
+    given: object = layer.data["extensions"]
+    folders: list[object] = given if is_list(given) else [None]
+    servers = dict(as_object(data.get("servers")))
+    made = set[str]()
+    for index, folder in enumerate(folders):
+        path: FieldPath = ("extensions", index) if is_list(given) else ("extensions",)
+        server_id = extension_id(layer, folder) if isinstance(folder, str) and folder else None
+        message, hint = "must be a list of folders", 'write ["./tools"]'
+        if server_id is not None:
+            entry = servers.get(server_id, {})
+            if server_id not in made and is_object(entry) and not has_target(entry):
+                made.add(server_id)
+                servers[server_id] = {"extension": folder, **entry}
+                continue
+            message = f"there is a server `{server_id}` already"
+            hint = f'write an entry with another id: "servers": {{"…": {{"extension": "{folder}"}}}}'
+        problems.append(ValueOrigin(layer=layer, path=path).problem(message, path, hint=hint))
+    if made or "servers" in data:
+        # One that is malformed is for validation to report.
+        data["servers"] = servers if made or is_object(data.get("servers")) else data["servers"]
+    return replace(layer, data=data)
+
+
+def extension_id(layer: Layer, folder: str) -> str:
+    """The id of the server of a folder in `extensions`: its name, as far as ids have such characters."""
+    place = os.path.normpath(layer.base / Path(folder).expanduser())
+    return re.sub(r"[^a-zA-Z0-9_-]+", "-", os.path.basename(place)).strip("-")[:64] or "extensions"
+
+
 def merge(layers: list[Layer]) -> MergedConfig:
     """Merge layers, low to high, and report what a layer may not set."""
     problems: list[Problem] = []
     allowed: list[Layer] = []
     merged: dict[str, Any] = {}
     for layer in layers:
-        allowed.append(_filter_project_layer(layer, allowed, as_object(merged.get("bundles")), problems))
+        described = expand_extensions(layer, problems)
+        allowed.append(_filter_project_layer(described, allowed, as_object(merged.get("bundles")), problems))
         _merge_sections(merged, allowed[-1])
     definitions = _define(allowed)
     if definitions:
@@ -201,8 +254,8 @@ def _without_bad_sections(layer: Layer, problems: list[Problem]) -> Layer:
         del kept[str(fault.path[0])]
     if "defaults" in kept:
         found = [fault for fault in check({"defaults": kept["defaults"]}).faults if fault.is_isolated]
-        duplicates = [problem.path for problem in layer.duplicates if problem.path[0] == "defaults"]
-        bad = {path[1] for path in (*(fault.path for fault in found), *duplicates) if len(path) > 1}
+        repeated = [problem.path for problem in layer.faults if problem.path[0] == "defaults"]
+        bad = {path[1] for path in (*(fault.path for fault in found), *repeated) if len(path) > 1}
         defaults = kept["defaults"]
         kept["defaults"] = {name: value for name, value in as_object(defaults).items() if name not in bad}
         faults += found

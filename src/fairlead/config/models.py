@@ -19,16 +19,18 @@ from pydantic import (
     model_validator,
 )
 
-BuiltinName = Literal["repo", "docs", "edit"]
+from fairlead.config.faults import BAD_ID, SERVER_ID
+
+BuiltinName = Literal["repo", "docs", "edit", "shell"]
 """The servers that come with Fairlead."""
 Trust = Literal["trusted", "untrusted"]
 ApprovalMode = Literal["allow", "ask", "auto", "deny"]
 Sharing = Literal["auto", "shared", "session", "call"]
 BundleMode = Literal["direct", "meta", "auto"]
 
-SERVER_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-BAD_ID = "an id is 1 to 64 letters, digits, `_` or `-`"
-TARGETS = ("command", "url", "builtin")
+AGENT_ID = "agent"
+"""The id of the gateway's agent, which has no entry among the servers."""
+TARGETS = ("command", "url", "builtin", "extension")
 """Fields with a server's target. An entry with none of them overlays a lower layer's entry."""
 
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -307,6 +309,26 @@ class BuiltinServer(Server):
 
     transport: Literal["builtin"] = "builtin"
     builtin: BuiltinName
+    sandbox: SandboxSettings | None = Field(
+        default=None, description="For `shell`, whose commands always run in a sandbox: what they may use."
+    )
+
+    @model_validator(mode="after")
+    def _only_commands_have_a_sandbox(self) -> Self:
+        if self.sandbox is not None and self.builtin != "shell":
+            raise ValueError("`sandbox` is for servers that start processes: of the built-in ones, `shell`")
+        return self
+
+
+class ExtensionServer(Server):
+    """Run the Python files of a folder in a process of their own: each registers tools."""
+
+    transport: Literal["extension"] = "extension"
+    extension: Text = Field(description="The folder. Relative to the folder of this file.")
+    env: dict[VariableName, str] = Field(
+        default={}, description="Variables the process gets besides a short safe list."
+    )
+    sandbox: SandboxSettings | None = None
 
 
 SERVER_MODELS: dict[str, type[Server]] = {
@@ -314,7 +336,12 @@ SERVER_MODELS: dict[str, type[Server]] = {
     "http": RemoteServer,
     "sse": RemoteServer,
     "builtin": BuiltinServer,
+    "extension": ExtensionServer,
 }
+
+
+CHILD_TRANSPORTS = ("stdio", "extension")
+"""Transports of servers that are processes of ours."""
 
 
 def transport_of(entry: Any) -> str | None:  # noqa: ANN401 - this is where unknown data is first looked at
@@ -325,7 +352,7 @@ def transport_of(entry: Any) -> str | None:  # noqa: ANN401 - this is where unkn
     if "transport" in fields:
         named = fields["transport"]
         return named if isinstance(named, str) else None
-    for target, transport in zip(TARGETS, ("stdio", "http", "builtin"), strict=True):
+    for target, transport in zip(TARGETS, ("stdio", "http", "builtin", "extension"), strict=True):
         if target in fields:
             return transport
     return None
@@ -339,7 +366,8 @@ def _model_of(entry: Any) -> str | None:  # noqa: ANN401 - as above
 ServerConfig = Annotated[
     Annotated[StdioServer, Tag("StdioServer")]
     | Annotated[RemoteServer, Tag("RemoteServer")]
-    | Annotated[BuiltinServer, Tag("BuiltinServer")],
+    | Annotated[BuiltinServer, Tag("BuiltinServer")]
+    | Annotated[ExtensionServer, Tag("ExtensionServer")],
     Discriminator(_model_of),
 ]
 
@@ -462,6 +490,17 @@ class GatewayOAuth(StrictModel):
     )
 
 
+class AgentSettings(StrictModel):
+    """The gateway's agent: your model, at work for clients with the tools that each of them may call."""
+
+    max_steps: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        default=50, description="Most steps of the model in one call; a client may ask for fewer."
+    )
+    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Most tokens of one call; a client may ask for fewer."
+    )
+
+
 class GatewaySettings(StrictModel):
     """One endpoint in front of all servers."""
 
@@ -490,6 +529,10 @@ class GatewaySettings(StrictModel):
         default="person",
         description="Who answers approvals: the user, in the dashboard or with `fairlead approvals`; "
         "or the client that calls, whose answers then count as its user's.",
+    )
+    agent: AgentSettings | None = Field(
+        default=None,
+        description="Offer the model of `model` as the tools `agent.run` and `agent.reply`: `{}` is enough.",
     )
 
 
@@ -564,6 +607,9 @@ class ModelSettings(StrictModel):
     max_output_tokens: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="The longest answer in one step."
     )
+    vision: bool | None = Field(
+        default=None, description="Whether it takes images; by its name, for known models, if not set."
+    )
     request_timeout_ms: Milliseconds = Field(
         default=300_000, description="Time without output before a step fails."
     )
@@ -575,6 +621,10 @@ class Config(StrictModel):
     schema_: str | None = Field(default=None, alias="$schema", description="For editors.")
     version: Literal[1] = 1
     servers: dict[ServerId, ServerConfig] = {}
+    extensions: Texts = Field(
+        default=(),
+        description="Folders whose Python files register tools: each is a server, named like the folder.",
+    )
     bundles: dict[ServerId, Bundle] = {}
     policy: PolicySettings = Field(default_factory=PolicySettings.model_construct)
     defaults: ServerLimits = Field(default_factory=ServerLimits.model_construct)
@@ -585,3 +635,7 @@ class Config(StrictModel):
     audit: AuditSettings = Field(default_factory=AuditSettings.model_construct)
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings.model_construct)
     model: ModelSettings | None = None
+    allow_literal_secrets: bool = Field(
+        default=False,
+        description="Accept secrets in plain text: a project's server with one is refused otherwise.",
+    )

@@ -5,18 +5,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fairlead.config.argument_types import check_types
+from fairlead.config.canonical import CanonicalDocument, canonicalize
 from fairlead.config.document import jsonc
 from fairlead.config.document.files import read_text
+from fairlead.config.faults import ValidationFault
 from fairlead.config.paths import FILE_NAME, MachinePaths, current_folder, home_folder, user_file
-from fairlead.config.untyped import as_object, value_at
-from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem
-
-if TYPE_CHECKING:
-    from fairlead.config.dialects.dialect import ConfigDialect, ImportedDocument
-
+from fairlead.config.untyped import as_object
+from fairlead.errors import ConfigInvalid, ConfigUnreadable, Problem, Severity
 
 LABEL = "<built in>"
 SWITCH = "FAIRLEAD_BUILTINS"
@@ -64,6 +62,8 @@ PROJECT_FILES = (FILE_NAME, f".fairlead/{FILE_NAME}")
 FOREIGN_PROJECT_FILES = {"codex-toolloop.mcp.json": "toolloop", ".codex-toolloop/mcp.json": "toolloop"}
 FOREIGN_CURRENT_FILES = {".codelia/config.json": "codelia"}
 """Read in the current folder only, as its specification requires."""
+CODELIA_KEYS = ("version", "mcp")
+"""Keys that count in a file of that name: the rest is that program's own, and not in our words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -79,16 +79,23 @@ class Layer:
     path: Path | None = None
     document: jsonc.JsoncDocument | None = None
     dialect: str | None = None
+    """Name of the other agent's format that the document is in."""
+    shape: CanonicalDocument | None = None
+    """What the document was before `data` was made of it."""
     warnings: tuple[Problem, ...] = field(default=())
-    duplicates: tuple[Problem, ...] = field(default=())
-    """Repeated keys: each costs its entry, its field of a section, or its section."""
+    faults: tuple[Problem, ...] = field(default=())
+    """Repeated keys, and what the shape of the document does not have: each costs its entry, its field of a
+    section, or its section."""
+    fatal: tuple[Problem, ...] = field(default=())
+    """What costs the whole document, told together with all other problems."""
+
+    def written(self, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+        """Path in this layer's document of the value that is at `path` in Fairlead's own format."""
+        return self.shape.written(path) if self.shape is not None else path
 
     def position(self, path: tuple[str | int, ...]) -> jsonc.Position | None:
         """Position of the value at `path` in this layer's file."""
-        if self.document is None:
-            return None
-        steps = _foreign_path(self.document.data, path) if self.dialect else path
-        return self.document.position(steps, key=True)
+        return self.document.position(self.written(path), key=True) if self.document is not None else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +145,9 @@ def find_project_file(place: MachinePaths) -> ProjectFile | None:
         candidates: dict[str, str | None] = dict.fromkeys(PROJECT_FILES) | FOREIGN_PROJECT_FILES | current
         for name, dialect in candidates.items():
             path = folder / name
-            if path != own_file and _is_there(path, unreadable_is_error=False):
+            # An empty folder takes the name while the built-in `shell` runs a command, so that none makes it.
+            is_taken = path.is_dir()
+            if path != own_file and not is_taken and _is_there(path, unreadable_is_error=False):
                 return ProjectFile(path=path, dialect=dialect)
     return None
 
@@ -149,12 +158,13 @@ def read_layers(
     """Read every layer that exists, low to high. `path` replaces the files that would be discovered."""
     explicit = (path, None) if path is not None else _explicit_path(place.env)
     if explicit:
-        files = [_file_layer("file", place.cwd / explicit[0], explicit[1], place)]
+        files = [_file_layer("file", place.cwd / explicit[0], explicit[1])]
     else:
         files = [*read_scope("user", place), *read_scope("project", place)]
     layers = [_builtin_layer(place), *files, *_environment_layers(place)]
     if overrides is not None:
-        layers.append(Layer(name="override", label="<overrides>", data=dict(overrides), base=place.cwd))
+        layer = Layer(name="override", label="<overrides>", data={}, base=place.cwd)
+        layers.append(_shape_layer(layer, dict(overrides), None))
     return layers
 
 
@@ -162,26 +172,19 @@ def read_scope(scope: Literal["user", "project"], place: MachinePaths) -> list[L
     """Read one scope's file, if there is one."""
     if scope == "project":
         found = find_project_file(place)
-        return [_file_layer("project", found.path, found.dialect, place, found.folder)] if found else []
+        return [_file_layer("project", found.path, found.dialect, found.folder)] if found else []
     own = user_file(place.env)
     if _is_there(own):
-        return [_file_layer("user", own, None, place)]
+        return [_file_layer("user", own, None)]
     if named := place.env.get("CODELIA_CONFIG_PATH"):
-        return [_file_layer("user", place.cwd / named, "codelia", place)]
+        return [_file_layer("user", place.cwd / named, "codelia")]
     return []
 
 
-def read_document(path: Path) -> jsonc.JsoncDocument:
-    """Read and parse one file; its top level must be an object."""
-    return _parse_layer(read_text(path), str(path))
-
-
 def _parse_layer(text: str, label: str) -> jsonc.JsoncDocument:
-    """Parse a document. A repeated key is an error unless it costs only its section."""
-    document = jsonc.parse(text, file=label, takes_duplicates=True)
+    """Parse a document; its top level must be an object. What is wrong with single values is collected."""
+    document = jsonc.parse(text, file=label, collects=True)
     _require_object(document.data, label)
-    if any(_is_fatal(_own_path(problem.path)) for problem in document.duplicates):
-        raise ConfigInvalid(*document.duplicates)
     return document
 
 
@@ -210,18 +213,16 @@ def _builtin_layer(place: MachinePaths) -> Layer:
     return Layer(name="builtin", label=LABEL, data={"servers": entries}, base=base)
 
 
-def _file_layer(
-    name: LayerName, path: Path, dialect: str | None, place: MachinePaths, base: Path | None = None
-) -> Layer:
+def _file_layer(name: LayerName, path: Path, dialect: str | None, base: Path | None = None) -> Layer:
     layer = Layer(
         name=name,
         label=str(path),
         data={},
         base=base or path.absolute().parent,
         path=path,
-        document=read_document(path),
+        document=_parse_layer(read_text(path), str(path)),
     )
-    return _translate_layer(layer, dialect, place)
+    return _read_layer(layer, dialect)
 
 
 def _environment_layers(place: MachinePaths) -> list[Layer]:
@@ -232,48 +233,53 @@ def _environment_layers(place: MachinePaths) -> list[Layer]:
             layer = Layer(
                 name="env", label=label, data={}, base=place.cwd, document=_parse_layer(text, label)
             )
-            layers.append(_translate_layer(layer, dialect, place))
+            layers.append(_read_layer(layer, dialect))
     return layers
 
 
-def _translate_layer(layer: Layer, dialect_name: str | None, place: MachinePaths) -> Layer:
-    """Layer with its document's data, converted where it is in another format."""
-    data = as_object(layer.document.data if layer.document else None)
-    found = layer.document.duplicates if layer.document else ()
-    duplicates = tuple(replace(problem, path=_own_path(problem.path)) for problem in found)
-    layer = replace(layer, duplicates=duplicates)
-    dialect = _dialect(dialect_name, data)
-    if dialect is None:
-        return replace(layer, data=data)
-    imported = dialect.read(data, place)
+def _read_layer(layer: Layer, dialect: str | None) -> Layer:
+    """Layer with its document's data, and with what is wrong in its text."""
+    document = layer.document
+    if document is None:
+        return layer
+    repeated = [
+        replace(problem, path=_own_path(problem.path), written=problem.path)
+        for problem in document.duplicates
+        if dialect != "codelia" or problem.path[0] in CODELIA_KEYS
+    ]
+    layer = replace(
+        layer,
+        faults=tuple(problem for problem in repeated if not _is_fatal(problem.path)),
+        fatal=(*(problem for problem in repeated if _is_fatal(problem.path)), *document.bad_values),
+    )
+    return _shape_layer(layer, as_object(document.data), dialect)
+
+
+def _shape_layer(layer: Layer, data: dict[str, Any], dialect: str | None) -> Layer:
+    """Layer with its data in Fairlead's own format, whichever of the known shapes the document has."""
+    if dialect == "codelia":
+        data = {name: value for name, value in data.items() if name in CODELIA_KEYS}
+    shape = canonicalize(data)
+    layer = replace(layer, data=shape.data, shape=shape, dialect=dialect or shape.shape)
     return replace(
         layer,
-        data={"servers": imported.servers, "bundles": imported.bundles},
-        dialect=dialect.name,
-        warnings=_as_warnings(imported, layer.label),
+        warnings=tuple(_problem(layer, fault, "warning") for fault in shape.warnings),
+        faults=(*layer.faults, *(_problem(layer, fault, "error") for fault in shape.faults)),
     )
 
 
-def _dialect(name: str | None, data: dict[str, Any]) -> "ConfigDialect | None":
-    """The named dialect, or for a file given by path one of the two it may be in."""
-    entries = as_object(data.get("servers")).values()
-    nested = any(isinstance(as_object(entry).get("transport"), dict) for entry in entries)
-    if name is None and not nested and not isinstance(data.get("mcp"), dict):
-        return None
-    from fairlead.config.dialects.registry import by_name
-
-    return by_name(name or ("toolloop" if nested else "codelia"))
-
-
-def _as_warnings(imported: "ImportedDocument", label: str) -> tuple[Problem, ...]:
-    return tuple(
-        Problem(
-            message=note.message,
-            severity="warning",
-            file=label,
-            path=tuple(step for step in (note.server_id and "servers", note.server_id, note.field) if step),
-        )
-        for note in imported.notes
+def _problem(layer: Layer, fault: ValidationFault, severity: Severity) -> Problem:
+    """Problem of the shape of a layer's document."""
+    at = layer.document.position(fault.written or (), key=True) if layer.document is not None else None
+    return Problem(
+        message=fault.message,
+        hint=fault.hint,
+        severity=severity,
+        file=layer.label,
+        path=fault.path,
+        written=fault.written,
+        line=at.line if at else None,
+        column=at.column if at else None,
     )
 
 
@@ -304,19 +310,3 @@ def _require_object(data: object, label: str) -> None:
     if not isinstance(data, dict):
         message = "the top level must be an object: `{ … }`"
         raise ConfigInvalid(Problem(message=message, file=label, line=1, column=1))
-
-
-def _foreign_path(data: object, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Position in another format's document of what is `path` in ours, as exactly as its shape allows."""
-    document = as_object(data)
-    root: tuple[str | int, ...] = ("mcp",) if isinstance(document.get("mcp"), dict) else ()
-    if len(path) < 3:
-        return (*root, *path)
-    head, words = path[:2], str(path[2]).split("_")
-    camel = words[0] + "".join(word.capitalize() for word in words[1:])
-    entry = value_at(document, (*root, *head))
-    for prefix in ((), ("transport",)):
-        for name in (str(path[2]), camel):
-            if name in as_object(value_at(entry, prefix)):
-                return (*root, *head, *prefix, name, *path[3:])
-    return (*root, *head)

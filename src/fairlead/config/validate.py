@@ -7,9 +7,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from fairlead.config.canonical import canonicalize
+from fairlead.config.faults import BAD_ID, SERVER_ID, Path, ValidationFault, suggestion
 from fairlead.config.models import (
-    BAD_ID,
-    SERVER_ID,
+    AGENT_ID,
     SERVER_MODELS,
     ArtifactSettings,
     AuditSettings,
@@ -30,8 +31,6 @@ from fairlead.config.models import (
 from fairlead.config.secrets.references import reference_faults
 from fairlead.config.untyped import ISOLATED, as_object, is_list, is_object, value_at
 from fairlead.errors import ConfigInvalid, Problem
-
-Path = tuple[str | int, ...]
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "policy": PolicySettings,
@@ -66,6 +65,9 @@ FOREIGN_KEYS = {
     "environment": "did you mean `env`?",
     "envs": "did you mean `env`?",
     "timeout": "did you mean `request_timeout_ms`?",
+    "enabled_tools": "we call it `allow_tools`",
+    "disabled_tools": "we call it `deny_tools`",
+    "bearer_token_env_var": 'write `"headers": {"Authorization": "Bearer ${NAME}"}`',
 }
 
 WANTED = {
@@ -88,18 +90,6 @@ UNIONS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ValidationFault:
-    """A fault at a path of a document, before its file and line are known."""
-
-    path: Path
-    message: str
-    hint: str | None = None
-    is_isolated: bool = False
-    """Whether it costs only what it concerns, though that is no entry: an unknown key at the top level, a
-    section, a field of a section that is safe without it, or a granted bundle that does not exist."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedDocument:
     """The valid part of a document, and the faults of the rest."""
 
@@ -116,18 +106,24 @@ def parse_config(data: object) -> Config:
     ```
 
     Args:
-        data: The document as `json.loads` returns it. References to secrets stay references.
+        data: The document as `json.loads` returns it, in Fairlead's own format or in one of the shapes of
+            `docs/seeds.md`. References to secrets stay references.
 
     Returns:
         The configuration as a model.
 
     Raises:
-        ConfigInvalid: Something is wrong; it has every fault, each with its path.
+        ConfigInvalid: Something is wrong; it has every fault, each with its path as the document spells it.
     """
-    checked = check(data)
-    if checked.faults:
+    document = canonicalize(data if is_object(data) else {})
+    checked = check(document.data if is_object(data) else data)
+    faults = [*document.faults, *document.beside(checked.faults)]
+    if faults:
         raise ConfigInvalid(
-            *(Problem(message=fault.message, hint=fault.hint, path=fault.path) for fault in checked.faults)
+            *(
+                Problem(message=fault.message, hint=fault.hint, path=fault.path, written=fault.written)
+                for fault in faults
+            )
         )
     return checked.config
 
@@ -214,17 +210,37 @@ class _Pieces:
                 self.sound[key] = {name: self._validate_entry(key, name) for name in value}
             else:
                 self.faults.append(not_an_object(key, value))
-        elif key == "version":
+        elif key in ("version", "$schema", "allow_literal_secrets", "extensions"):
+            self._check_value(key, value)
+        else:
+            fault = _unknown_key((key,), self._document)
+            # A misspelt policy must not silently be no policy.
+            self.faults.append(replace(fault, is_isolated="`policy`" not in (fault.hint or "")))
+
+    def _check_value(self, key: str, value: object) -> None:
+        """Check a key of the top level that is no section."""
+        if key == "version":
             self.sound[key] = 1
             if value != 1 or isinstance(value, bool):
                 hint = "a newer file needs a newer Fairlead"
                 self.faults.append(ValidationFault(path=(key,), message="must be 1", hint=hint))
         elif key == "$schema":
             self._keep("schema_", value)
+        elif key == "extensions":
+            self._check_extensions(value)
+        elif isinstance(value, bool):
+            self._keep(key, value)
+        else:  # without it nothing more is allowed
+            fault = ValidationFault(path=(key,), message=WANTED["bool_type"], is_isolated=True)
+            self.faults.append(fault)
+
+    def _check_extensions(self, value: object) -> None:
+        """Check the folders of a document in memory. Merging turns those of files into servers."""
+        if is_list(value) and all(isinstance(folder, str) and folder for folder in value):
+            self.sound["extensions"] = tuple(value)
         else:
-            fault = _unknown_key((key,), self._document)
-            # A misspelt policy must not silently be no policy.
-            self.faults.append(replace(fault, is_isolated="`policy`" not in (fault.hint or "")))
+            message = "must be a list of folders"
+            self.faults.append(ValidationFault(path=("extensions",), message=message, is_isolated=True))
 
     def _isolate_section(self, section: str, fields: dict[str, Any]) -> None:
         """Let a bad section cost no more than itself, or than its bad fields."""
@@ -292,15 +308,6 @@ def _is_isolated(fault: ValidationFault) -> bool:
             return False
 
 
-def suggestion(word: str, known: Iterable[str]) -> str | None:
-    """Hint `did you mean …?` where one of the known words is close."""
-    import difflib
-
-    close = difflib.get_close_matches(word.lower(), {name.lower(): name for name in known}, n=1, cutoff=0.6)
-    matches = [name for name in known if name.lower() == close[0]] if close else []
-    return f"did you mean `{matches[0]}`?" if matches else None
-
-
 def _in_our_words(error: ErrorDetails, prefix: Path, document: dict[str, Any]) -> ValidationFault | None:
     path = _document_path((*prefix, *error["loc"]), document)
     kind = error["type"]
@@ -360,16 +367,14 @@ def _transport_faults(path: Path, document: dict[str, Any]) -> Iterator[Validati
     known = list(dict.fromkeys(name for model in SERVER_MODELS.values() for name in model.model_fields))
     for key in entry:
         if key not in known:
-            yield ValidationFault(
-                path=(*path, key), message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known)
-            )
+            yield ValidationFault(path=(*path, key), message="unknown key", hint=_key_hint(key, known))
     yield from _value_faults(path, document)
     if "transport" in entry:
         yield _transport_fault(path, entry)
         return
     yield ValidationFault(
         path=path,
-        message="has no target: needs `command` (stdio), `url` (http or sse) or `builtin`",
+        message="has no target: needs `command` (stdio), `url` (http or sse), `builtin` or `extension`",
         hint=f"an entry without one only overlays a `{path[-1]}` defined in a lower layer; there is none",
     )
 
@@ -392,7 +397,9 @@ def _transport_fault(path: Path, entry: dict[str, Any]) -> ValidationFault:
     if hint is None and isinstance(given, str):
         hint = suggestion(given, SERVER_MODELS)
     return ValidationFault(
-        path=(*path, "transport"), message="must be `stdio`, `http`, `sse` or `builtin`", hint=hint
+        path=(*path, "transport"),
+        message="must be `stdio`, `http`, `sse`, `builtin` or `extension`",
+        hint=hint,
     )
 
 
@@ -409,9 +416,13 @@ def _unknown_key(path: Path, document: dict[str, Any]) -> ValidationFault:
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
     if snake in known:
         return ValidationFault(path=path, message="unknown key", hint=f"did you mean `{snake}`?")
-    return ValidationFault(
-        path=path, message="unknown key", hint=FOREIGN_KEYS.get(key) or suggestion(key, known)
-    )
+    return ValidationFault(path=path, message="unknown key", hint=_key_hint(key, known))
+
+
+def _key_hint(key: str, known: Iterable[str]) -> str | None:
+    """Hint for an unknown key: what it is called here, or the key that is close to it."""
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+    return FOREIGN_KEYS.get(key) or FOREIGN_KEYS.get(snake) or suggestion(key, known)
 
 
 def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:
@@ -464,9 +475,11 @@ def _reference_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
 
 def _bundle_faults(document: dict[str, Any]) -> Iterator[ValidationFault]:
     known = as_object(document.get("servers"))
+    # The gateway's agent is a server without an entry.
+    agent = {AGENT_ID} if value_at(document, ("gateway", "agent")) is not None else set[str]()
     for name, bundle in as_object(document.get("bundles")).items():
         for member in as_object(as_object(bundle).get("servers")):
-            if member not in known:
+            if member not in known and member not in agent:
                 yield ValidationFault(
                     path=("bundles", name, "servers", member),
                     message=f"there is no server `{member}`",

@@ -321,6 +321,16 @@ _LINES: Sequence[tuple[re.Pattern[str], str]] = tuple(
         ),
         (
             (
+                r"invalid peer certificate|SELF_SIGNED_CERT|UNABLE_TO_(?:GET_ISSUER_CERT|VERIFY)"
+                r"|unable to get local issuer"
+            ),
+            (
+                "the package registry's certificate is not trusted: set SSL_CERT_FILE (uvx) or "
+                "NODE_EXTRA_CA_CERTS (npx) in `env` to a file with your network's certificate authority"
+            ),
+        ),
+        (
+            (
                 r"(?:Failed to (?:fetch|download)|FetchError|npm (?:ERR!|error) network"
                 r"|npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT)"
                 r"|Could not resolve host|NewConnectionError)"

@@ -19,7 +19,8 @@ from mcp_types import METHOD_NOT_FOUND
 
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.slices import has_slow_numbers, without_constants_steps
-from fairlead.catalog.tools import Listing, RejectedTool, ToolEntry, read_tools
+from fairlead.catalog.tools import NOTES_META_KEY, Listing, RejectedTool, ToolEntry, read_tools
+from fairlead.config.untyped import is_list
 from fairlead.connection.outcomes import NotSent, RequestExpired, RequestRejected
 from fairlead.connection.session import HeaderMap, Session
 from fairlead.errors import AuthRequired, FairleadError, ListFailed
@@ -47,7 +48,12 @@ _SLICE_BYTES = 256 * 1024
 _ANNOTATED = X_MCP_HEADER_KEY.encode()
 
 
-_WIRE_NAMES = {"next_cursor": "nextCursor", "templates": "resourceTemplates", "ttl_ms": "ttlMs"}
+_WIRE_NAMES = {
+    "next_cursor": "nextCursor",
+    "templates": "resourceTemplates",
+    "ttl_ms": "ttlMs",
+    "meta": "_meta",
+}
 
 
 class _ListPage(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
@@ -57,6 +63,7 @@ class _ListPage(msgspec.Struct, gc=False, rename=_WIRE_NAMES):
     prompts: list[msgspec.Raw] | None = None
     next_cursor: msgspec.Raw = msgspec.Raw()
     ttl_ms: msgspec.Raw = msgspec.Raw()
+    meta: msgspec.Raw = msgspec.Raw()
 
 
 _decode_page = msgspec.json.Decoder(_ListPage).decode
@@ -345,6 +352,7 @@ class Lister:
             if declared or pages.entries:
                 self._cut_off(pages, f"{method} was answered without a list of {kind}")
             return None
+        pages.notes += _own_notes(page.meta)
         before, cursor = len(pages.entries), _cursor(page.next_cursor)
         is_whole = await self._keep(method, found, pages)
         if not is_whole or cursor is None:
@@ -385,6 +393,22 @@ class Lister:
                 return False
             pages.entries.append(definition)
         return True
+
+
+_MAX_OWN_NOTES: Final = 50
+_MAX_OWN_NOTES_BYTES: Final = 64 * 1024
+
+
+def _own_notes(meta: msgspec.Raw) -> list[str]:
+    """What a server tells its user about its list (`NOTES_META_KEY`), cleaned."""
+    if len(meta) > _MAX_OWN_NOTES_BYTES or NOTES_META_KEY.encode() not in bytes(meta):
+        return []
+    try:
+        said: object = msgspec.json.decode(meta, type=dict[str, Any]).get(NOTES_META_KEY)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    notes = [note for note in said if isinstance(note, str)] if is_list(said) else []
+    return [gate.text(note)[:MAX_NOTE] for note in notes[:_MAX_OWN_NOTES]]
 
 
 _NO_CURSORS: Final = frozenset((b"", b"null", b"false", b"0"))
@@ -435,7 +459,9 @@ def _name_in(head: bytes) -> str:
     """The name near the beginning of a definition that is too large to be read."""
     found = _NAME.search(head)
     return (
-        gate.text(found[1].decode(errors="replace")) if found else "(a tool without a name at its beginning)"
+        gate.text(found[1].decode(errors="replace"))
+        if found
+        else "# (a tool without a name at its beginning)"
     )
 
 

@@ -32,6 +32,12 @@ class RequestOrigin(Protocol):
 CALLER: ContextVar[RequestOrigin | None] = ContextVar("caller", default=None)
 """The client that the current task makes requests for; None for the connection's own requests."""
 
+AGENT_META_KEY: Final = "fairlead/agent"
+"""Marks the calls that a gateway's agent makes, so that no agent is set to work by another."""
+
+IS_AGENT: ContextVar[bool] = ContextVar("is agent", default=False)
+"""Whether a gateway's agent makes the current task's requests: they are marked with `AGENT_META_KEY`."""
+
 INPUT_REQUEST: ContextVar[str | None] = ContextVar("input request", default=None)
 """The key, at a stateless server, of the elicitation that the current task answers."""
 
@@ -39,6 +45,7 @@ INPUT_REQUEST: ContextVar[str | None] = ContextVar("input request", default=None
 def detach_from_caller() -> None:
     """Detach the current task from the client that happened to start it."""
     CALLER.set(None)
+    IS_AGENT.set(False)
     TRACE.set(None)
     FRAME_LOG.set(None)
 

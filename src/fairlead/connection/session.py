@@ -4,6 +4,7 @@ The SDK's `ClientSession` handles requests and notifications of the server. Our 
 the dispatcher, bytes in and bytes out.
 """
 
+import logging
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
@@ -38,12 +39,19 @@ from pydantic import ValidationError
 from fairlead.catalog.sanitize import gate
 from fairlead.connection.deadlines import Deadline
 from fairlead.connection.outcomes import HttpRejected, RequestFailed
-from fairlead.connection.peer import CALLER, SESSION_META_KEY, Introduction
+from fairlead.connection.peer import AGENT_META_KEY, CALLER, IS_AGENT, SESSION_META_KEY, Introduction
+from fairlead.connection.process.sandbox_state import (
+    SANDBOX_ANSWER_SECONDS,
+    SANDBOX_CAPABILITY,
+    SANDBOX_METHOD,
+)
 from fairlead.connection.server_messages import MAX_INSTRUCTIONS, MAX_RAW_INSTRUCTIONS, repair_handshake
 from fairlead.connection.server_requests import ServerRequests
 from fairlead.connection.tasks import NAME_PARAMETERS, supports_tasks
 from fairlead.connection.tracing import TRACE
 from fairlead.connection.transport.dispatcher import WireDispatcher
+
+logger = logging.getLogger(__name__)
 
 _NAMED = {**NAME_BEARING_METHODS, **NAME_PARAMETERS}
 """The parameter of each method that is sent as the header `Mcp-Name`."""
@@ -148,6 +156,8 @@ class Session:
             params["_meta"] = self._envelope()
         if (trace := TRACE.get()) is not None:
             params["_meta"] = {**params.get("_meta", {}), **trace.meta}
+        if IS_AGENT.get():
+            params["_meta"] = {**params.get("_meta", {}), AGENT_META_KEY: True}
         if self._over_http:
             options["headers"] = self._headers("tools/call", tool, arguments)
         return self.dispatcher.call_raw("tools/call", params, options, deadline)
@@ -174,6 +184,16 @@ class Session:
         if on_progress is not None:
             options["on_progress"] = on_progress
         return await self.dispatcher.call_raw(method, stamped or None, options, deadline)
+
+    async def send_sandbox_state(self) -> None:
+        """Tell a server its sandbox, if it declares that it wants to know and runs on this machine."""
+        state = self.dispatcher.sandbox_state
+        if state is None or SANDBOX_CAPABILITY not in (self.capabilities.experimental or {}):
+            return
+        try:
+            await self.request(SANDBOX_METHOD, state, seconds=SANDBOX_ANSWER_SECONDS)
+        except MCPError:
+            logger.info("a server would not take the state of its sandbox")
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification."""

@@ -3,17 +3,19 @@
 from dataclasses import dataclass
 
 from fairlead.errors import ServerError
-from fairlead.events import ServerState
+from fairlead.events import DOWN, ServerState
+
+_TROUBLE: frozenset[ServerState] = frozenset(DOWN)
+_AFTER_TROUBLE: frozenset[ServerState] = frozenset({"connecting", "ready", "idle"}) | _TROUBLE
 
 NEXT: dict[ServerState, frozenset[ServerState]] = {
     "disabled": frozenset(),
     "idle": frozenset({"connecting"}),
-    "connecting": frozenset({"ready", "error", "auth_required", "idle"}),
-    "ready": frozenset({"idle", "error", "auth_required", "connecting"}),
-    "error": frozenset({"connecting", "ready", "auth_required", "idle"}),
-    "auth_required": frozenset({"connecting", "ready", "error", "idle"}),
+    "connecting": frozenset[ServerState]({"ready", "idle"}) | _TROUBLE,
+    "ready": frozenset[ServerState]({"idle", "connecting"}) | _TROUBLE,
+    **{state: _AFTER_TROUBLE - {state} for state in DOWN},
 }
-"""`ready` follows `error` or `auth_required` where a list that failed was listed again; `connecting` follows
+"""`ready` follows one of `DOWN` where a list that failed was listed again; `connecting` follows
 `ready` where a lost session is begun anew."""
 
 

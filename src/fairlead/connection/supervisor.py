@@ -21,7 +21,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fairlead.catalog.tools import Listing
-from fairlead.config.models import RemoteServer, Server, ServerLimits, StdioServer
+from fairlead.config.models import ExtensionServer, RemoteServer, Server, ServerLimits, StdioServer
 from fairlead.connection.deadlines import Backoff
 from fairlead.connection.elicitation import UrlVisits
 from fairlead.connection.failure_hints import NOT_MCP
@@ -37,6 +37,7 @@ from fairlead.connection.tasks import Support, supports_tasks, task_support
 from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.errors import (
     AuthRequired,
+    ClientRegistrationRequired,
     ConnectFailed,
     ConnectionLost,
     ConsentRequired,
@@ -44,7 +45,7 @@ from fairlead.errors import (
     ListFailed,
     ServerError,
 )
-from fairlead.events import ServerState
+from fairlead.events import DOWN, ServerState
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class Supervisor:
         self.backoff = backoff or Backoff()
         self.limits = limits
         """Timeouts and limits of the server's entry."""
-        self._is_local = not isinstance(limits, Server) or isinstance(limits, StdioServer)
+        self._is_local = not isinstance(limits, Server) or isinstance(limits, StdioServer | ExtensionServer)
         self._wants_sse = isinstance(limits, RemoteServer) and limits.transport == "sse"
         self._transports = transports
         self._tasks = tasks
@@ -139,7 +140,14 @@ class Supervisor:
         """Have the user log in as the server demands, or raise its error."""
         if self._log_in is None:
             raise error
-        await self._log_in(error)
+        try:
+            await self._log_in(error)
+        except ClientRegistrationRequired as exc:
+            # Found out in the middle of a login: the issuer refused to register this client.
+            if self.vitals.state == "auth_required":
+                self._note_error(exc)
+                self._move("needs_client_registration", str(exc))
+            raise
 
     def refuse_login(self, link: SessionLink, error: AuthRequired) -> None:
         """Note that the server refused the login of a link, unless it only wants more scopes."""
@@ -157,7 +165,7 @@ class Supervisor:
 
     def refresh(self) -> None:
         """List again what the server offers, soon; many wishes are one."""
-        if self.link is not None and self.link.usable and self.vitals.state in ("error", "auth_required"):
+        if self.link is not None and self.link.usable and self.vitals.state in DOWN:
             self._move("connecting")  # the list that failed is no longer the last word
         self._changed.set()
         if self.up_to_date.is_set():
@@ -337,6 +345,7 @@ class Supervisor:
 
     async def _serve(self, attempt: ConnectAttempt, session: Session) -> None:
         """Be there for callers until the connection is lost or no longer wanted."""
+        await session.send_sandbox_state()
         now = time.monotonic()
         link = SessionLink(session=session, since=now, last_used=now, calls_before=self.vitals.calls)
         if session.mirrors_arguments:
@@ -380,11 +389,12 @@ class Supervisor:
         if error is not None and error is not attempt.error:  # else it was noted when it was told
             if self.link is None:  # the end of an earlier run says nothing of the one that is up
                 self._note_error(error)
-            if not isinstance(error, AuthRequired | ConsentRequired):
+            if not isinstance(error, AuthRequired | ClientRegistrationRequired | ConsentRequired):
                 self.backoff.note_failure()  # nothing gets better by waiting where the user has to act
         if current:
             self._move(_state_after(error), str(error) if error else None)
-        if error is not None and not isinstance(error, AuthRequired) and self.subscriptions.are_wanted:
+        is_users = isinstance(error, AuthRequired | ClientRegistrationRequired)
+        if error is not None and not is_users and self.subscriptions.are_wanted:
             self._tasks.start_soon(self._come_back)
         attempt.settle(None, error or ConnectFailed(self.server_id, "it was closed while it connected"))
         self._runs.discard(attempt)
@@ -565,6 +575,8 @@ class Supervisor:
 def _state_after(error: ServerError | None) -> ServerState:
     if error is None:
         return "idle"
+    if isinstance(error, ClientRegistrationRequired):
+        return "needs_client_registration"
     return "auth_required" if isinstance(error, AuthRequired) else "error"
 
 

@@ -192,6 +192,7 @@ _WORDS: Final = {
     "connecting": "starting",
     "error": "failed",
     "auth_required": "want a login",
+    "needs_client_registration": "want a client",
     "idle": "idle",
 }
 

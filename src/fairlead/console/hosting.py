@@ -97,7 +97,7 @@ class _EventDisplay(Subscriber):
         match event:
             case StateChanged(state="auth_required"):
                 self._screen.warn(f"`{event.server_id}` wants a login", f"`/mcp login {event.server_id}`")
-            case StateChanged(state="error") if event.reason:
+            case StateChanged(state="error" | "needs_client_registration") if event.reason:
                 self._screen.warn(event.reason)
             case StateChanged(state="connecting") if event.reason:
                 self._screen.words_of(f"{event.server_id}: {event.reason}")  # a download before its start

@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.repair.protocol_versions import version_number
 from fairlead.catalog.results import ToolResult
-from fairlead.connection.peer import SESSION_META_KEY
+from fairlead.connection.peer import AGENT_META_KEY, SESSION_META_KEY
 from fairlead.connection.tracing import (
     TRACEPARENT,
     TRACESTATE,
@@ -69,6 +69,7 @@ class _Meta(msgspec.Struct):
     log_level: Raw = msgspec.field(name=types.LOG_LEVEL_META_KEY, default=Raw())
     progress_token: Raw = msgspec.field(name="progressToken", default=Raw())
     session: object = msgspec.field(name=SESSION_META_KEY, default=None)
+    agent: Raw = msgspec.field(name=AGENT_META_KEY, default=Raw())
     traceparent: object = None
     tracestate: object = None
 
@@ -92,9 +93,9 @@ class _FastRequest(msgspec.Struct):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it wants an answer, without progress, log messages or rounds on the way."""
+        """Whether it wants an answer, without progress, log messages or rounds, and is no agent's."""
         params = self.params
-        extras = (params.meta.log_level, params.meta.progress_token)
+        extras = (params.meta.log_level, params.meta.progress_token, params.meta.agent)
         rounds = (params.input_responses, params.request_state, params.task)
         return self.id is not UNSET and self.jsonrpc == "2.0" and not any(map(len, (*extras, *rounds)))
 

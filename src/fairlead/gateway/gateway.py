@@ -15,14 +15,15 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from fairlead.config.load import LoadedConfig
-from fairlead.config.models import BundleMode
+from fairlead.config.models import AGENT_ID, BundleMode
 from fairlead.config.principal import LOCAL
 from fairlead.connection.peer import detach_from_caller
 from fairlead.connection.tracing import Tracer
-from fairlead.errors import UnknownBundle
+from fairlead.errors import ConfigError, UnknownBundle
 from fairlead.events import Event, ServerLogged
 from fairlead.gateway.access.auth import OpenStreams, RequestAuthenticator, TokenRevocations, token_in
 from fairlead.gateway.access.origin import RequestRefused
+from fairlead.gateway.agent import AgentTools
 from fairlead.gateway.client_session import ClientSession, SessionInfo
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
@@ -130,6 +131,8 @@ class GatewayOptions:
     max_streams_of_token: int = 100
     grace_seconds: float = 5.0
     """How long requests under way may go on when the gateway ends."""
+    agent: bool = False
+    """Whether clients get the gateway's agent, also where `gateway.agent` is not set."""
 
 
 class Gateway:
@@ -154,6 +157,8 @@ class Gateway:
         """The requests that may outlast the token they came with."""
         self.login_links = LoginLinks()
         """The pages where principals log in to servers, for clients without URL elicitation."""
+        self.agent: AgentTools | None = None
+        """The agent, if clients get one."""
         self.since = time.time()
         self._request_ended = anyio.Event()
         self._listen_streams: Counter[TokenKey] = Counter()
@@ -350,6 +355,8 @@ class Gateway:
     async def reload(self, loaded: LoadedConfig) -> None:
         """Apply a configuration. Only what changed restarts, after its calls under way."""
         loaded.require_section("gateway")
+        if self.agent is not None:
+            _require_free_id(loaded)
         trusted_clients, self.loaded = self.trusts_clients, loaded
         if trusted_clients and not self.trusts_clients:
             for client in self.clients():
@@ -454,6 +461,15 @@ class _SharedLogs(Subscriber):
             self._gateway.forward_log(event, self._host)
 
 
+def _require_free_id(loaded: LoadedConfig) -> None:
+    """Raise `ConfigError` where a server has the id of the agent: neither may stand in for the other."""
+    if AGENT_ID in loaded.servers:
+        raise ConfigError(
+            f"a server is called `{AGENT_ID}`, as the gateway's agent is",
+            hint="give that server another id, or leave out `--agent` and `gateway.agent`",
+        )
+
+
 @asynccontextmanager
 async def open_gateway(
     loaded: LoadedConfig,
@@ -478,6 +494,11 @@ async def open_gateway(
     options = options or GatewayOptions()
     approvals = PendingApprovals(options.approval_seconds)
     failure: BaseException | None = None
+    agent: AgentTools | None = None
+    if options.agent or loaded.config.gateway.agent is not None:
+        _require_free_id(loaded)
+        agent = AgentTools(env)
+        servers = {**(servers or {}), AGENT_ID: agent.server()}
     async with Host.open(
         loaded,
         env=env,
@@ -492,6 +513,7 @@ async def open_gateway(
             if host.store is not None and host.store.is_shared:
                 approvals.store = host.store
                 tasks.start_soon(approvals.follow, host.store)
+            gateway.agent = agent
             host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)
             try:

@@ -1,7 +1,7 @@
 """Merged lists of tools, resources, templates and prompts of all servers, as clients get them."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -52,20 +52,34 @@ class ToolList:
         if catalog is not self._catalog or number not in self._tools:
             offered = await toolset.definitions(seconds=0)  # the endpoint has waited already, for all servers
             size = size_of_tools([entry for _, entry in offered])
-            tools = await run_off_loop(partial(_tool_array, offered, number), size)
+            # Under plain names a client is to see the server as it would be without a gateway. Fairlead's
+            # own tools, which no catalog has, are of no server.
+            named = () if toolset.selection.plain_names else catalog
+            tools = await run_off_loop(partial(_tool_array, offered, number, named), size)
             if catalog is not self._catalog:
                 self._catalog, self._tools = catalog, {}
             self._tools[number] = tools
         return self._tools[number]
 
 
-def _tool_array(offered: Iterable[tuple[str, ToolEntry]], number: int) -> bytes:
-    return b"[" + b",".join(_tool_for(name, entry, number) for name, entry in offered) + b"]"
+def _tool_array(offered: Iterable[tuple[str, ToolEntry]], number: int, with_origin: Container[str]) -> bytes:
+    tools = (_tool_for(name, entry, number, origin=name in with_origin) for name, entry in offered)
+    return b"[" + b",".join(tools) + b"]"
 
 
-def _tool_for(name: str, entry: ToolEntry, number: int) -> bytes:
+def _tool_for(name: str, entry: ToolEntry, number: int, *, origin: bool) -> bytes:
     fields = definition_for("tool", _decode_fields(entry.definition), number)
+    if origin:
+        fields["description"] = _described(entry.key.origin, fields.get("description"))
     return msgspec.json.encode({**fields, "name": name})
+
+
+def _described(origin: str, description: msgspec.Raw | None) -> msgspec.Raw:
+    """The description after the origin. The definition itself, which pins are about, stays as it is."""
+    if description is None:
+        return msgspec.Raw(msgspec.json.encode(origin))
+    opening = msgspec.json.encode(f"{origin} ")
+    return msgspec.Raw(opening[:-1] + bytes(description)[1:])  # two JSON strings, joined
 
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

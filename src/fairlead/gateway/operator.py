@@ -296,10 +296,12 @@ def _approval_form(request: ApprovalRequest) -> types.ElicitRequest:
         },
         "required": ["answer"],
     }
+    preview = gate.text(request.preview, gate.MAX_DATA_BYTES) if request.preview else None
+    change = f"\n\nIt would change:\n{preview}\n" if preview else ""
     settled = f" To settle it for good: {request.hint}." if request.hint else ""
     message = (
         f"May `{request.server_id}/{gate.text(request.tool)}` be called with {arguments}?"
-        f" Asked because: {request.reason}.{claims}{settled}"
+        f" Asked because: {request.reason}.{claims}{settled}{change}"
     )
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
 

@@ -21,7 +21,7 @@ from fairlead.catalog.repair.protocol_versions import version_number
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_object
-from fairlead.connection.peer import SESSION_META_KEY
+from fairlead.connection.peer import AGENT_META_KEY, IS_AGENT, SESSION_META_KEY
 from fairlead.connection.tracing import SpanDetails, Trace, Tracer, carrying, read_trace
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.access.auth import AuthenticatedRequest
@@ -226,7 +226,12 @@ class Handlers:
                 return await _fit_event(client, params.name, result)
             return result
 
-        return await self._run_request(client, context, params, params.name, work)
+        # An agent's call stays one for servers behind this gateway, and for its own agent, which refuses it.
+        token = IS_AGENT.set(AGENT_META_KEY in (context.meta or {}))
+        try:
+            return await self._run_request(client, context, params, params.name, work)
+        finally:
+            IS_AGENT.reset(token)  # a pipelined request begins in the context of the one before it
 
     # Resources.
 

@@ -36,7 +36,7 @@ from fairlead.errors import (
     ServerError,
     WrongType,
 )
-from fairlead.events import McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
+from fairlead.events import DOWN, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
 from fairlead.host.events import EventBus
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.permission import (
@@ -106,7 +106,7 @@ async def listing_of(managed: ManagedServer, store: Store | None, *, fresh: bool
 async def _list_error(managed: ManagedServer) -> ServerError | None:
     """Wait until a connected server has been listed. Returns what went wrong, if anything did."""
     connection = managed.live()
-    if connection.vitals.state in ("error", "auth_required"):
+    if connection.vitals.state in DOWN:
         connection.refresh()
     await managed.listed.wait()
     # It need not be in an error state any more: another caller, woken first, may have had it listed again.
@@ -379,11 +379,7 @@ class CallRunner:
         else:
             source, deadline = _source(proposal, settings), _deadline(managed, settings)
         on_progress = partial(self._report_progress, call_id, settings.on_progress)
-        if bus.has_listeners:
-            begun = McpToolCallBegin(
-                call_id=call_id, server_id=source.server_id, tool=tool, principal=proposal.principal
-            )
-            bus.emit(begun)
+        begun = self._announce(call_id, proposal, source, arguments) if bus.has_listeners else None
         started = time.perf_counter()
         is_error, error = True, None
         if audited is not None:
@@ -413,7 +409,7 @@ class CallRunner:
             )
         finally:
             self.running.end(call_id)
-            if bus.has_listeners:
+            if begun is not None:
                 bus.emit(
                     McpToolCallEnd(
                         call_id=call_id,
@@ -422,9 +418,31 @@ class CallRunner:
                         seconds=time.perf_counter() - started,
                         is_error=is_error,
                         error=error,
+                        principal=proposal.principal,
+                        shape=begun.shape,
+                        arguments=begun.arguments,
                     )
                 )
         return result
+
+    def _announce(
+        self,
+        call_id: int,
+        proposal: ProposedCall,
+        source: ResultSource,
+        arguments: Mapping[str, Any] | msgspec.Raw,
+    ) -> McpToolCallBegin:
+        shape, values = self._audit.outline(arguments)
+        begun = McpToolCallBegin(
+            call_id=call_id,
+            server_id=source.server_id,
+            tool=proposal.tool,
+            principal=proposal.principal,
+            shape=shape,
+            arguments=values,
+        )
+        self._bus.emit(begun)
+        return begun
 
     async def _report_progress(
         self,
@@ -482,11 +500,12 @@ def _require_duration(milliseconds: object) -> None:
 def _source(proposal: ProposedCall, settings: CallSettings) -> ResultSource:
     """Where the result comes from, and its budget."""
     managed, tool = proposal.managed, proposal.tool
-    entry = managed.entry(tool)
+    entry, server_id = managed.entry(tool), managed.server.server_id
+    is_untrusted = tool in UNTRUSTED_RESULTS or f"{server_id}.{tool}" in UNTRUSTED_RESULTS
     return ResultSource(
-        server_id=managed.server.server_id,
+        server_id=server_id,
         tool=tool,
-        trusted=managed.config.trust == "trusted" and tool not in UNTRUSTED_RESULTS,
+        trusted=managed.config.trust == "trusted" and not is_untrusted,
         limit=None if settings.full_result else managed.config.max_result_bytes,
         max_structured_bytes=settings.max_structured_bytes,
         definition=entry.definition if entry else None,

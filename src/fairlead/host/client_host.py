@@ -18,7 +18,7 @@ from mcp_types import LoggingLevel
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.models import RemoteServer
+from fairlead.config.models import CHILD_TRANSPORTS, BuiltinServer, RemoteServer
 from fairlead.connection.transport.http_endpoint import HeaderSource
 from fairlead.errors import AuthRequired, ConnectFailed
 from fairlead.host.background import task_owner
@@ -42,6 +42,8 @@ def is_shared(managed: ManagedServer) -> bool:
         return managed.config.sharing == "shared"
     if managed.keeps_sessions:
         return False  # a gateway behind: what it has for one client is not another's
+    if isinstance(managed.config, BuiltinServer) and managed.config.builtin == "edit":
+        return False  # what one client undoes is its own edit
     # Only stateless protocol versions keep nothing between requests; a session belongs to one client.
     return managed.version in MODERN_PROTOCOL_VERSIONS or managed.server.transport in (
         "builtin",
@@ -304,7 +306,9 @@ class ClientHost:
         config = managed.server.config
         if config is None or is_shared(managed) or managed.version in MODERN_PROTOCOL_VERSIONS:
             return False
-        if managed.server.transport != "stdio" or (config.elicitation is False and config.sampling is None):
+        if managed.server.transport not in CHILD_TRANSPORTS or (
+            config.elicitation is False and config.sampling is None
+        ):
             return False
         await require_consent(managed, self.host.store)
         return not (await managed.live().ready()).modern

@@ -220,11 +220,11 @@ class EventBus:
 
 
 def _describe(event: Event) -> str:
-    """An event for the log: what happened, and the fields that say something."""
+    """An event for the log, which never has arguments: what happened, and the fields that say something."""
     names: tuple[str, ...] = getattr(event, "__struct_fields__", ()) or tuple(
         getattr(event, "__dataclass_fields__", ())
     )
-    found = ((name, getattr(event, name)) for name in names if name != "json")
+    found = ((name, getattr(event, name)) for name in names if name not in ("json", "arguments"))
     said = ((name, f"{value:.3f}" if isinstance(value, float) else value) for name, value in found)
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).lower().removeprefix("mcp ")
-    return " ".join([words, *(f"{name}={value}" for name, value in said if value not in (None, "", ()))])
+    return " ".join([words, *(f"{name}={value}" for name, value in said if value not in (None, "", (), {}))])

@@ -25,6 +25,7 @@ from fairlead.config.principal import LOCAL, GroupedPrincipal
 from fairlead.config.secrets.log_filter import mask_logs
 from fairlead.connection.connection import Connection
 from fairlead.connection.tracing import Tracer
+from fairlead.connection.transport.auth_flow import AuthFlow
 from fairlead.connection.transport.request_headers import AuthProvider
 from fairlead.errors import ConnectFailed, ConsentRequired, FairleadError, StoreError
 from fairlead.host.background import run_off_loop, size_of_tools
@@ -135,7 +136,7 @@ class Host:
         servers: Mapping[str, "McpServer"] | None = None,
         operator: Operator = UNATTENDED,
         capabilities: CustomCapabilities | None = None,
-        auth_providers: Mapping[str, AuthProvider] | None = None,
+        auth_providers: Mapping[str, AuthProvider | AuthFlow] | None = None,
         backing: GatewayBacking | None = None,
         subscriber: Subscriber | None = None,
         tracer: Tracer | None = None,
@@ -154,7 +155,8 @@ class Host:
             servers: Servers of your own that run in this process, by id.
             operator: Answers approvals and elicitations for the user.
             capabilities: Client capabilities that are declared to every server.
-            auth_providers: Sources of credentials, by the `auth_provider_id` of entries.
+            auth_providers: Sources of credentials, by the `auth_provider_id` of entries: the MCP SDK's
+                `OAuthClientProvider`, any auth flow that httpx takes, or objects with a method `headers`.
             backing: Given if the host serves the clients of a gateway.
             subscriber: Gets all events from the start.
             tracer: Records requests to servers as spans; the program's own OpenTelemetry if not given.
@@ -302,7 +304,10 @@ class Host:
                 self.approvals.forget_session(server_id)  # the changed entry is the newer decision
         self.config = config
         self.catalogs.reset(self.parts.names or config.config.tools.names)
-        own = {name: program_server(name, Path(), config.rules) for name in self._transports.programs}
+        own = {
+            name: program_server(name, Path(), config.rules, call_seconds=program.call_seconds)
+            for name, program in self._transports.programs.items()
+        }
         wanted = config.servers | own
         self.servers.keep_only(wanted)
         await self._take(wanted.values())

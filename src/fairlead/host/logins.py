@@ -1,10 +1,10 @@
 """OAuth logins of a host, by principal and server: request headers, the login flow, logout."""
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 from anyio import to_thread
@@ -13,9 +13,9 @@ from yarl import URL
 
 from fairlead.auth.broker import Broker
 from fairlead.auth.discovery import AuthChallenge, login_challenge
-from fairlead.auth.flow import Announce, LoginTerms, log_in, machine_login, renew
+from fairlead.auth.flow import Announce, LoginTerms, has_login, log_in, machine_login, renew
 from fairlead.auth.http import HttpContext
-from fairlead.auth.redirect import Agree, BrowserRedirect, OpenUrl
+from fairlead.auth.redirect import SECONDS, Agree, BrowserRedirect, OpenUrl
 from fairlead.auth.store_vault import StoreVault
 from fairlead.auth.token_endpoint import Revocation, revoke
 from fairlead.auth.tokens import Login, LoginRedirect, LoginTarget, Token
@@ -24,6 +24,8 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import OAuthSettings, RemoteServer
 from fairlead.config.principal import LOCAL
+from fairlead.connection.failures import connecting
+from fairlead.connection.transport.auth_flow import AuthFlow, FlowHeaders, is_auth_flow
 from fairlead.connection.transport.http_endpoint import (
     EXCHANGE_FAILURES,
     HeaderSource,
@@ -82,7 +84,7 @@ class Logins:
         records: HostRecords,
         *,
         operator: Operator,
-        providers: Mapping[str, AuthProvider],
+        providers: Mapping[str, AuthProvider | AuthFlow],
         http: "Callable[[], aiohttp.ClientSession]",
         tasks: TaskGroup,
         emit: Callable[[Event], None],
@@ -96,6 +98,8 @@ class Logins:
         self._tasks = tasks
         self._servers: dict[str, LoadedServer] = {}
         """The servers that support a login."""
+        self._flows: dict[str, FlowHeaders] = {}
+        """The servers that an auth flow of the program lets requests in to."""
         self._pending: dict[tuple[str, str], _Pending] = {}
         self._declined: set[tuple[str, str]] = set()
         """The principals who said no, and to which server."""
@@ -122,7 +126,7 @@ class Logins:
             if provider is None:
                 message = f"this program has no auth provider `{resolved.auth_provider_id}`"
                 raise ConnectFailed(server_id, message, hint="pass `auth_providers=` to `Host.open`")
-            return ProvidedHeaders(server_id, provider, resolved.headers)
+            return self._provided(server_id, provider, resolved.headers)
         if resolved.oauth is False or any(name.lower() == "authorization" for name in resolved.headers):
             return fixed_headers(resolved.headers)
         target = target_of(server_id, resolved, principal=principal)
@@ -133,12 +137,28 @@ class Logins:
             now = await self.target(server)  # what vouches for us may be a file that changes
             return await machine_login(now, self._web, challenge=challenge, previous=previous)
 
+        async def is_there(challenge: AuthChallenge | None) -> bool:
+            return await has_login(target, self._web, challenge=challenge)
+
         return LoginHeaders(
             target,
             self.broker,
             fixed=resolved.headers,
             machine_login=None if is_person else without_a_person,
+            has_login=is_there,
         )
+
+    def _provided(
+        self, server_id: str, provider: AuthProvider | AuthFlow, fixed: Mapping[str, str]
+    ) -> HeaderSource:
+        if not is_auth_flow(provider):
+            return ProvidedHeaders(server_id, cast("AuthProvider", provider), fixed)
+        flow = cast("AuthFlow", provider)
+        known = self._flows.get(server_id)
+        if known is None or known.flow is not flow or known.fixed != fixed:
+            known = FlowHeaders(server_id, flow, fixed, http=self._http, environment=self._env)
+            self._flows[server_id] = known  # for the next start too: a flow's login is kept with it
+        return known
 
     async def log_in_on_demand(self, error: AuthRequired, principal: str = LOCAL) -> None:
         """A server wants a login: have the principal do it, once for all of its requests. Raises on failure.
@@ -147,18 +167,44 @@ class Logins:
         """
         server_id = error.server_id
         server, key = self._servers.get(server_id), (principal, server_id)
+        if (flow := self._flows.get(server_id)) is not None:
+            await self._share_login(key, partial(self._go_through, flow))
+            return
         is_refused = key in self._declined or server_id in self._unasked
         # A shared login is the local user's to do: another principal would replace that of all.
         is_foreign = server is not None and principal != LOCAL and not is_personal(server)
         if server is None or "url" not in self._operator.abilities or is_refused or is_foreign:
             raise error
+        await self._share_login(key, partial(self._ask, server, principal, error))
+
+    async def _share_login(self, key: tuple[str, str], log_in: Callable[[], Awaitable[None]]) -> None:
+        """Run a login, or wait for the one that is under way, and raise its error."""
         pending = self._pending.get(key)
         if pending is None:
             pending = self._pending[key] = _Pending()
-            self._tasks.start_soon(self._ask, server, principal, error, pending, name=f"login {server_id}")
+            self._tasks.start_soon(self._run_login, key, log_in, pending, name=f"login {key[1]}")
         await pending.done.wait()
         if pending.error is not None:
             raise pending.error
+
+    async def _run_login(
+        self, key: tuple[str, str], log_in: Callable[[], Awaitable[None]], pending: _Pending
+    ) -> None:
+        try:
+            await log_in()
+        except FairleadError as exc:
+            pending.error = exc
+        finally:
+            del self._pending[key]
+            pending.done.set()
+
+    async def _go_through(self, flow: FlowHeaders) -> None:
+        """Go through an auth flow of the program, which may have its user do something."""
+        server_id = flow.server_id
+        with connecting(server_id), anyio.move_on_after(SECONDS) as limit:
+            await flow.log_in()
+        if limit.cancelled_caught:
+            raise LoginFailed(server_id, f"the program's auth provider was not done within {SECONDS:g} s")
 
     @contextmanager
     def asking_nobody(self, server_ids: Iterable[str]) -> Generator[None]:
@@ -170,22 +216,14 @@ class Logins:
         finally:
             self._unasked -= unasked
 
-    async def _ask(
-        self, server: LoadedServer, principal: str, error: AuthRequired, pending: _Pending
-    ) -> None:
-        try:
-            target = await self.target(server, principal=principal)
-            challenge = login_challenge([error.challenge or ""])
-            terms: list[LoginTerms] = []
-            async with self.browser(
-                target, agree=self._agree(target, terms), open_url=self._opening(target)
-            ) as redirect:
-                await self._log_in(target, redirect, challenge=challenge, announce=terms.append)
-        except FairleadError as exc:
-            pending.error = exc
-        finally:
-            del self._pending[principal, server.server_id]
-            pending.done.set()
+    async def _ask(self, server: LoadedServer, principal: str, error: AuthRequired) -> None:
+        target = await self.target(server, principal=principal)
+        challenge = login_challenge([error.challenge or ""])
+        terms: list[LoginTerms] = []
+        async with self.browser(
+            target, agree=self._agree(target, terms), open_url=self._opening(target)
+        ) as redirect:
+            await self._log_in(target, redirect, challenge=challenge, announce=terms.append)
 
     def _agree(self, target: LoginTarget, terms: Sequence[LoginTerms]) -> Agree:
         async def agree(url: str) -> bool:

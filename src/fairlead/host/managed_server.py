@@ -14,7 +14,7 @@ from fairlead.bounded_repr import BoundedRepr
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import RemoteServer, Server
+from fairlead.config.models import CHILD_TRANSPORTS, RemoteServer, Server
 from fairlead.config.principal import LOCAL
 from fairlead.connection.connection import Connection
 from fairlead.connection.peer import LogIn
@@ -22,7 +22,7 @@ from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.supervisor import Supervisor
 from fairlead.connection.transport.factory import TransportContext, transports_of
 from fairlead.errors import ConfigInvalid, ConnectFailed, ServerError
-from fairlead.events import McpToolsChanged, OffersChanged, ServerState, StateChanged, ToolsQuarantined
+from fairlead.events import DOWN, McpToolsChanged, OffersChanged, ServerState, StateChanged, ToolsQuarantined
 from fairlead.host.background import run_off_loop, size_of
 from fairlead.host.events import EventBus
 from fairlead.host.operator import Operator
@@ -72,7 +72,7 @@ class ServerStatus(BoundedRepr):
     last_error_at: float | None = None
 
 
-_LIVELINESS: Final = ("ready", "connecting", "auth_required", "error", "idle", "disabled")
+_LIVELINESS: Final = ("ready", "connecting", *reversed(DOWN), "idle", "disabled")
 
 
 def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
@@ -106,7 +106,7 @@ def _without_old_error(status: ServerStatus, worked_at: float) -> ServerStatus:
     """A status without an error that is older than a connection that worked."""
     if status.last_error_at is None or status.last_error_at > worked_at:
         return status
-    state: ServerState = "idle" if status.state in ("error", "auth_required") else status.state
+    state: ServerState = "idle" if status.state in DOWN else status.state
     return replace(status, state=state, last_error=None, last_error_at=None, hint=None)
 
 
@@ -208,7 +208,7 @@ class ManagedServer:
             config,
             transports_of(server, context.transports),
             tasks=context.tasks,
-            admission=context.start_limit if server.transport == "stdio" else None,
+            admission=context.start_limit if server.transport in CHILD_TRANSPORTS else None,
             known_version=snapshot.known_version if snapshot else None,
             known_listing=snapshot.listing if snapshot else None,
             peer=ServerPeer(
@@ -465,11 +465,11 @@ class ManagedServer:
         return (str(problem), problem.hint) if problem and self.server.enabled else (None, None)
 
     def _on_state_changed(self, state: ServerState, reason: str | None) -> None:
-        if state in ("error", "auth_required", "idle"):
+        if state in (*DOWN, "idle"):
             self.listed.set()
         elif state == "connecting":
             self.listed = anyio.Event()
-        if state in ("error", "auth_required"):
+        if state in DOWN:
             self._note_trouble()
         self._emit(StateChanged(server_id=self.server.server_id, state=state, reason=reason))
 

@@ -546,6 +546,8 @@ def same_definition(old: LoadedServer, new: LoadedServer) -> bool:
     """
     if (old.source, old.usable, old.needs_consent) != (new.source, new.usable, new.needs_consent):
         return False
+    if old.files_stamp != new.files_stamp:
+        return False  # a file of the extension was edited
     if (old.entry, old.config) == (new.entry, new.config):
         return True
     return not new.needs_consent and _definition(old) == _definition(new)

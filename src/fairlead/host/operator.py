@@ -41,6 +41,8 @@ class ApprovalRequest:
     """The identity that the call is made for."""
     hint: str | None = None
     """What the user can do so that later calls are not asked about."""
+    preview: str | None = None
+    """What the call would change, as a unified diff, where its server is built in and can tell beforehand."""
 
     def __repr__(self) -> str:
         # The names of arguments only: their values may be secrets.

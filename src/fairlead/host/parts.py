@@ -18,6 +18,7 @@ from fairlead.config.paths import state_folder
 from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.tracing import Tracer
+from fairlead.connection.transport.auth_flow import AuthFlow
 from fairlead.connection.transport.factory import TransportContext
 from fairlead.connection.transport.request_headers import AuthProvider
 from fairlead.host.background import task_owner
@@ -73,7 +74,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
     programs: Mapping[str, "McpServer"],
     operator: Operator,
     capabilities: CustomCapabilities | None,
-    auth_providers: Mapping[str, AuthProvider] | None,
+    auth_providers: Mapping[str, AuthProvider | AuthFlow] | None,
     backing: GatewayBacking | None,
     tracer: Tracer | None,
     docs_allow: Callable[[], Sequence[str]],

@@ -12,7 +12,9 @@ import anyio.to_thread
 import msgspec
 
 from fairlead.catalog.definitions import digests_of
+from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.definitions import mask_tool
+from fairlead.catalog.sanitize.text import reveal_hidden
 from fairlead.catalog.tools import ToolKey
 from fairlead.config.argument_types import fits, require_types, wrong_type
 from fairlead.config.command_lines import command_line
@@ -23,6 +25,7 @@ from fairlead.errors import (
     ApprovalRequired,
     ArgumentsInvalid,
     CallDenied,
+    FairleadError,
     RunCancelled,
     UnknownTool,
     WrongType,
@@ -35,6 +38,11 @@ from fairlead.policy.decision import BundleFilter, Decision, claims_of
 from fairlead.policy.pins import pins_key
 from fairlead.policy.review import hint_to_write, pattern_kept_by_reviews
 from fairlead.policy.tool_names import review_command
+from fairlead.servers.framework.tools import PREVIEW_METHOD
+
+PREVIEW_SECONDS: Final = 5.0
+"""How long a built-in server may take to tell what a call would change."""
+MAX_PREVIEW_BYTES: Final = 64_000
 
 READING_SECONDS: Final = 5.0
 """How long the file system may take to resolve the paths in a call's arguments."""
@@ -245,6 +253,7 @@ class CallPermission:
             remember=approval is not None and not decision.every_time,
             principal=proposal.principal,
             hint=_settling_hint(proposal, decision),
+            preview=await _preview(proposal, arguments),
         )
         answer: ApprovalAnswer | None = None
         waiting = _WaitingCall(proposal, readings, anyio.CancelScope())
@@ -283,6 +292,30 @@ class CallPermission:
             elif answer == "always":
                 await self._approvals.allow_always(approval)
         return Permit(by="person", reason=f"approved by user (`{answer}`)")
+
+
+async def _preview(proposal: ProposedCall, arguments: Mapping[str, Any]) -> str | None:
+    """What a call of a built-in server would change; None where it does not tell.
+
+    No other server is asked: it might take the question for the call.
+    """
+    managed = proposal.managed
+    if managed.server.transport != "builtin":
+        return None
+    params = {"name": proposal.tool, "arguments": dict(arguments)}
+    with anyio.move_on_after(PREVIEW_SECONDS):
+        try:
+            raw = await managed.live().request(PREVIEW_METHOD, params, safe_to_repeat=True)
+        except FairleadError:
+            return None  # the user is asked all the same, and sees the arguments
+        said = msgspec.json.decode(raw, type=_PreviewResult).preview
+        # What is hidden in a file is shown: the user decides by what this says.
+        return None if said is None else gate.content(reveal_hidden(said), MAX_PREVIEW_BYTES)
+    return None
+
+
+class _PreviewResult(msgspec.Struct):
+    preview: str | None = None
 
 
 def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> Decision:

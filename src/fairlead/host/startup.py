@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from fairlead.bounded_repr import BoundedRepr
 from fairlead.catalog.sanitize import gate
-from fairlead.errors import AuthRequired, ConnectFailed, FairleadError
+from fairlead.errors import AuthRequired, ClientRegistrationRequired, ConnectFailed, FairleadError
 from fairlead.events import Event, McpStartupComplete, McpStartupUpdate, ServerState, StartupStatus
 from fairlead.host.managed_server import ManagedServer
 
@@ -142,12 +142,13 @@ _ENDS: Mapping[ServerState, StartupStatus] = {
     "ready": "ready",
     "error": "failed",
     "auth_required": "auth_required",
+    "needs_client_registration": "auth_required",
 }
 """Startup status by connection state. In all other states it was closed."""
 
 
 def _status_after(error: FairleadError, managed: ManagedServer) -> StartupStatus:
-    if isinstance(error, AuthRequired):
+    if isinstance(error, AuthRequired | ClientRegistrationRequired):
         return "auth_required"
     # Closed while it connected: as if it had not begun.
     was_closed = isinstance(error, ConnectFailed) and managed.status().state == "idle"

@@ -6,7 +6,7 @@ thread, in several at once, and in a notebook whose own loop is running.
 """
 
 import warnings
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from functools import partial, wraps
@@ -36,7 +36,9 @@ from fairlead.host.records import Artifacts
 if TYPE_CHECKING:
     from pydantic_ai import Tool as PydanticTool
 
+    from fairlead.adapters.export import Loss
     from fairlead.adapters.langchain import FairleadTool
+    from fairlead.config.dialects.dialect import ExportedDocument
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,6 +136,10 @@ class SyncToolset(_SyncFacade):
     call = _wait(Toolset.call)
     answer = _wait(Toolset.answer)
 
+    def to_codex_mcp_servers_config(self, *, lose: Collection["Loss"] = ()) -> "ExportedDocument":
+        """The servers of the selection as Codex has them: see `Toolset.to_codex_mcp_servers_config`."""
+        return self._thread.run(lambda: self._target.to_codex_mcp_servers_config(lose=lose))
+
     @property
     def catalog(self) -> Catalog:
         """The tools that are known now. Contacts no server."""
@@ -154,35 +160,48 @@ class SyncToolset(_SyncFacade):
         made = self._thread.run(lambda: self._target.for_openai(**options))
         return SyncProviderTools(self._thread, made)
 
-    def for_anthropic(self) -> SyncProviderTools:
-        """The tools in the format of Anthropic's Messages API."""
-        return SyncProviderTools(self._thread, self._thread.run(self._target.for_anthropic))
+    def for_anthropic(self, *, vision: bool = True) -> SyncProviderTools:
+        """The tools in the format of Anthropic's Messages API. `vision`: whether the model takes images."""
+        made = self._thread.run(lambda: self._target.for_anthropic(vision=vision))
+        return SyncProviderTools(self._thread, made)
 
-    def for_gemini(self) -> SyncProviderTools:
-        """The tools in the format of the Gemini API."""
-        return SyncProviderTools(self._thread, self._thread.run(self._target.for_gemini))
+    def for_gemini(self, *, vision: bool = True) -> SyncProviderTools:
+        """The tools in the format of the Gemini API. `vision`: whether the model takes images."""
+        made = self._thread.run(lambda: self._target.for_gemini(vision=vision))
+        return SyncProviderTools(self._thread, made)
 
-    def for_langchain(self) -> "Sequence[FairleadTool]":
+    def for_langchain(self, *, vision: bool = True) -> "Sequence[FairleadTool]":
         """The tools for LangChain and LangGraph: `invoke` works, and `ainvoke` on any event loop."""
         from fairlead.adapters.langchain import to_langchain
 
-        made = [to_langchain(entry, name, self._caller(name)) for name, entry in self.definitions()]
+        answer = partial(self._answer, vision=vision)
+        made = [to_langchain(entry, name, self._caller(name, vision)) for name, entry in self.definitions()]
         return [
-            tool.model_copy(update={"call_waiting": partial(self.answer, tool.name)})
+            tool.model_copy(update={"call_waiting": partial(answer, tool.name)})
             for tool in made
             if tool is not None
         ]
 
-    def for_pydantic_ai(self) -> "Sequence[PydanticTool[Any]]":
+    def for_pydantic_ai(self, *, vision: bool = True) -> "Sequence[PydanticTool[Any]]":
         """The tools for Pydantic AI, for agents on any event loop and for `run_sync`."""
         from fairlead.adapters.pydantic_ai import to_pydantic_ai
 
-        made = [to_pydantic_ai(entry, name, self._caller(name)) for name, entry in self.definitions()]
+        made = [to_pydantic_ai(entry, name, self._caller(name, vision)) for name, entry in self.definitions()]
         return [tool for tool in made if tool is not None]
 
-    def _caller(self, name: str) -> Callable[[ToolKey, dict[str, Any]], Awaitable[ToolResult]]:
+    def _answer(self, name: str, arguments: Mapping[str, Any], *, vision: bool) -> ToolResult:
+        result: ToolResult = self.answer(name, arguments)
+        return result if vision else self._thread.run(lambda: self._target.without_images(result))
+
+    def _caller(
+        self,
+        name: str,
+        vision: bool,  # noqa: FBT001 - always given
+    ) -> Callable[[ToolKey, dict[str, Any]], Awaitable[ToolResult]]:
+        answer = partial(self._answer, name, vision=vision)
+
         async def call(_key: ToolKey, arguments: dict[str, Any]) -> ToolResult:
-            return await to_thread.run_sync(self.answer, name, arguments, abandon_on_cancel=True)
+            return await to_thread.run_sync(answer, arguments, abandon_on_cancel=True)
 
         return call
 

@@ -1,7 +1,7 @@
 """Which model a run uses: from the command line, else the configuration, else environment variables."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -10,12 +10,14 @@ from fairlead.config.models import ModelSettings
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.references import resolve
 from fairlead.errors import ConfigError, SecretUnavailable
+from fairlead.host.model.vision import takes_images
 from fairlead.loop.provider import DEFAULT_SILENCE_SECONDS, ChatModel, Provider
 
-_HOW: Final = (
-    "say `--model openai/NAME` or `--model anthropic/NAME`, or set `model` in your own fairlead.json:"
+SETTING_HINT: Final = (
+    "set `model` in your own fairlead.json:"
     ' {"provider": "openai", "name": "…", "base_url": "http://localhost:11434/v1"} is a local Ollama'
 )
+_HOW: Final = f"say `--model openai/NAME` or `--model anthropic/NAME`, or {SETTING_HINT}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +52,10 @@ def choose_model(loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str
     loaded.require_section("model")
     provider, name = _parse_model_name(settings, wanted, env)
     if settings is None or settings.provider != provider:
-        return _from_environment(provider, name, env)
+        return replace(_from_environment(provider, name, env), vision=takes_images(name))
+    # What the configuration says is about the model that it names.
+    said = settings.vision if name == settings.name else None
+    vision = takes_images(name) if said is None else said
     model = ChatModel(
         provider=provider,
         name=name,
@@ -59,12 +64,14 @@ def choose_model(loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str
         key_from="`model.api_key` in your fairlead.json",
         max_output_tokens=settings.max_output_tokens,
         silence_seconds=settings.request_timeout_ms / 1000,
+        vision=vision,
     )
     if model.base_url is not None or model.api_key is not None:
         return model
-    return _from_environment(
+    found = _from_environment(
         provider, name, env, max_output_tokens=model.max_output_tokens, silence_seconds=model.silence_seconds
     )
+    return replace(found, vision=vision)
 
 
 def _parse_model_name(

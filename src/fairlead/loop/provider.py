@@ -32,6 +32,8 @@ class ChatModel:
     max_output_tokens: int | None = None
     silence_seconds: float = DEFAULT_SILENCE_SECONDS
     """Idle timeout in seconds: a local model may take minutes for a long conversation."""
+    vision: bool = True
+    """Whether it takes images. Where not, those in results are stored, and notes stand in their place."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

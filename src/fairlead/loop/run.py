@@ -46,7 +46,9 @@ SYSTEM: Final = (
 
 DIALECTS: Final[dict[Provider, ProviderApi]] = {"openai": OpenAI(), "anthropic": Anthropic()}
 
-_NEEDS_A_PERSON = frozenset({"approval_required", "auth_required", "consent_required"})
+_NEEDS_A_PERSON = frozenset(
+    {"approval_required", "auth_required", "consent_required", "needs_client_registration"}
+)
 _USER_DECIDES = (
     "the user has to decide that, and was told how; go on without it, or say what it is needed for"
 )
@@ -222,6 +224,8 @@ class _Run:
                 raise ArgumentsInvalid("the arguments are no JSON object; nothing was called")
             result = await self._toolset.call(name, arguments)
             _ = result.content  # which raises where a server's answer is no result
+            if not self._api.model.vision:
+                result = await self._toolset.without_images(result)
         except RunCancelled:
             raise
         except FairleadError as exc:

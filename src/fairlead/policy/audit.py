@@ -21,7 +21,14 @@ from fairlead.config.models import AuditSettings
 from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.masking import SECRETS, Masker
 from fairlead.errors import StoreError, VersionConflict
-from fairlead.policy.argument_shapes import Fingerprint, SafeNames, mask_arguments, mask_value, shape_of
+from fairlead.policy.argument_shapes import (
+    Fingerprint,
+    SafeNames,
+    Shape,
+    mask_arguments,
+    mask_value,
+    shape_of,
+)
 from fairlead.policy.tool_names import means_key
 from fairlead.store.protocol import ANY, Database, LogRecord, NewRecordValue, Store
 
@@ -444,8 +451,13 @@ class AuditLog:
 
     def describe(self, arguments: Mapping[str, Any] | msgspec.Raw) -> _DescribedArguments:
         """Describe arguments for a record."""
+        shape, values = self.outline(arguments)
+        return _DescribedArguments(shape, self._fingerprint(arguments), values)
+
+    def outline(self, arguments: Mapping[str, Any] | msgspec.Raw) -> tuple[Shape, object]:
+        """Shape of arguments for an event, and their masked values where the settings record these."""
         values = mask_arguments(arguments, self._masker) if self.settings.values else None
-        return _DescribedArguments(shape_of(arguments, self._name), self._fingerprint(arguments), values)
+        return shape_of(arguments, self._name), values
 
     def record_event(
         self, kind: str, *, principal: str, server: str = "", details: Mapping[str, Any] | None = None

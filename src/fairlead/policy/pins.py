@@ -21,7 +21,7 @@ from fairlead.catalog.sanitize.definitions import mask_tool
 from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import Server
+from fairlead.config.models import CHILD_TRANSPORTS, Server
 from fairlead.config.store_location import StoreLocation
 from fairlead.errors import StoreError, ValueTooLarge, VersionConflict
 from fairlead.policy.decision import BundleFilter
@@ -42,7 +42,7 @@ PinChange = Literal["defaults", "changed", "new"]
 """Difference of a tool from its pin: only texts of schema defaults, anything else, or it has no pin."""
 PinnedBy = Literal["review", "first use"]
 
-_TARGET = ("command", "args", "url", "account", "builtin")
+_TARGET = ("command", "args", "url", "account", "builtin", "extension")
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -295,7 +295,11 @@ def pins_key(server: LoadedServer) -> str:
 
     A program's working directory is part of it, since its name may lead to another file there.
     """
-    folder = server.working_folder(server.config) if server.config and server.transport == "stdio" else None
+    folder = (
+        server.working_folder(server.config)
+        if server.config and server.transport in CHILD_TRANSPORTS
+        else None
+    )
     target = {name: server.entry[name] for name in _TARGET if name in server.entry}
     identity = (server.server_id, target, str(folder) if folder else None)
     return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()

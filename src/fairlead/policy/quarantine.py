@@ -13,7 +13,8 @@ from typing import Literal
 from fairlead.catalog.catalog import usable_tool
 from fairlead.catalog.definitions import without_default_texts
 from fairlead.catalog.repair.protocol_versions import valid_listing
-from fairlead.catalog.tools import Listing, ToolEntry
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.tools import SECRET_IN_NAME, Listing, ToolEntry, ToolKey
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.config.paths import LOCK_NAME
@@ -94,9 +95,17 @@ class ScreenedListing:
         if entry is not None:
             rejected = entry.derive(usable_tool).rejected
             return CallRefusal(kind="rejected", reason=rejected) if rejected is not None else None
-        rejected = next((each.reason for each in self.listing.rejected if each.name == tool), None)
+        # Rejected tools are kept under names that are safe to show.
+        names = (tool, gate.content(tool), gate.text(tool))
+        rejected = next((each.reason for each in self.listing.rejected if each.name in names), None)
+        if rejected is None and ToolKey("", tool).holds_secret:
+            rejected = SECRET_IN_NAME
         if rejected is not None:
             return CallRefusal(kind="rejected", reason=rejected)
+        if any(each.is_unnamed for each in self.listing.rejected):
+            return CallRefusal(
+                kind="unlisted", reason="it may be one that its server lists and nothing can read"
+            )
         if self.needs_pins:
             return CallRefusal(kind="unlisted", reason="its server does not list it, so it cannot be pinned")
         return None

@@ -1,9 +1,10 @@
-"""The built-in servers `repo`, `docs` and `edit`, alone or together as one."""
+"""The built-in servers `repo`, `docs`, `edit` and `shell`, alone or together as one."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairlead.servers.docs.docs import docs_tool
 from fairlead.servers.edit.tools import edit_tools
@@ -12,6 +13,9 @@ from fairlead.servers.framework.tools import AnyTool
 from fairlead.servers.repo.files import file_tools
 from fairlead.servers.repo.folders import Confinement
 from fairlead.servers.repo.ripgrep import search_tool
+
+if TYPE_CHECKING:
+    from fairlead.servers.shell.tools import ShellAccess
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +26,8 @@ class BuiltinAccess:
     allow: Callable[[], Sequence[str]]
     """The sites whose pages may be read, as things are now."""
     cache: Path | None
+    shell: "ShellAccess | None" = None
+    """The sandbox of commands; only `shell` needs it."""
 
 
 @contextmanager
@@ -37,6 +43,11 @@ def open_builtin_server(names: Iterable[str], reach: BuiltinAccess) -> Generator
         if "docs" in names:
             cache = reach.cache / "docs" if reach.cache else None
             tools.append(docs_tool(allow=reach.allow, cache=cache))
+        if "shell" in names:
+            from fairlead.servers.shell.tools import shell_tools  # not on Windows, which has no sandbox
+
+            assert reach.shell is not None
+            tools += shell_tools(stack.enter_context(Confinement(reach.roots)), reach.shell)
         yield McpServer(_name(names), tools=tools)
 
 

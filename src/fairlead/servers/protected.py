@@ -12,32 +12,40 @@ from fairlead.servers.repo.folders import is_private, plain_name
 
 PROTECTED_FOLDERS = frozenset(
     {
-        ".claude",
-        ".codex",
-        ".cursor",
-        ".devcontainer",
-        ".fairlead",
-        ".gemini",
-        ".husky",
-        ".idea",
-        ".vscode",
-        ".windsurf",
-        ".zed",
+        # editors
+        *(".devcontainer", ".fleet", ".idea", ".vs", ".vscode", ".zed"),
+        # agents, and what Fairlead itself reads
+        *(".amazonq", ".claude", ".codelia", ".codex", ".codex-toolloop", ".continue", ".cursor"),
+        *(".fairlead", ".gemini", ".kiro", ".opencode", ".roo", ".windsurf"),
+        # hooks of version control
+        *(".githooks", ".husky"),
     }
 )
 """Folders of editors, agents and hooks: they hold tasks, hooks and commands of servers."""
 
 PROTECTED_FILES = frozenset(
     {
-        ".envrc",
-        ".mcp.json",
-        "fairlead.json",
-        "fairlead.lock",
-        "opencode.json",
-        "opencode.jsonc",
+        *(".envrc", ".exrc", ".nvim.lua", ".nvimrc", ".dir-locals.el"),
+        *(".mcp.json", "codex-toolloop.mcp.json", "fairlead.json", "fairlead.lock"),
+        *("opencode.json", "opencode.jsonc", ".aider.conf.yml"),
+        *(".pre-commit-config.yaml", ".lefthook.yml", "lefthook.yml", ".overcommit.yml"),
     }
 )
 """Files that name commands to run, or say what Fairlead may do."""
+
+PROTECTED_SUFFIX = ".code-workspace"
+"""How the name of an editor's workspace file ends, which holds settings and tasks."""
+
+
+def is_protected_name(name: str) -> bool:
+    """Whether a file or folder of this name may not be changed, nor what is in it."""
+    plain = plain_name(name)
+    return (
+        is_private(name)
+        or plain in PROTECTED_FOLDERS
+        or plain in PROTECTED_FILES
+        or plain.endswith(PROTECTED_SUFFIX)
+    )
 
 
 def is_protected(names: Sequence[str]) -> bool:
@@ -45,12 +53,8 @@ def is_protected(names: Sequence[str]) -> bool:
 
     Compares as a file system that ignores case, invisible characters or final dots would.
     """
-    plain = [plain_name(name) for name in names]
-    return (
-        any(map(is_private, names))
-        or any(name in PROTECTED_FOLDERS for name in plain)
-        or bool(plain and plain[-1] in PROTECTED_FILES)
-    )
+    # A folder with a file `HEAD` and little more is a repository to git, which runs what its `config` says.
+    return any(map(is_protected_name, names)) or bool(names and names[-1] == "HEAD")
 
 
 def require_unprotected(names: Sequence[str], shown: str) -> None:

@@ -17,7 +17,18 @@ STATE_COLUMNS: Final = frozenset({"state", "answer", "enabled", "decision", "out
 _COLORS_OF_STATES: Final = {
     **dict.fromkeys(("ready", "allow", "allowed", "yes", "ok", "valid", "running", "passed"), "green"),
     **dict.fromkeys(
-        ("ask", "held", "connecting", "auth_required", "waiting", "warning", "expired", "not", "starting"),
+        (
+            "ask",
+            "held",
+            "connecting",
+            "auth_required",
+            "needs_client_registration",
+            "waiting",
+            "warning",
+            "expired",
+            "not",
+            "starting",
+        ),
         "yellow",
     ),
     **dict.fromkeys(

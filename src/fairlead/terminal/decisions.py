@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fairlead.actions.review import RecordedReview
@@ -11,7 +11,7 @@ from fairlead.catalog.tools import Listing
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import ApprovalSettings
+from fairlead.config.models import CHILD_TRANSPORTS, ApprovalSettings
 from fairlead.config.secrets.redaction import redact_entry
 from fairlead.config.untyped import as_list, is_object
 from fairlead.errors import ConnectFailed
@@ -39,29 +39,45 @@ def lines_of_calls(same: Sequence[dict[str, Any]]) -> list[str]:
     lines.append(f"  for {printable(call['principal'])}: {printable_lines(call['reason'])}")
     lines += [f"  its server claims, unchecked: {printable(claim)}" for claim in call["claims"]]
     shown = json.dumps(call["arguments"], indent=2, ensure_ascii=False)
-    return [*lines, *(f"  {printable(line)}" for line in shown.split("\n"))]
+    lines += [f"  {printable(line)}" for line in shown.split("\n")]
+    if preview := call.get("preview"):
+        lines += ["  it would change:", *(f"    {printable(line)}" for line in preview.split("\n"))]
+    return lines
 
 
 def show_consent(server: LoadedServer, key: ConsentKey) -> None:
     """Show what would run, whole and with nothing hidden, what it may do, and what consent is bound to."""
     print_data(f"{server.server_id}, from {server.definition.origin(())}")
     entry = redact_entry(server.entry)
-    if server.transport == "stdio":
-        print_data("  runs this program, with these arguments:")
-        for word in (entry.get("command"), *entry.get("args", [])):
-            print_data(f"    {printable(str(word))}")
-    else:
-        print_data(f"  talks to {printable(server.target)}")
+    for line in _what_runs(server, entry):
+        print_data(f"  {line}")
     for name, value in entry.items():
-        if name not in ("command", "args", "url"):
+        if name not in ("command", "args", "url", "extension"):
             print_data(f"  {name}: {printable(str(value))}")
     for fact in key.facts:
         print_data(f"  {fact.label}: {printable(fact.text)}")
-    if server.transport == "stdio":
+    if server.transport in CHILD_TRANSPORTS:
         _show_rights(server, entry.get("sandbox"))
     if any(name in entry for name in ("trust", "allow_tools", "approval")):
         command = command_line("review", server.server_id)
         print_data(f"  It says what its tools may do: {_tool_rights(server)}. `{command}` changes that.")
+
+
+def _what_runs(server: LoadedServer, entry: Mapping[str, Any]) -> Iterator[str]:
+    """What starting a server runs, or where it connects to."""
+    target = printable(server.target or "")
+    if server.transport == "stdio":
+        yield "runs this program, with these arguments:"
+        for word in (entry.get("command"), *entry.get("args", [])):
+            yield f"  {printable(str(word))}"
+    elif server.transport == "extension":
+        yield f"runs the Python files of the folder {target}"
+    elif server.transport == "builtin":
+        yield f"is the server `{target}` that comes with Fairlead"
+        if server.target == "shell":
+            yield "It runs commands that agents choose, in a sandbox that can change these folders."
+    else:
+        yield f"talks to {target}"
 
 
 def _tool_rights(server: LoadedServer) -> str:

@@ -88,6 +88,8 @@ class PersonOperator:
             say(f"\nAn agent wants to call `{printable(request.tool)}` of `{request.server_id}`.")
             say(f"  {printable_lines(request.reason)}")
             _show_whole("with", json.dumps(request.arguments, indent=2, ensure_ascii=False))
+            if request.preview is not None:
+                _show_whole("It would change:", request.preview)
             if request.claims:
                 show_words("It says of itself:", "\n".join(request.claims))
             choices = [word for word in APPROVALS if request.remember or word not in _LASTING]

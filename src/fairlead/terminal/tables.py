@@ -129,13 +129,13 @@ def show_costs(found: "KnownCatalog", entries: Sequence[ToolEntry], *, by_tool: 
 
 def tool_costs(costs: "Costs", entries: Iterable[ToolEntry]) -> list[ToolCost]:
     """What each of the entries costs."""
-    from fairlead.host.model.costs import tokens
+    from fairlead.host.model.costs import tool_tokens
 
     return [
         ToolCost(
             server=entry.key.server_id,
             tool=entry.key.shown_tool,
-            tokens=tokens(entry.definition),
+            tokens=tool_tokens(entry),
             offered=entry.key in costs.tools,
             direct=entry.key in costs.direct,
         )

@@ -18,6 +18,7 @@ from fairlead.actions.agents import (
     plan_agent,
     try_agent,
 )
+from fairlead.actions.bundles import BundleDraft, make_bundle, remove_bundle
 from fairlead.actions.config_edits import EditOutcome, add_choices, existing_servers
 from fairlead.actions.context import ActionContext
 from fairlead.actions.entries import add_server, edit_server, remove_server
@@ -28,7 +29,7 @@ from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret
 from fairlead.config.sources import place_of
 from fairlead.config.untyped import as_object
-from fairlead.errors import ConfigError, UnknownServer
+from fairlead.errors import ConfigError, UnknownBundle, UnknownServer
 from fairlead.gateway.access.tokens import NamedToken
 from fairlead.gateway.install import FileChange, command_route
 
@@ -230,6 +231,40 @@ class ConfigPanel:
     async def revoke_token(self, name: str, *, principal: str) -> None:
         """Have a token open nothing any more. Raises `ConfigError` where there is none."""
         await self._run(partial(revoke_token, self._actions(principal), name))
+
+    # Bundles.
+
+    async def make_bundle(
+        self, name: str, draft: BundleDraft, scope: str, *, principal: str, replace: bool
+    ) -> str:
+        """Make a bundle, and say what was done. Raises as `actions.bundles.make_bundle` does."""
+        target = self._target(await self.files(principal), scope)
+        make = partial(make_bundle, self._actions(principal), target, name, draft, replace=replace)
+        edit = await self._run(make)
+        self._require_effect(edit)
+        said = [
+            f"Saved the bundle `{name}` in {target.path}.",
+            *(f"{each.message}." for each in edit.notices),
+        ]
+        return " ".join(said)
+
+    async def remove_bundle(self, name: str, *, principal: str) -> str:
+        """Remove a bundle from the file that defines it, and say what was done.
+
+        Raises:
+            UnknownBundle: No file that Fairlead edits has it.
+        """
+        context = self._actions(principal)
+        origin = context.loaded.origin("bundles", name)
+        path = origin.layer.path if origin is not None else None
+        target = next((file for file in await self.files(principal) if file.path == path), None)
+        if target is None:
+            raise UnknownBundle(f"no file that Fairlead edits has a bundle `{name}`")
+        removed = await self._run(partial(remove_bundle, context, target, name))
+        self._require_effect(removed.edit)
+        said = [f"Removed the bundle `{name}` from {target.path}."]
+        said += [f"The token `{token}` was for it alone, and opens nothing now." for token in removed.tokens]
+        return " ".join(said)
 
     async def _run(self, action: Callable[[], ResultT]) -> ResultT:
         try:

@@ -356,6 +356,10 @@ class HostPanel:
         """The bundles of the configuration."""
         return dict(self._configuration.loaded.config.bundles)
 
+    def server_ids(self) -> list[str]:
+        """The ids of all configured servers."""
+        return list(self._configuration.loaded.servers)
+
     def tool_costs(self) -> Mapping[str, int]:
         """About how many tokens the definitions of each server's tools are together."""
         costs: Counter[str] = Counter()

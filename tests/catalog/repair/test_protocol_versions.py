@@ -23,6 +23,7 @@ METHODS: dict[DefinitionKind, tuple[str, str]] = {
     "prompt": ("prompts/list", "prompts"),
 }
 OBJECT = {"type": "object"}
+PERMISSIVE = {"type": "object", "additionalProperties": True}
 
 
 def encode(definition: object) -> bytes:
@@ -98,17 +99,37 @@ def test_every_tool_of_the_corpus_can_be_called_without_arguments() -> None:
 
 @pytest.mark.parametrize(
     "schema",
-    [None, [], {}, "object", 5, True, {"type": None}, {"type": ["object"]}, {"type": "Object"}, {"type": []}],
+    [{}, {"type": None}, {"type": ["object"]}, {"type": "Object"}, {"type": []}, {"type": ["array", "null"]}],
 )
-def test_an_input_schema_that_says_nothing_of_use_accepts_any_arguments(schema: object) -> None:
+def test_an_input_schema_that_says_nothing_of_use_is_one_of_an_object(schema: object) -> None:
     tool = repaired("tool", {"name": "a", "inputSchema": schema})
     assert tool == {"name": "a", "inputSchema": OBJECT}
 
 
-@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": ["array", "null", "string"]}])
-def test_a_tool_whose_arguments_would_be_no_object_is_left_out(schema: object) -> None:
-    found = repaired("tool", {"name": "a", "inputSchema": schema})
-    assert found is None or found["inputSchema"] == OBJECT
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        [],
+        "object",
+        5,
+        True,
+        False,
+        {"type": "string"},
+        {"type": ["array", "string"]},
+        {"type": "array", "items": {"type": "object"}},
+        {"type": "object", "default": json.loads("[" * 80 + "]" * 80)},
+    ],
+)
+def test_a_schema_that_cannot_be_repaired_is_offered_as_one_that_accepts_any_arguments(
+    schema: object,
+) -> None:
+    """Seed 003, 7.2: `inputSchema` invalid or undefined."""
+    assert repaired("tool", {"name": "a", "inputSchema": schema}) == {"name": "a", "inputSchema": PERMISSIVE}
+
+
+def test_a_tool_without_a_schema_accepts_any_arguments() -> None:
+    assert repaired("tool", {"name": "a"}) == {"name": "a", "inputSchema": PERMISSIVE}
 
 
 def test_the_real_tool_without_a_type_in_its_schema_is_repaired_and_keeps_its_properties() -> None:
@@ -119,15 +140,24 @@ def test_the_real_tool_without_a_type_in_its_schema_is_repaired_and_keeps_its_pr
     }
     tool = repaired("tool", {"name": "a", "inputSchema": schema})
     assert tool is not None
+    schema.pop("$schema")
     assert tool["inputSchema"] == {**schema, **OBJECT}
+
+
+@pytest.mark.parametrize("value", [b"[" * 150 + b"]" * 150, b"9" * 5000, b"1e999"])
+def test_what_a_parser_of_some_client_refuses_costs_its_field(value: bytes) -> None:
+    definition = b'{"name":"a","inputSchema":{"type":"object","default":' + value + b'},"_meta":{"ui":1}}'
+    found = repair_definition("tool", definition)
+    assert json.loads(found.definition or b"") == {"name": "a", "inputSchema": PERMISSIVE, "_meta": {"ui": 1}}
+    found = repair_definition(
+        "tool", definition.replace(b"_meta", b"title").replace(b"inputSchema", b"_meta")
+    )
+    assert json.loads(found.definition or b"") == {"name": "a", "inputSchema": PERMISSIVE}
 
 
 @pytest.mark.parametrize(
     "definition",
     [
-        b'{"name":"a","inputSchema":{"type":"object","default":' + b"[" * 150 + b"]" * 150 + b"}}",
-        b'{"name":"a","inputSchema":{"type":"object","default":' + b"9" * 5000 + b"}}",
-        b'{"name":"a","inputSchema":{"type":"object","default":1e999}}',
         b'{"name":"a","inputSchema":{"type":"object","description":"\\ud800"}}',
         b'{"name":"","inputSchema":{"type":"object"}}',
         b"[]",

@@ -1,4 +1,4 @@
-"""Schemas from servers are made fit for use, or their tool is refused with the reason. Nothing is fetched."""
+"""Schemas from servers are made fit for use, or replaced. References and sizes that harm refuse the tool."""
 
 import json
 import socket
@@ -180,8 +180,8 @@ def test_older_drafts_are_said_in_the_newest(older: dict[str, Any], newer: dict[
 def test_arguments_are_always_an_object() -> None:
     assert screen({}).schema == {"type": "object"}
     assert screen({"type": ["object", "null"]}).schema == {"type": "object"}
-    assert screen({"type": ["null", "string"]}).rejected is not None
-    assert screen(False).rejected is not None
+    assert screen({"type": ["null", "string"]}).schema == permissive()
+    assert screen(False).schema == permissive()
 
 
 @pytest.mark.parametrize("missing", [None, [], "x", 5, True])
@@ -216,19 +216,48 @@ def test_a_huge_definition_is_refused_unread() -> None:
 
 
 @pytest.mark.parametrize("opening", ['{"properties":{"a":', '{"items":', '{"default":['])
-def test_a_schema_that_is_nested_without_end_is_refused(opening: str) -> None:
+def test_a_schema_that_is_nested_without_end_is_replaced_by_the_permissive_one(opening: str) -> None:
+    """Seed 003, 7.2: an invalid `inputSchema` falls back to an object with any properties."""
     closing = "".join({"{": "}", "[": "]"}[letter] for letter in reversed(opening) if letter in "{[")
     for depth in (64, 200, 5_000):
         text = opening * depth + "1" + closing * depth
-        assert screen_definition(f'{{"name":"t","inputSchema":{text}}}'.encode()).rejected is not None
+        found = screen_definition(f'{{"name":"t","inputSchema":{text}}}'.encode())
+        assert (found.rejected, found.is_replaced) == (None, True)
+        assert found.schema == {"type": "object", "additionalProperties": True}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"type": "object"}},
+        {"type": "string"},
+        {"type": ["null", "array"]},
+        False,
+        5,
+    ],
+)
+def test_a_schema_that_is_not_of_an_object_is_replaced_by_the_permissive_one(schema: object) -> None:
+    """Seed 003, 7.2: the fallback for what cannot be repaired."""
+    found = screened(schema)
+    assert (found.rejected, found.is_replaced) == (None, True)
+    assert found.schema == {"type": "object", "additionalProperties": True}
+    assert "any arguments are accepted" in found.changes[0].what
+
+
+def test_a_dialect_that_is_not_known_costs_only_its_name() -> None:
+    found = screened({"$schema": "https://evil.test/meta", "type": "object", "required": ["a"]})
+    assert (found.rejected, found.is_replaced) == (None, False)
+    assert found.schema == {"type": "object", "required": ["a"]}
 
 
 @pytest.mark.requirement("HARD-43")
-def test_a_chain_of_references_is_refused_when_it_is_too_long() -> None:
+def test_a_chain_of_references_that_is_too_long_accepts_any_arguments() -> None:
     for length in (100, 1_000):
         chain: dict[str, Any] = {f"n{index}": {"$ref": f"#/$defs/n{index + 1}"} for index in range(length)}
         chain[f"n{length}"] = {}
-        assert "nested" in (screen({"$defs": chain, "$ref": "#/$defs/n0"}).rejected or "")
+        found = screen({"$defs": chain, "$ref": "#/$defs/n0"})
+        assert "nested" in found.changes[0].what
+        assert found.schema == permissive()
 
 
 def test_patterns_that_are_too_large_together_are_left_out() -> None:

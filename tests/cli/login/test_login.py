@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any
 
 import keyring
 import pytest
@@ -92,6 +93,34 @@ def test_a_server_without_metadata_is_told_apart_from_one_without_registration(
         outcome = fairlead("login", "x", "--yes")
     assert outcome.status == 3
     assert "headers.Authorization" in outcome.err
+
+
+def test_without_metadata_a_call_is_a_connection_error_that_names_the_header_seed_003(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    nothing: dict[str, Any] = {"resource_metadata": False, "metadata_paths": (), "login_page": False}
+    with authorization_server(**nothing, registration=False) as server:
+        configure(machine, x={"url": server.mcp_url})
+        outcome = fairlead("call", "x", "whoami", "--yes")
+        shown = fairlead("status")
+    assert outcome.status == 4
+    assert "headers.Authorization" in outcome.err
+    assert "fairlead login" not in outcome.err
+    assert "error" in shown.out
+
+
+def test_a_server_that_registers_no_clients_says_so_in_call_and_status_seed_004(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    with authorization_server(registration=False) as server:
+        configure(machine, x={"url": server.mcp_url})
+        outcome = fairlead("call", "x", "whoami", "--yes")
+        (status,) = json.loads(fairlead("status", "--json").out)["servers"]
+    assert outcome.status == 3
+    for said in (outcome.err, status["last_error"] + status["hint"]):
+        assert "http://127.0.0.1:33418/callback" in said
+        assert "oauth.client_id" in said
+    assert status["state"] == "needs_client_registration"
 
 
 # By browser.

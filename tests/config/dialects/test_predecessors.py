@@ -63,21 +63,20 @@ def test_a_toolloop_file_is_read_with_bundles_of_one_server() -> None:
             "auth_provider_id": "corp",
         },
         "local": {"trust": "untrusted", "command": "x", "args": ["${A}"], "cwd": ".", "env": {"A": "b"}},
-        "my-server": {"trust": "trusted", "command": "y"},
     }
     assert imported.bundles == {
         "repoRead": {"servers": {"repo": {"allow_tools": ["a", "b"], "deny_tools": ["c"]}}, "mode": "direct"},
-        "spaced": {"servers": {"my-server": {}}, "mode": "meta"},
-        "my-bundle": {"servers": {"repo": {}}, "mode": "direct"},
     }
     assert set(notes_about(imported.notes, None)) == {
         "extra",
-        "bundles.my-bundle",
+        "id",
+        "bundles",
+        "bundles.spaced",
         "bundles.none.allowTools",
         "bundles.wrong.mode",
         "bundles.nobody",
     }
-    assert set(notes_about(imported.notes, "my-server")) == {"id", "transport.shell"}
+    assert notes_about(imported.notes, None)["id"].startswith("`my server` is left out: an id is 1 to 64")
     assert set(notes_about(imported.notes, "odd")) == {"trust"}
 
 

@@ -16,8 +16,9 @@ from typing import Any
 import anyio
 import pytest
 
+from fairlead.bubblewrap import SandboxView, bwrap_arguments
 from fairlead.connection.process.child import Command, child_environment
-from fairlead.connection.process.sandbox import SandboxRequest, SandboxView, bwrap_arguments, wrap_in_sandbox
+from fairlead.connection.process.sandbox import SandboxRequest, wrap_in_sandbox
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed
 from fairlead.testing.fixtures import Link, write_tree

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fairlead.testing import scripted_program
 from tests.cli.pty_support import Person as Typist
 from tests.cli.pty_support import at_terminal
 
@@ -53,14 +54,19 @@ class Journey:
     commands: int = 0
     began: float = field(default_factory=time.monotonic)
 
+    @property
+    def project(self) -> Path:
+        """The folder that the person works in; there is no configuration in it."""
+        return self.home / "website"
+
     def __post_init__(self) -> None:
         """Set up a machine with nothing on it but this Python."""
-        self.home.mkdir(parents=True, exist_ok=True)
+        self.project.mkdir(parents=True, exist_ok=True)
         measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
         self.env = {
             **measured,
             "HOME": str(self.home),
-            "PATH": os.environ["PATH"],
+            "PATH": f"{self.programs}{os.pathsep}{os.environ['PATH']}",
             "FAIRLEAD_BUILTINS": "off",
             "FAIRLEAD_VAULT": "file",
             "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
@@ -77,6 +83,25 @@ class Journey:
     def file(self) -> Path:
         """The user's configuration."""
         return self.home / ".config" / "fairlead" / "fairlead.json"
+
+    @property
+    def programs(self) -> Path:
+        """A folder on the PATH, for programs that the person has installed."""
+        return self.home / "bin"
+
+    def install(self, name: str, **script: Any) -> Path:
+        """Install a program that is a server which follows a script, whatever its arguments."""
+        record = json.dumps({"record": str(self.home / f".{name}.record"), "any_tool": True, **script})
+        command = [sys.executable, "-I", "-S", scripted_program.__file__, record]
+        return self.install_program(name, f"#!/bin/sh\nexec {shlex.join(command)}\n")
+
+    def install_program(self, name: str, text: str) -> Path:
+        """Install a program by its text."""
+        self.programs.mkdir(exist_ok=True)
+        program = self.programs / name
+        program.write_text(text)
+        program.chmod(0o755)
+        return program
 
     def run(self, *arguments: str) -> Printed:
         """Run `fairlead` in a pipe."""

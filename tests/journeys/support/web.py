@@ -51,6 +51,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.web.fault is None or not self.server.web.fault(self):
             self.answer(405)
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def reply(self, message: dict[str, object]) -> None:
         """Answer with a JSON-RPC message."""
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()

@@ -2,8 +2,8 @@
 
 Clients parse a list as a whole: one malformed entry costs them every entry of every server. So a definition
 is decoded by the strict models below before it is offered. A mismatch is repaired where that keeps its
-meaning: a bad optional field is dropped, a missing input schema accepts any arguments. What is still invalid
-then is left out, with the reason.
+meaning: a bad optional field is dropped, an input schema that is missing or cannot be repaired accepts any
+arguments. What is still invalid then is left out, with the reason.
 """
 
 import re
@@ -19,8 +19,16 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from fairlead.catalog.definitions import DefinitionKind
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.schema.normalize import SchemaChange, screen_output
-from fairlead.config.untyped import is_list, is_object
+from fairlead.catalog.schema.normalize import (
+    SchemaChange,
+    is_supported_dialect,
+    needs_screening,
+    permissive,
+    screen,
+    screen_definition,
+    screen_output,
+)
+from fairlead.config.untyped import as_object, is_list, is_object
 
 MAX_DEPTH: Final = 100
 """Deepest nesting. Parsers of clients give up at about 200, and lose the whole list."""
@@ -113,6 +121,7 @@ _MODELS: Mapping[DefinitionKind, Callable[[bytes], _DescribedEntry]] = {
     "prompt": msgspec.json.Decoder(_Prompt).decode,
 }
 _decode = msgspec.json.Decoder().decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -141,14 +150,14 @@ def repair_definition(kind: DefinitionKind, definition: bytes) -> RepairedDefini
         The same bytes where they are valid already; else the repaired definition and the changes, or, with
         `definition` None, the reason why there is none.
     """
+    repairing = _Repairing()
     try:
-        _require_readable(definition)
-        if _is_valid(kind, definition):
+        is_readable = _is_readable(definition)
+        if is_readable and _is_valid(kind, definition):
             return RepairedDefinition(definition=definition)
-        value: object = _decode(definition)
+        value: object = _decode(definition) if is_readable else _readable_fields(definition, repairing)
         if not is_object(value):
             return RepairedDefinition(definition=None, reason="it is not a JSON object")
-        repairing = _Repairing()
         fields = repairing.read_fields(value, _REPAIRS[kind])
         _add_required(kind, fields, repairing)
         repaired = _encode(fields)
@@ -163,6 +172,8 @@ def _is_valid(kind: DefinitionKind, definition: bytes) -> bool:
         output = _check(kind, definition)
     except (ValueError, RecursionError):
         return False
+    if kind == "tool" and needs_screening(definition) and screen_definition(definition).is_replaced:
+        return False
     return output is None or _sound_output(output).schema == output
 
 
@@ -170,11 +181,33 @@ def _check(kind: DefinitionKind, definition: bytes) -> bytes | None:
     """Decode strictly. Returns a tool's output schema; raises `ValueError` for an invalid definition."""
     model = _MODELS[kind](definition)
     if isinstance(model, _ToolEntry):
+        if not is_supported_dialect(model.input_schema.dialect):
+            raise ValueError("its schema is in a dialect that is not supported")
         return None if model.output_schema is UNSET else bytes(model.output_schema)
     hints = getattr(model, "annotations", UNSET)
     if isinstance(hints, _OfferHints) and hints.last_modified is not UNSET:
         datetime.fromisoformat(hints.last_modified)
     return None
+
+
+def _is_readable(definition: bytes) -> bool:
+    try:
+        _require_readable(definition)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _readable_fields(definition: bytes, repairing: "_Repairing") -> dict[str, Any]:
+    """Parse a definition without the fields that some client's parser refuses."""
+    kept: dict[str, Any] = {}
+    for name, raw in _decode_fields(definition).items():
+        try:
+            _require_readable(bytes(raw))
+            kept[name] = _decode(raw)
+        except (ValueError, RecursionError) as exc:
+            repairing.note(name, f"cannot be read, since {exc}; left out")
+    return kept
 
 
 def _require_readable(definition: bytes) -> None:
@@ -184,7 +217,7 @@ def _require_readable(definition: bytes) -> None:
     if is_huge or (b"\\u" in definition and _SURROGATE.search(definition)):
         _require_values(_decode(definition))
     if definition.count(b"{") + definition.count(b"[") > MAX_DEPTH and _depth(definition) > MAX_DEPTH:
-        raise ValueError(f"its definition is nested more than {MAX_DEPTH} levels deep")
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
 
 
 def _require_values(value: object) -> None:
@@ -367,24 +400,27 @@ def _properties(value: object, repairing: _Repairing, at: str) -> dict[str, Any]
 
 
 def _input_schema(value: object, repairing: _Repairing, at: str) -> dict[str, Any]:
-    if not is_object(value):
-        if value is False:
-            return {"type": "object", "not": {}}  # `catalog.schema` rejects it, with the reason
-        what = "true" if value is True else _what_it_is(value, "an object")
-        repairing.note(at, f"{what.removeprefix('is ')}; accepts any arguments")
-        return {"type": "object"}
-    schema = repairing.read_fields(value, _SCHEMA_FIELDS, f"{at}.")
+    schema: object = value
+    if is_object(value):
+        schema = _of_object(repairing.read_fields(value, _SCHEMA_FIELDS, f"{at}."), repairing, at)
+    screened = screen(schema)
+    if screened.is_replaced:
+        repairing.note(at, screened.changes[0].what)
+        return permissive()
+    return as_object(schema)
+
+
+def _of_object(schema: dict[str, Any], repairing: _Repairing, at: str) -> dict[str, Any]:
+    """The schema with the type `object`, where it may mean that."""
     kind: object = schema.get("type")
     if kind == "object":
         return schema
     words: list[Any] = kind if is_list(kind) else [kind]
-    if kind is None or not words or "object" in words or not all(isinstance(word, str) for word in words):
-        repairing.note(f"{at}.type", "is missing" if "type" not in value else "is not `object`")
-        return {**schema, "type": "object"}
-    if {str(word).lower() for word in words} & {"object", "dict", "map", "none", "null"}:
-        repairing.note(f"{at}.type", "is not `object`")
-        return {**schema, "type": "object"}
-    raise ValueError(f"its schema wants a value of type {kind}, and arguments are always an object")
+    names = {word.lower() for word in words if isinstance(word, str)}
+    if words and len(names) == len(words) and not names & {"object", "dict", "map", "none", "null"}:
+        return schema
+    repairing.note(f"{at}.type", "is not `object`" if "type" in schema else "is missing")
+    return {**schema, "type": "object"}
 
 
 def _output_schema(value: object, repairing: _Repairing, at: str) -> dict[str, Any]:
@@ -407,6 +443,8 @@ def _names(value: object, _repairing: _Repairing, _at: str) -> list[str]:
 def _dialect(value: object, repairing: _Repairing, at: str) -> str:
     if "://" not in _text(value, repairing, at):
         raise _Unusable("is not a URI")
+    if not is_supported_dialect(value):
+        raise _Unusable("is a dialect that is not supported")
     return str(value)
 
 
@@ -485,8 +523,8 @@ def _add_required(kind: DefinitionKind, fields: dict[str, Any], repairing: _Repa
         fields["name"] = fields.get("title") or fields[identity]
         repairing.note("name", f"is missing; its {'title' if fields.get('title') else identity} is used")
     if kind == "tool" and "inputSchema" not in fields:
-        repairing.note("inputSchema", "is missing; accepts any arguments")
-        fields["inputSchema"] = {"type": "object"}
+        repairing.note("inputSchema", "is missing; any arguments are accepted")
+        fields["inputSchema"] = permissive()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

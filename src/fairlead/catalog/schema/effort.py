@@ -57,6 +57,10 @@ class EffortExceeded(Exception):
     """Validation would cost more than is allowed. The message says why."""
 
 
+class TooDeep(EffortExceeded):
+    """A value, or a schema, is nested too deeply to be followed."""
+
+
 class ValueSize(NamedTuple):
     """Size of a value: its parts, the characters in them, and how many are numbers beyond 53 bits."""
 
@@ -127,7 +131,7 @@ def weigh(root: dict[str, Any]) -> Weight:
     try:
         return of(root)
     except RecursionError:
-        raise EffortExceeded("it is nested too deeply") from None
+        raise TooDeep("it is nested too deeply") from None
 
 
 def measure(value: object, most: float, *, max_bits: float = MAX_NUMBER_BITS) -> ValueSize:
@@ -159,7 +163,7 @@ def measure(value: object, most: float, *, max_bits: float = MAX_NUMBER_BITS) ->
         if values + len(inner) > most:
             raise EffortExceeded("there is too much to check")
         level = inner
-    raise EffortExceeded("the value is nested too deeply")
+    raise TooDeep("the value is nested too deeply")
 
 
 def _measure_flat(value: object, max_bits: float) -> ValueSize | None:

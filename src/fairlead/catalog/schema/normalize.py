@@ -1,7 +1,8 @@
 """Normalization of servers' schemas: bounded, self-contained and in one dialect (2020-12).
 
-Mistakes are repaired and reported; harmful ones (a reference that would have to be fetched, more than the
-limits allow) make the tool unusable, with the reason. Other tools are not affected.
+Mistakes are repaired and reported. A schema that cannot be repaired (not of an object, nested too deeply) is
+replaced by one that accepts any arguments. Only a reference that would have to be fetched, and a size beyond
+the limits, make the tool unusable, with the reason. Other tools are not affected.
 """
 
 import math
@@ -13,7 +14,15 @@ from typing import Any
 import msgspec
 
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.schema.effort import MULTIPLYING, EffortExceeded, Weight, measure, pattern_states, weigh
+from fairlead.catalog.schema.effort import (
+    MULTIPLYING,
+    EffortExceeded,
+    TooDeep,
+    Weight,
+    measure,
+    pattern_states,
+    weigh,
+)
 from fairlead.catalog.schema.keywords import LISTS, MAPS, SINGLES, TYPES, Schema, all_schemas, below, resolve
 from fairlead.config.untyped import as_object, is_list, is_object
 
@@ -256,6 +265,8 @@ _READERS: dict[str, Callable[[object], Any]] = {
 
 MAX_BYTES = 256 * 1024
 """Most bytes of a tool's whole definition."""
+_SURELY_SOUND_BYTES = 8 * 1024
+"""Largest definition that cannot be over the limits, apart from references and patterns."""
 MAX_VALUES = 20_000
 MAX_SCHEMAS = 3_000
 MAX_PROPERTIES = 2_000
@@ -286,6 +297,8 @@ class ScreenedSchema:
     schema: dict[str, Any] = field(repr=False)
     changes: tuple[SchemaChange, ...] = ()
     rejected: str | None = None
+    is_replaced: bool = False
+    """Whether nothing of the server's own schema could be used, and any arguments are accepted."""
 
 
 def permissive() -> dict[str, Any]:
@@ -295,19 +308,19 @@ def permissive() -> dict[str, Any]:
 
 def screen(raw: object) -> ScreenedSchema:
     """Normalize an input schema, as parsed from JSON."""
-    if raw is False:
-        return _reject_schema("its schema accepts no arguments at all, not even none")
     try:
         if not is_object(raw):
-            what = "is missing" if raw is None else "is not an object"
-            change = SchemaChange(where="", what=f"{what}; any arguments are accepted")
-            return ScreenedSchema(schema=permissive(), changes=(change,))
+            return _replace_schema("is missing" if raw is None else "is not an object")
         measure(raw, MAX_VALUES, max_bits=math.inf)  # numbers matter only to validation
         reading = _Reading()
         schema = reading.read_root(raw)
         return ScreenedSchema(schema=schema, changes=tuple(reading.changes))
+    except (TooDeep, RecursionError):
+        return _replace_schema("is nested too deeply")
     except EffortExceeded as exc:
         return _reject_schema(f"its schema cannot be used: {exc}")
+    except _Irreparable as exc:
+        return _replace_schema(str(exc))
     except _Harmful as exc:
         return _reject_schema(str(exc))
 
@@ -327,7 +340,7 @@ def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
         measure(raw, MAX_VALUES, max_bits=math.inf)
         reading = _Reading()
         schema = reading.read_any_root(raw)
-    except EffortExceeded as exc:
+    except (EffortExceeded, _Irreparable) as exc:
         return _reject_schema(str(exc))
     except _Harmful as exc:
         return _reject_schema(str(exc).removeprefix("its schema "))
@@ -350,6 +363,10 @@ class _Harmful(Exception):
     """The tool cannot be offered. The message says why."""
 
 
+class _Irreparable(Exception):
+    """The schema cannot be used, and the tool can. The message is the predicate of a sentence about it."""
+
+
 class _SchemaDefinition(msgspec.Struct, rename="camel"):
     input_schema: Any = None
 
@@ -364,8 +381,31 @@ def screen_definition(definition: bytes) -> ScreenedSchema:
         return _reject_schema(f"its definition has {len(definition)} bytes; the limit is {MAX_BYTES}")
     try:
         return screen(_decode(definition).input_schema)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return _replace_schema("is nested too deeply")
+    except ValueError:
         return _reject_schema("its definition cannot be parsed")
+
+
+def needs_screening(definition: bytes) -> bool:
+    """Whether a definition's input schema may be replaced or rejected, if it is of an object.
+
+    Most are so plain that they need no parsing.
+    """
+    return (
+        len(definition) > _SURELY_SOUND_BYTES
+        or b"$" in definition
+        or b"\\u" in definition  # an escape may spell one as well
+        or b'"pattern' in definition
+        or definition.count(b"{") > MAX_HEIGHT
+        or definition.count(b"[") > MAX_HEIGHT
+        or b'"object"' not in definition
+    )
+
+
+def _replace_schema(reason: str) -> ScreenedSchema:
+    change = SchemaChange(where="", what=f"{reason}; any arguments are accepted")
+    return ScreenedSchema(schema=permissive(), changes=(change,), is_replaced=True)
 
 
 def _reject_schema(reason: str) -> ScreenedSchema:
@@ -385,7 +425,7 @@ class _Reading:
         kind = root.get("type", "object")
         if kind != "object":
             if "object" not in kind:
-                raise _Harmful(f"its schema wants a value of type {kind}, and arguments are always an object")
+                raise _Irreparable(f"wants a value of type {kind}, and arguments are always an object")
             self._note("type", "names other types beside `object`, which arguments never are")
         return self._with_references({"type": "object"} | root | {"type": "object"})
 
@@ -411,9 +451,8 @@ class _Reading:
 
     def _read_object(self, raw: dict[str, Any], where: str) -> dict[str, Any]:
         if not is_supported_dialect(raw.get("$schema")):
-            raise _Harmful(
-                f"its schema is in a dialect that is not supported: {_quote_excerpt(raw['$schema'])}"
-            )
+            dialect = _quote_excerpt(raw["$schema"])
+            self._note(below(where, "$schema"), f"is {dialect}, which is not supported; read as 2020-12")
         schema: dict[str, Any] = {}
         modern = upgrade_to_2020_12(raw)
         self._multiplies |= not MULTIPLYING.isdisjoint(modern)
@@ -481,7 +520,7 @@ class _Reading:
 
 def _limit(weight: Weight) -> None:
     if weight.height > MAX_HEIGHT:
-        raise _Harmful("its schemas and references are nested too deeply")
+        raise TooDeep("its schemas and references are nested too deeply")
     if MAX_EXPANSION < weight.schemas < math.inf:
         raise _Harmful("its references multiply beyond what can be checked")
 

@@ -8,6 +8,7 @@ from fairlead.actions.entries import add_server
 from fairlead.cli.config_edits import action_context, show_edit, show_forgotten
 from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.config.command_lines import command_line
+from fairlead.config.edit_scope import relative_to_file
 from fairlead.config.models import BuiltinName
 from fairlead.terminal.output import display_path, is_interactive, report, say
 
@@ -17,6 +18,7 @@ class AddOptions(TypedDict):
 
     url: str | None
     builtin: str | None
+    extension: str | None
     root: tuple[str, ...]
     command_: str | None
     arg: tuple[str, ...]
@@ -58,6 +60,7 @@ class AddOptions(TypedDict):
 @click.option(
     "--builtin", type=click.Choice(get_args(BuiltinName)), help="A server that comes with Fairlead."
 )
+@click.option("--extension", metavar="FOLDER", help="A folder whose Python files register tools.")
 @click.option("--root", multiple=True, metavar="FOLDER", help="A folder it may work in; repeat it.")
 @click.option("--command", "command_", metavar="PROGRAM", help="The program, instead of the form with `--`.")
 @click.option("--arg", multiple=True, metavar="ARG", help="An argument of --command; repeat it.")
@@ -111,8 +114,9 @@ class AddOptions(TypedDict):
 def command(
     ctx: click.Context, server_id: str, words: tuple[str, ...], **options: Unpack[AddOptions]
 ) -> None:
-    """Add a server: a command to run, a URL, or one that comes with Fairlead.
+    """Add a server: a command to run, a URL, a folder of Python tools, or one that comes with Fairlead.
 
+    It is added to the project's file, where this folder or one above has a fairlead.json, else to your own.
     Secrets given with --header, --env or --oauth-client-secret go into the keyring (or a file only you can
     read) and the config gets a reference. `--env NAME` without a value passes on your own variable. At a
     terminal the server is then connected, and you are asked what its tools may do; --allow answers that
@@ -125,11 +129,14 @@ def command(
       fairlead add github --url https://api.example.com/mcp --header Authorization='Bearer …'
       fairlead add tool --env API_KEY --scope user -- uvx some-server
       fairlead add notes --sandbox-write ~/notes -- notes-server
+      fairlead add tools --extension ./tools
       fairlead add library --builtin repo --root ../library --trust trusted
     """
     _require_connecting(options)
     target = target_file(ctx, options["scope"])
     entry = build_entry(words, options)
+    if options["extension"] is not None:
+        entry["extension"] = relative_to_file(options["extension"], target)
     added = add_server(action_context(ctx), target, server_id, entry, replace=options["replace"])
     loaded = added.edit.loaded
     say(f"added `{server_id}` to {display_path(target.path)}")
@@ -183,6 +190,7 @@ def build_entry(words: tuple[str, ...], options: AddOptions) -> dict[str, Any]:
         "sandbox": _sandbox(options),
         "url": options["url"],
         "builtin": options["builtin"],
+        "extension": options["extension"],
         "roots": list(options["root"]),
         "headers": dict(_header(pair) for pair in options["header"]),
         "oauth": oauth,
@@ -204,10 +212,14 @@ def _program(words: tuple[str, ...], options: AddOptions) -> tuple[str | None, l
         "--command": options["command_"],
         "--url": options["url"],
         "--builtin": options["builtin"],
+        "--extension": options["extension"],
     }
     named = [name for name, value in given.items() if value]
     if len(named) != 1:
-        wanted = "give a command (`fairlead add ID -- COMMAND ARGS…`), `--url URL` or `--builtin NAME`"
+        wanted = (
+            "give a command (`fairlead add ID -- COMMAND ARGS…`), `--url URL`, `--builtin NAME` or"
+            " `--extension FOLDER`"
+        )
         raise click.UsageError(f"{' and '.join(named)} exclude each other; {wanted}" if named else wanted)
     if words:
         if options["arg"]:

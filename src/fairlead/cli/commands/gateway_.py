@@ -16,7 +16,7 @@ from fairlead.cli.options import json_option, load, override, server_argument
 from fairlead.config.store_location import store_location
 from fairlead.errors import FairleadError, UnknownBundle
 from fairlead.gateway.install import AGENTS
-from fairlead.gateway.registry import StartedBy
+from fairlead.gateway.registry import StartedBy, find, sources_of
 from fairlead.terminal.exit_codes import Exit, exit_of
 from fairlead.terminal.output import (
     confirm,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Speak over stdin and stdout: by the gateway that runs, or as one itself.",
 )
+@click.option("--agent", is_flag=True, help="Offer your model as tools, too: `agent.run`, `agent.reply`.")
 @click.option("--start", is_flag=True, help="With `--stdio`: start a gateway in the background if none runs.")
 @click.option(
     "--auth",
@@ -99,6 +100,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     mode: str | None,
     *,
     stdio: bool,
+    agent: bool,
     start: bool,
     auth: str,
     i_know: bool,
@@ -133,7 +135,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise click.UsageError("`--auth none` lets every program on this machine call; add `--i-know`")
     if bundle is not None and bundle not in load(ctx).config.bundles:
         raise UnknownBundle(
-            f"there is no bundle `{bundle}`", hint="bundles are in `bundles` of the configuration"
+            f"there is no bundle `{bundle}`",
+            hint="`fairlead bundle list` names them, `fairlead bundle add` makes one",
         )
     options = GatewayArguments(
         host=host,
@@ -142,10 +145,13 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         mode=mode,
         store=store,
         open_to_all=auth == "none",
+        agent=agent,
         started_by=started_by,
         idle_seconds=idle_exit,
         config=ctx.find_root().obj,
     )
+    if install and agent:
+        raise click.UsageError("`--install` writes no `--agent`: set `gateway.agent` in your own file")
     if install or uninstall:
         return _change(ctx, options, install, uninstall, by_url=http and not stdio, yes=yes)
     if stdio:
@@ -165,7 +171,7 @@ def _serve_stdio(ctx: click.Context, options: GatewayArguments, *, start: bool) 
     """Speak over stdio: by the gateway that runs, by one that is started now, or as one."""
     loaded = load(ctx)
     running = options.find_shared(loaded)
-    if running is None and start and options.mode is None:
+    if running is None and start and not options.is_special(loaded):
         running = _start_for_agent(loaded, options)
     if running is None:
         from fairlead.cli.gateway_serving import serve_stdio
@@ -441,6 +447,10 @@ def add_token(
         return Exit.OK
     print_data(made.token)
     say("\nthis is the only time it is shown; `fairlead gateway token remove` takes it back")
+    running = find(os.environ, sources_of(context.loaded))
+    where = running.url if running else "the gateway's address"
+    places = " or ".join(f"{where}/mcp/{bundle}" for bundle in bundles) or f"{where}/mcp"
+    say(f"the agent that has it connects to {places}, with the header `Authorization: Bearer TOKEN`")
     return Exit.OK
 
 

@@ -49,7 +49,7 @@ FORMAT = Format(
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     """Servers; the rest of the document is not about MCP."""
-    imported = read_servers(section(data, "mcp", "servers"), FORMAT)
+    imported = read_servers(section(data, "mcp", "servers"), FORMAT, renames=False)
     note_other_keys(section(data, "mcp"), ("servers",), imported.notes)
     return imported
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from fairlead.config.dialects.dialect import ConversionNote, Entry, ImportedDocument
 from fairlead.config.dialects.references import LITERAL, NotExpressible, ReferenceSyntax
+from fairlead.config.faults import BAD_ID, SERVER_ID
 from fairlead.config.untyped import is_list, is_object
 from fairlead.errors import ConfigInvalid, Problem
 
@@ -227,14 +228,13 @@ def _number_as_text(value: object) -> str:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else string(value)
 
 
-_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LENGTH = 64
 
 
 def server_ids(names: Iterable[str], notes: list[ConversionNote]) -> dict[str, str]:
     """Id for each name: itself where it is valid, else something readable and unique, with a note."""
     names = list(names)
-    ids = {name: name for name in names if _ID.fullmatch(name)}
+    ids = {name: name for name in names if SERVER_ID.fullmatch(name)}
     taken = set(ids)
     for name in names:
         if name not in ids:
@@ -246,6 +246,15 @@ def server_ids(names: Iterable[str], notes: list[ConversionNote]) -> dict[str, s
                 )
             )
     return ids
+
+
+def valid_ids(entries: Mapping[str, Any], notes: list[ConversionNote]) -> dict[str, Any]:
+    """Entries with a valid id. Each other one is noted and left out: nothing runs under another id."""
+    for name in entries:
+        if not SERVER_ID.fullmatch(name):
+            message = f"`{name}` is left out: {BAD_ID}"
+            notes.append(ConversionNote(server_id=None, field="id", message=message))
+    return {name: entry for name, entry in entries.items() if SERVER_ID.fullmatch(name)}
 
 
 def _readable(name: str) -> str:
@@ -367,14 +376,18 @@ def section(data: Mapping[str, Any], *path: str) -> dict[str, Any]:
     return found
 
 
-def read_servers(servers: Mapping[str, Any], form: Format | Callable[[object], Format]) -> ImportedDocument:
+def read_servers(
+    servers: Mapping[str, Any], form: Format | Callable[[object], Format], *, renames: bool = True
+) -> ImportedDocument:
     """Convert all servers to our format. An unreadable one is noted and left out alone.
 
-    The format is a function of the entry where the meaning of one field depends on another.
+    The format is a function of the entry where the meaning of one field depends on another. Where it has the
+    same ids as ours, `renames` is false: an invalid id is a mistake there too, and its server is left out.
     """
     imported = ImportedDocument()
-    ids = server_ids(servers, imported.notes)
-    for name, raw in servers.items():
+    sound = servers if renames else valid_ids(servers, imported.notes)
+    ids = server_ids(sound, imported.notes)
+    for name, raw in sound.items():
         its_form = form if isinstance(form, Format) else form(raw)
         entry = _read(raw, its_form, FieldContext(ids[name], "", imported.notes))
         if entry is not None:

@@ -26,10 +26,10 @@ from fairlead.config.dialects.fields import (
     read_fields,
     read_servers,
     section,
-    server_ids,
     table,
     text,
     texts,
+    valid_ids,
     word,
     write_servers,
 )
@@ -90,30 +90,28 @@ _BUNDLE = {
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:
     """Servers, and each bundle as a bundle of one server."""
-    servers = section(data, "servers")
-    imported = read_servers(servers, FORMAT)
+    imported = read_servers(section(data, "servers"), FORMAT, renames=False)
     note_other_keys(data, ("servers", "bundles", "$schema"), imported.notes)
-    bundles = section(data, "bundles")
-    renamed: list[ConversionNote] = []
-    known, names = server_ids(servers, []), server_ids(bundles, renamed)
-    imported.notes.extend(
-        replace(note, server_id=None, field=f"bundles.{note.server_id}") for note in renamed
-    )
+    unnamed: list[ConversionNote] = []
+    bundles = valid_ids(section(data, "bundles"), unnamed)
+    imported.notes.extend(replace(note, field="bundles") for note in unnamed)
     for name, raw in bundles.items():
         spot = FieldContext(None, f"bundles.{name}", imported.notes)
         try:
-            imported.bundles[names[name]] = _of_one_server(read_fields(raw, _BUNDLE, spot), known)
+            imported.bundles[name] = _of_one_server(read_fields(raw, _BUNDLE, spot), imported.servers)
         except MalformedField as exc:
             (exc.spot or spot).note(f"{exc}; this bundle is left out")
     return imported
 
 
-def _of_one_server(bundle: Entry, known: Mapping[str, str]) -> Entry:
+def _of_one_server(bundle: Entry, servers: Mapping[str, Entry]) -> Entry:
     server = bundle.pop("server", None)
     if server is None:
         raise MalformedField("has no `serverId`")
+    if server not in servers:
+        raise MalformedField(f"is of `{server}`, which is no server of this file or was left out")
     mode = {"mode": bundle.pop("mode")} if "mode" in bundle else {}
-    return {"servers": {known.get(server, server): bundle}, **mode}
+    return {"servers": {server: bundle}, **mode}
 
 
 def write(entries: Mapping[str, Entry]) -> ExportedDocument:

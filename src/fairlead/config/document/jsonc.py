@@ -194,6 +194,8 @@ class JsoncDocument:
     root: JsoncNode
     duplicates: tuple[Problem, ...] = ()
     """Repeated keys, where those were accepted; the last of each counts."""
+    bad_values: tuple[Problem, ...] = ()
+    """Values that JSON has no room for, where those were accepted; each is replaced by some other one."""
 
     @property
     def data(self) -> Json:
@@ -215,13 +217,14 @@ class JsoncDocument:
         return _LineIndex(self.text)
 
 
-def parse(text: str, *, file: str | None = None, takes_duplicates: bool = False) -> JsoncDocument:
+def parse(text: str, *, file: str | None = None, collects: bool = False) -> JsoncDocument:
     """Parse a text with positions.
 
     Args:
         text: The text.
         file: Its name in problems.
-        takes_duplicates: Whether repeated keys are listed in the document instead of refused.
+        collects: Whether repeated keys and bad values are listed in the document instead of refused, so that
+            all else that is wrong with it can be told with them.
 
     Raises:
         ConfigInvalid: The text is invalid; lists all problems.
@@ -231,9 +234,11 @@ def parse(text: str, *, file: str | None = None, takes_duplicates: bool = False)
         root = scanner.document()
     except _SyntaxLost:
         raise ConfigInvalid(*scanner.duplicates, *scanner.problems) from None
-    if scanner.problems or (scanner.duplicates and not takes_duplicates):
+    if not collects and (scanner.problems or scanner.duplicates):
         raise ConfigInvalid(*scanner.duplicates, *scanner.problems)
-    return JsoncDocument(text=text, root=root, duplicates=tuple(scanner.duplicates))
+    return JsoncDocument(
+        text=text, root=root, duplicates=tuple(scanner.duplicates), bad_values=tuple(scanner.problems)
+    )
 
 
 def loads(text: str, *, file: str | None = None) -> Json:

@@ -25,25 +25,25 @@ network, and a cache to keep (`write: ["~/.npm"]`, `write: ["~/.cache/uv", "~/.l
 
 import os
 import re
-import shlex
 import shutil
 import stat
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
+from fairlead.bubblewrap import (
+    OWN_FOLDERS,
+    PROGRAM,
+    Access,
+    Identity,
+    SandboxView,
+    bwrap_arguments,
+    comparison,
+    trouble_with,
+)
 from fairlead.config.file_digests import shebang_words
 from fairlead.connection.process.child import Command, child_environment
 from fairlead.errors import ConnectFailed
-
-Access = Literal["read", "write"]
-Identity = tuple[int, int]
-"""Device and inode."""
-
-PROGRAM = "bwrap"
 
 _DISTRIBUTION = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"),
@@ -70,16 +70,12 @@ _SHOWN_OF_ETC = (
     *("alpine-release", "perl", "fonts", "chromium", "chromium.d", "xdg", "glvnd", "vulkan", "OpenCL"),
 )
 _SHOWN_OF_ETC_PATTERN = re.compile(r"python\d?(?:\.\d+)?|java(?:-[\w.-]+)?|ld-musl-\w+\.path|ImageMagick-\d")
-_OWN = {"/tmp": "--tmpfs", "/var/tmp": "--tmpfs", "/run": "--tmpfs", "/dev": "--dev", "/proc": "--proc"}  # noqa: S108
-_RIGHTS = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
-
 _GONE = ("TMPDIR", "XDG_RUNTIME_DIR")
 """Variables of the host's that name folders which are not in the sandbox."""
 
 _LOADER = re.compile(r"LD_\w*|GLIBC_TUNABLES|GCONV_PATH|LOCPATH|NLSPATH|MALLOC_\w*")
 """Variables that can bring foreign code into any program, and so into bubblewrap itself, which is outside."""
 
-_PROBE_SECONDS = 10.0
 _MAX_LINKS = 40
 _INSTALLED = ("lib", "lib64", "libexec", "pyvenv.cfg")
 _RUNTIME_LIBRARY = re.compile(r"(?:python|pypy)\d+\.\d+t?|node_modules")
@@ -95,8 +91,8 @@ _TRAMPOLINE = re.compile(
 )
 """How pip and uv start a script whose interpreter's path is too long for a first line, or relative."""
 _TRAMPOLINE_BYTES = 4096
-_SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin"
 _NOT_WITHOUT = "it is not started without one"
+_WITHOUT_ENTRY = ", or take `sandbox` out of the entry"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,41 +105,9 @@ class SandboxRequest:
     network: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SandboxView:
-    """The file system of a sandbox. Paths are real ones; `links` are symbolic links to them."""
-
-    home: Path
-    cwd: Path
-    network: bool
-    shown: Mapping[Path, Access]
-    links: Mapping[Path, str] = field(default_factory=dict[Path, str])
-    identities: Mapping[Path, Identity] = field(default_factory=dict[Path, Identity])
-    """Device and inode of each mounted path, checked again in the sandbox against replacement."""
-    brought: tuple[Path, ...] = ()
-    """The part of `shown` that only the program needs: the entry does not name it."""
-
-    def sees(self, path: Path) -> bool:
-        """Whether the sandbox shows the user's own file at this real path, and not a private one."""
-        own = {self.home, *map(Path, _OWN)}
-        nearest = next((p for p in (path, *path.parents) if p in self.shown or p in own), None)
-        return nearest in self.shown
-
-
 def wrap_in_sandbox(server_id: str, command: Command, wanted: SandboxRequest) -> Command:
     """The command that starts a server in a sandbox. Raises `ConnectFailed` where it cannot have one."""
-    bwrap = shutil.which(PROGRAM, path=command.parent.get("PATH"))
-    if bwrap is None:
-        message = f"its entry wants a sandbox, and bubblewrap (`{PROGRAM}`) is not installed"
-        hint = f"install bubblewrap (Linux only), or take `sandbox` out of the entry; {_NOT_WITHOUT}"
-        raise ConnectFailed(server_id, message, hint=hint)
-    if (trouble := trouble_with(bwrap, network=wanted.network)) is not None:
-        hint = (
-            "let users make namespaces (`sysctl kernel.unprivileged_userns_clone=1`, on Ubuntu an AppArmor "
-            f"profile for `{PROGRAM}`, in a container its seccomp profile); {_NOT_WITHOUT}"
-        )
-        message = f"its entry wants a sandbox, and bubblewrap does not work here: {trouble}"
-        raise ConnectFailed(server_id, message, hint=hint)
+    bwrap = _find_bwrap(server_id, command.parent, wanted, "its entry wants a sandbox", _WITHOUT_ENTRY)
     program = _program(server_id, command)
     try:
         box = _Packing(server_id, wanted).pack(command, program)
@@ -154,7 +118,11 @@ def wrap_in_sandbox(server_id: str, command: Command, wanted: SandboxRequest) ->
         raise ConnectFailed(server_id, message, hint="try again") from exc
     loader = {name: value for name, value in command.env.items() if _LOADER.fullmatch(name)}
     variables = [word for name in _GONE if name not in command.env for word in ("--unsetenv", name)]
-    start = (*_comparison(server_id, box, loader), str(program), *command.argv[1:])
+    try:
+        start = (*comparison(box, loader), str(program), *command.argv[1:])
+    except FileNotFoundError as exc:
+        message = f"its sandbox needs `{exc.filename}`, which is not there"
+        raise ConnectFailed(server_id, message, hint="install coreutils") from exc
     return replace(
         command,
         argv=(bwrap, *bwrap_arguments(box), *variables, "--", *start),
@@ -163,53 +131,56 @@ def wrap_in_sandbox(server_id: str, command: Command, wanted: SandboxRequest) ->
     )
 
 
+def pack_without_program(
+    server_id: str, wanted: SandboxRequest, parent: Mapping[str, str]
+) -> tuple[str, SandboxView]:
+    """A sandbox for commands that are not known yet: the system, and the paths that are named.
+
+    Args:
+        server_id: The server that will run the commands.
+        wanted: What they may read and write.
+        parent: Our own environment.
+
+    Returns:
+        The path of bubblewrap, and what the commands will see.
+
+    Raises:
+        ConnectFailed: There can be no such sandbox.
+    """
+    bwrap = _find_bwrap(server_id, parent, wanted, "it runs commands only in a sandbox", "")
+    try:
+        return bwrap, _Packing(server_id, wanted).pack_named()
+    except OSError as exc:
+        message = f"its files changed while its sandbox was made: {exc.strerror}"
+        raise ConnectFailed(server_id, message, hint="try again") from exc
+
+
+def _find_bwrap(
+    server_id: str, parent: Mapping[str, str], wanted: SandboxRequest, why: str, otherwise: str
+) -> str:
+    """The path of bubblewrap. Raises `ConnectFailed` where it is missing or does not work."""
+    bwrap = shutil.which(PROGRAM, path=parent.get("PATH"))
+    if bwrap is None:
+        message = f"{why}, and bubblewrap (`{PROGRAM}`) is not installed"
+        raise ConnectFailed(
+            server_id, message, hint=f"install bubblewrap (Linux only){otherwise}; {_NOT_WITHOUT}"
+        )
+    if (trouble := trouble_with(bwrap, network=wanted.network)) is not None:
+        hint = (
+            "let users make namespaces (`sysctl kernel.unprivileged_userns_clone=1`, on Ubuntu an AppArmor "
+            f"profile for `{PROGRAM}`, in a container its seccomp profile); {_NOT_WITHOUT}"
+        )
+        message = f"{why}, and bubblewrap does not work here: {trouble}"
+        raise ConnectFailed(server_id, message, hint=hint)
+    return bwrap
+
+
 def paths_brought(server_id: str, command: Command, wanted: SandboxRequest) -> tuple[Path, ...]:
     """What a program would bring into its sandbox that its entry does not name, to be told beforehand.
 
     Raises `ConnectFailed` where it could not be started.
     """
     return _Packing(server_id, wanted).pack(command, _program(server_id, command)).brought
-
-
-def bwrap_arguments(box: SandboxView) -> list[str]:
-    """How to tell bubblewrap what a process shall see and may do."""
-    mounts: dict[Path, list[str]] = {Path(path): [option, path] for path, option in _OWN.items()}
-    if box.home != Path("/"):
-        mounts[box.home] = ["--tmpfs", str(box.home)]
-    for path, access in box.shown.items():
-        mounts[path] = ["--bind" if access == "write" else "--ro-bind", str(path), str(path)]
-    for link, target in box.links.items():
-        mounts[link] = ["--symlink", target, str(link)]
-    network = ["--share-net"] if box.network else []
-    # A folder comes before what is in it, or it would lie over that.
-    in_order = sorted(mounts, key=lambda path: len(path.parts))
-    words = [word for path in in_order for word in mounts[path]]
-    return [*_RIGHTS, *network, *words, "--remount-ro", "/", "--chdir", str(box.cwd)]
-
-
-def trouble_with(bwrap: str, *, network: bool) -> str | None:
-    """Why bubblewrap cannot make a sandbox on this system; None where it can, which is asked only once."""
-    try:
-        _try_out(bwrap, network=network)
-    except subprocess.CalledProcessError as exc:
-        said: bytes = exc.stderr
-        return said.decode(errors="replace").strip()[-500:] or f"it exited with code {exc.returncode}"
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        return str(exc)
-    return None
-
-
-@cache
-def _try_out(bwrap: str, *, network: bool) -> None:
-    everything = SandboxView(home=Path("/"), cwd=Path("/"), network=network, shown={Path("/"): "read"})
-    subprocess.run(
-        [bwrap, *bwrap_arguments(everything), "--", "true"],
-        env={"PATH": os.environ.get("PATH", os.defpath)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=True,
-        timeout=_PROBE_SECONDS,
-    )
 
 
 # What has to be in the box.
@@ -237,8 +208,12 @@ class _Packing:
         self._shown: dict[Path, Access] = {}
         self._identities: dict[Path, Identity] = {}
 
-    def pack(self, command: Command, program: Path) -> SandboxView:
-        """The file system for a command."""
+    def pack_named(self) -> SandboxView:
+        """The file system with the system's own folders and the named paths, and no program."""
+        self._show_system_and_named()
+        return self._view(self._home, ())
+
+    def _show_system_and_named(self) -> None:
         for folder in (*_SYSTEM, *_list_etc_binds()):
             if not os.path.exists(folder):
                 continue
@@ -250,11 +225,18 @@ class _Packing:
             self._show_named("read", path)
         for path in self._wanted.write:
             self._show_named("write", path)
+
+    def pack(self, command: Command, program: Path) -> SandboxView:
+        """The file system for a command."""
+        self._show_system_and_named()
         cwd = self._working_folder(command)
         if cwd != self._home:
             self._show_plain(cwd)
         named = set(self._shown)
         self._show_program(program, child_environment(command.env, command.parent).get("PATH"))
+        return self._view(cwd, tuple(sorted(self._shown.keys() - named)))
+
+    def _view(self, cwd: Path, brought: tuple[Path, ...]) -> SandboxView:
         outside = {
             link: target
             for link, target in self._links.items()
@@ -267,7 +249,7 @@ class _Packing:
             shown=self._shown,
             links=outside,
             identities=self._identities,
-            brought=tuple(sorted(self._shown.keys() - named)),
+            brought=brought,
         )
 
     def _sees(self, real: Path) -> bool:
@@ -484,33 +466,6 @@ def _holds_distribution(real: Path) -> bool:
     return _is_distribution(real) or any(folder.is_relative_to(real) for folder in folders)
 
 
-def _comparison(server_id: str, box: SandboxView, loader: Mapping[str, str]) -> tuple[str, ...]:
-    """The words before a program that compare what was mounted with what was looked at, in the sandbox.
-
-    Variables that load code are set after that: such code might come from what must not be there.
-    """
-    paths = sorted(box.identities)
-    if not paths and not loader:
-        return ()
-    shell, look = _system_program(server_id, "sh"), _system_program(server_id, "stat")
-    names = " ".join(shlex.quote(str(path)) for path in paths)
-    expected = shlex.quote("\n".join("{}:{}".format(*box.identities[path]) for path in paths))
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in loader.items()]
-    if paths:
-        words = shlex.quote("fairlead: what its sandbox shows changed while it was started; start it again")
-        seen = f'"$({look} -c %d:%i -- {names})"'
-        lines.insert(0, f"[ {seen} = {expected} ] || {{ echo {words} >&2; exit 1; }}")
-    return (shell, "-c", "\n".join([*lines, 'exec "$@"']), "sh")
-
-
-def _system_program(server_id: str, name: str) -> str:
-    found = shutil.which(name, path=_SYSTEM_PATH)
-    if found is None:
-        message = f"its sandbox needs `{name}`, which is not there"
-        raise ConnectFailed(server_id, message, hint="install coreutils")
-    return found
-
-
 def _program(server_id: str, command: Command) -> Path:
     """The program that would run, found as without a sandbox, and not followed through links."""
     name = command.argv[0]
@@ -528,7 +483,7 @@ def _require_visible(server_id: str, box: SandboxView, argument: str) -> None:
     if not argument.startswith("/") or "\0" in argument or not os.path.exists(argument):
         return
     real = Path(os.path.realpath(argument))
-    there = box.sees(real) or real in (Path("/"), box.home, *map(Path, _OWN))
+    there = box.sees(real) or real in (Path("/"), box.home, *map(Path, OWN_FOLDERS))
     if not there and real.parts[1] not in ("dev", "proc"):
         message = f"its arguments name {argument}, which is not in its sandbox"
         raise ConnectFailed(server_id, message, hint="name it in `sandbox.read` or `sandbox.write`")

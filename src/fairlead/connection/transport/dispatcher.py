@@ -149,6 +149,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """The last things the server sent that are no messages, for diagnosis."""
         self.downloads = DownloadWatch()
         """What is downloaded before the server starts, as far as that is seen."""
+        self.sandbox_state: Mapping[str, Any] | None = None
+        """The sandbox of its process, as `sandbox_state.py` describes it; None of other transports."""
         self._max_inbound_requests = max_inbound_requests
         self._calls: PendingRequests[Call] = PendingRequests()
         self._clock = DeadlineClock()

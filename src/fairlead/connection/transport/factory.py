@@ -1,26 +1,43 @@
 """The transports of a configured server. Secrets are resolved when one is opened."""
 
+import os
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 import aiohttp
 from anyio import to_thread
 
-from fairlead.config.consent import ConsentKey, with_bound_values, working_folder
+from fairlead.config.consent import Consent, ConsentKey, with_bound_values, working_folder
+from fairlead.config.extension_files import ExtensionFolder
 from fairlead.config.launch import Launch
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import BuiltinServer, RemoteServer, SandboxSettings, Server, StdioServer
+from fairlead.config.models import (
+    BuiltinServer,
+    ExtensionServer,
+    RemoteServer,
+    SandboxSettings,
+    Server,
+    StdioServer,
+)
 from fairlead.config.paths import home_folder
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import proxy_secrets, secret_values
 from fairlead.config.untyped import as_object
 from fairlead.connection.process.child import Command, child_environment
 from fairlead.connection.process.guardian import Guardian
-from fairlead.connection.process.sandbox import SandboxRequest, paths_brought, wrap_in_sandbox
+from fairlead.connection.process.sandbox import (
+    SandboxRequest,
+    pack_without_program,
+    paths_brought,
+    wrap_in_sandbox,
+)
+from fairlead.connection.process.sandbox_state import describe_sandbox
 from fairlead.connection.tracing import Tracer
 from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.connection.transport.http import HttpDispatcher
@@ -32,7 +49,10 @@ from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed, ToolFailed
 
 if TYPE_CHECKING:
+    from tempfile import _TemporaryFileWrapper  # pyright: ignore[reportPrivateUsage] - it has no other name
+
     from fairlead.servers.framework.server import McpServer
+    from fairlead.servers.shell.tools import ShellAccess
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +81,8 @@ def transports_of(server: LoadedServer, around: TransportContext) -> list[Transp
     match server.transport:
         case "stdio":
             return [lambda: _stdio(server, around)]
+        case "extension":
+            return [lambda: _extension(server, around)]
         case "http":
             return [
                 lambda: _remote(server, around, HttpDispatcher),
@@ -86,6 +108,7 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
         # A sandbox looks for links on the way itself, and mounts none.
         cwd=launch.cwd if launch and launch.starts_in_cwd and resolved.sandbox is None else folder,
     )
+    wanted = None
     if resolved.sandbox is not None:
         wanted = _sandbox_request(server, resolved.sandbox, around.env)
         command = await to_thread.run_sync(wrap_in_sandbox, server.server_id, command, wanted)
@@ -93,7 +116,63 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
     async with StdioDispatcher(
         command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
     ) as dispatcher:
+        dispatcher.sandbox_state = describe_sandbox(wanted, folder or Path.cwd())
         yield dispatcher
+
+
+@asynccontextmanager
+async def _extension(server: LoadedServer, around: TransportContext) -> AsyncGenerator[WireDispatcher]:
+    """Run the files of an extension in a process of their own: those that were read, and approved if need be.
+
+    The process gets them as one archive with its digest, and reads nothing of the folder, which may change
+    meanwhile.
+    """
+    resolved = await _resolve_secrets(server, around)
+    assert isinstance(resolved, ExtensionServer)
+    consent = await _find_consent(server, resolved, around)
+    extension = consent.extension if consent else None
+    if extension is None:
+        extension = await to_thread.run_sync(server.extension_folder, resolved)
+    assert extension is not None, "its entry names a folder"
+    if extension.failure is not None:
+        hint = "`extension` names a folder with Python files that register tools, and little else"
+        raise ConnectFailed(server.server_id, extension.failure, hint=hint)
+    with await to_thread.run_sync(_archive_file, extension, around.cache) as archive:
+        command = Command(
+            argv=(
+                sys.executable,
+                "-I",  # neither the folder nor variables say what is imported
+                "-B",
+                "-m",
+                "fairlead.servers.extensions.supervisor",
+                archive.name,
+                extension.archive_digest,
+                server.server_id,
+            ),
+            env=resolved.env,
+            parent=around.env,
+            cwd=server.working_folder(resolved),
+        )
+        if resolved.sandbox is not None:
+            wanted = _sandbox_request(server, resolved.sandbox, around.env)
+            # A clone that is installed in place lies outside its environment, which the program brings.
+            wanted = replace(wanted, read=(*wanted.read, Path(archive.name), Path(__file__).parents[2]))
+            command = await to_thread.run_sync(wrap_in_sandbox, server.server_id, command, wanted)
+        log = around.logs / f"{server.server_id}.log" if around.logs else None
+        async with StdioDispatcher(
+            command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
+        ) as dispatcher:
+            yield dispatcher
+
+
+def _archive_file(extension: ExtensionFolder, cache: Path | None) -> "_TemporaryFileWrapper[bytes]":
+    """The archive in a file of ours alone, which is removed when it is closed."""
+    if cache is not None:
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = NamedTemporaryFile(dir=cache, prefix="extension-", suffix=".json")  # noqa: SIM115 - entered above
+    file.write(extension.archive)
+    file.flush()
+    return file
 
 
 def paths_brought_by(server: LoadedServer, env: Mapping[str, str]) -> tuple[Path, ...]:
@@ -169,12 +248,31 @@ def _serve_builtin(
     from fairlead.servers.builtin import BuiltinAccess, open_builtin_server  # loaded by now
 
     assert isinstance(resolved, BuiltinServer)
-    reach = BuiltinAccess(roots=server.builtin_roots(), allow=around.docs_allow, cache=around.cache)
+    roots = server.builtin_roots()
+    shell = _shell_access(server, resolved, roots, around) if resolved.builtin == "shell" else None
+    reach = BuiltinAccess(roots=roots, allow=around.docs_allow, cache=around.cache, shell=shell)
     try:
         with open_builtin_server([resolved.builtin], reach) as made:
             yield made
     except ToolFailed as exc:
         raise ConnectFailed(server.server_id, str(exc), hint=exc.hint) from exc
+
+
+def _shell_access(
+    server: LoadedServer, resolved: BuiltinServer, roots: Sequence[Path], around: TransportContext
+) -> "ShellAccess":
+    """The sandbox of the commands of the built-in `shell`. Raises `ConnectFailed` where there can be none."""
+    if sys.platform != "linux":
+        message = "it runs commands only in a sandbox, which needs bubblewrap, and that is for Linux only"
+        raise ConnectFailed(server.server_id, message, hint="run Fairlead in a Linux container or machine")
+    from fairlead.servers.shell.tools import ShellAccess
+
+    wanted = _sandbox_request(server, resolved.sandbox or SandboxSettings(), around.env)
+    real = tuple(Path(os.path.realpath(root)) for root in roots)
+    wanted = replace(wanted, write=(*wanted.write, *real))
+    bwrap, view = pack_without_program(server.server_id, wanted, around.env)
+    locks = around.cache / "shell" if around.cache else None
+    return ShellAccess(bwrap=bwrap, view=view, parent=around.env, locks=locks)
 
 
 async def _resolve_secrets(server: LoadedServer, around: TransportContext) -> Server:
@@ -191,13 +289,18 @@ async def _resolve_secrets(server: LoadedServer, around: TransportContext) -> Se
 
 async def _require_consent(server: LoadedServer, resolved: Server, around: TransportContext) -> Launch | None:
     """Raise unless the user approved this very start; returns what a project's server is to execute."""
+    consent = await _find_consent(server, resolved, around)
+    return consent.launch if consent else None
+
+
+async def _find_consent(server: LoadedServer, resolved: Server, around: TransportContext) -> Consent | None:
+    """The user's consent to this very start; None where none is needed. Raises where it was not given."""
     if not server.needs_consent:
         return None
     consent = await to_thread.run_sync(server.consent_to, resolved, around.env)
-    if consent is None:
-        return None
-    await around.require_approved(consent.key)
-    return consent.launch
+    if consent is not None:
+        await around.require_approved(consent.key)
+    return consent
 
 
 def _header_source(

@@ -1,5 +1,6 @@
 """The in-memory transport: a server in this process, with the same messages as over a pipe."""
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -9,8 +10,10 @@ from mcp.server import Server
 from mcp.server.runner import modern_on_request
 from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.transport_context import TransportContext
+from mcp_types import RequestId
 
 from fairlead.connection.outcomes import ConnectionEnding
+from fairlead.connection.peer import CALLER, IS_AGENT, RequestOrigin
 from fairlead.connection.transport.dispatcher import MAX_INBOUND_REQUESTS, Call, WireDispatcher
 from fairlead.connection.transport.messages import notification_frame
 
@@ -62,13 +65,16 @@ class MemoryEnd(WireDispatcher):
 class MemoryDispatcher(MemoryEnd):
     """A server in this process, spoken to with the stateless protocol.
 
-    Enter it to start the server's lifespan, leave it to end it.
+    Its handlers run for the client that a request is made for (`CALLER`), as the host's own code does. Enter
+    it to start the server's lifespan, leave it to end it.
     """
 
     def __init__(self, server: Server[Any]) -> None:
         super().__init__()
         self._server = server
         self._stack = AsyncExitStack()
+        self._origins: dict[RequestId, tuple[RequestOrigin | None, bool]] = {}
+        """Whom requests are made for that no handler has yet, by id."""
 
     async def __aenter__(self) -> Self:
         """Start the server."""
@@ -77,9 +83,26 @@ class MemoryDispatcher(MemoryEnd):
         async with AsyncExitStack() as stack:
             state = await stack.enter_async_context(self._server.lifespan(self._server))
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            await tasks.start(end.run, modern_on_request(self._server, state), _ignore)
+            handle = modern_on_request(self._server, state)
+
+            async def on_request(
+                context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+            ) -> dict[str, Any]:
+                # In a task of its own, so that nothing has to be set back.
+                caller, is_agent = self._origins.pop(context.request_id or 0, (None, False))
+                CALLER.set(caller)
+                IS_AGENT.set(is_agent)
+                return await handle(context, method, params)
+
+            await tasks.start(end.run, on_request, _ignore)
             self._stack = stack.pop_all()
         return self
+
+    def _send(self, call: Call, frame: bytes, opts: CallOptions) -> None:
+        if len(self._origins) == _MAX_CALLS:  # some were refused, and so reached no handler
+            del self._origins[next(iter(self._origins))]
+        self._origins[call.id] = (CALLER.get(), IS_AGENT.get())
+        super()._send(call, frame, opts)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

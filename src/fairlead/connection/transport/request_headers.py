@@ -27,7 +27,13 @@ from fairlead.config.secrets.redaction import header_secrets
 from fairlead.connection.outcomes import CredentialOrigin, HeadersUnavailable
 from fairlead.connection.process.stderr import OutputTail
 from fairlead.connection.transport.http_endpoint import RejectedRequest, credential_names
-from fairlead.errors import AuthRequired
+from fairlead.errors import (
+    AuthRequired,
+    ClientRegistrationRequired,
+    ConnectFailed,
+    IssuerUnavailable,
+    LoginFailed,
+)
 
 MAX_SECONDS = 10.0
 MAX_OUTPUT_BYTES = 64 * 1024
@@ -173,6 +179,10 @@ _PLAIN_SCOPE = re.compile(r"[\w:/. -]{1,200}", re.ASCII)
 
 MachineLogin: TypeAlias = Callable[[Demand | None, Login | None], Awaitable[Login]]
 """Logs in without the user (machine grants), given the server's challenge and the last login."""
+HasLogin: TypeAlias = Callable[[Demand | None], Awaitable[bool]]
+"""Finds out whether a server has a login, given its challenge. Raises where the user must register first."""
+
+_DISCOVERY_SECONDS = 10.0
 
 
 class AuthProvider(Protocol):
@@ -211,6 +221,7 @@ class LoginHeaders:
         broker: Has the logins.
         fixed: The configured headers, which are sent as well.
         machine_login: Logs in without the user, where the entry has a machine grant.
+        has_login: Finds out whether the server has a login at all.
     """
 
     origin: Final[CredentialOrigin] = "login"
@@ -222,11 +233,13 @@ class LoginHeaders:
         *,
         fixed: Mapping[str, str],
         machine_login: MachineLogin | None = None,
+        has_login: HasLogin | None = None,
     ) -> None:
         self._target = target
         self._broker = broker
         self._fixed = fixed
         self._machine_login = machine_login
+        self._has_login = has_login
         self._logging_in = anyio.Lock()
         self._nonce: str | None = None
 
@@ -269,6 +282,8 @@ class LoginHeaders:
                     raise self._login_required(challenge, had_login=True) from None
         if self._machine_login is None:
             before = await self._broker.previous(target.principal, target.account, target.resource)
+            if before is None and challenge.kind == "login":
+                await self._require_login_page(challenge)
             raise self._login_required(challenge, had_login=before is not None)
         async with self._logging_in:
             login = await self._broker.current(target.principal, target.account, target.resource)
@@ -278,6 +293,32 @@ class LoginHeaders:
             login = await self._machine_login(said, login)
             await self._broker.adopt(login)
             return login
+
+    async def _require_login_page(self, challenge: RejectedRequest) -> None:
+        """Raise where there is no way to log in, so that the user is not sent to a login that does not exist.
+
+        What cannot be found out now is left to the login, which says why it fails.
+        """
+        if self._has_login is None:
+            return
+        demand = login_challenge([challenge.www_authenticate or ""])
+        found = True
+        with anyio.move_on_after(_DISCOVERY_SECONDS):
+            try:
+                found = await self._has_login(demand)
+            except ClientRegistrationRequired:
+                raise
+            except (LoginFailed, IssuerUnavailable):
+                return
+        if found:
+            return
+        message = "it wants a key or token (401), and has no login: no OAuth metadata was found"
+        hint = 'set `headers.Authorization`, such as `"headers": {"Authorization": "Bearer ${NAME}"}`'
+        if keys := credential_names(self._fixed):
+            named = " and ".join(f"`headers.{name}`" for name in keys)
+            message = f"it refused {named} (401), and has no login: no OAuth metadata was found"
+            hint = f"correct {named}; or {hint}"
+        raise ConnectFailed(self._target.server_id, message, hint=hint)
 
     @staticmethod
     def _scope_in(challenge: RejectedRequest) -> Sequence[str]:

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from fairlead.connection.peer import CALLER
 from fairlead.errors import CallFailed, ConfigError, FairleadError
+from fairlead.events import DOWN
 from fairlead.gateway.access.auth import AuthenticatedRequest, RequestAuthenticator
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.client_session import ClientKey, ClientSession
@@ -331,7 +332,7 @@ async def _list_servers(client: ClientSession, work: ListServers) -> bytes:
 def _describe_server(managed: ManagedServer, failure: FairleadError | None) -> KnownServer:
     snapshot, screened, status = managed.snapshot, managed.screened, managed.status()
     trouble = None
-    if status.state in ("error", "auth_required") and status.last_error:
+    if status.state in DOWN and status.last_error:
         trouble = LastFailure(state=status.state, message=status.last_error, hint=status.hint, at=0)
     shown = None
     if snapshot is not None and screened is not None:
@@ -428,6 +429,7 @@ def _as_json(call: PendingApproval) -> dict[str, Any]:
         "arguments": request.arguments,
         "reason": request.reason,
         "claims": list(request.claims),
+        "preview": request.preview,
         "remember": request.remember,
         "principal": request.principal,
         "created_at": call.created,

@@ -13,7 +13,7 @@ from fairlead.errors import UnknownBundle
 from fairlead.policy.decision import BundleFilter, CallPolicy, Decision
 from fairlead.policy.tool_names import matches_any
 
-CatalogKey = tuple[str | None, frozenset[tuple[str, str]], ApprovalMode | None]
+CatalogKey = tuple[str | None, frozenset[tuple[str, str]], ApprovalMode | None, frozenset[str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +23,8 @@ class Selection:
     name: str | None = None
     """The bundle; None for everything."""
     servers: Mapping[str, BundleFilter] | None = None
+    left_out: frozenset[str] = frozenset()
+    """Servers that are no part of it, whatever the bundle says."""
     mode: BundleMode = "auto"
     modes: Mapping[str, BundleMode] = field(default_factory=dict[str, BundleMode])
     """Servers whose tools are handed over another way than the rest."""
@@ -43,7 +45,7 @@ class Selection:
     @property
     def catalog_key(self) -> CatalogKey:
         """The cache key of its catalog: principals with the same rules share one."""
-        return self.name, self.rules_for_caller, self.approval
+        return self.name, self.rules_for_caller, self.approval, self.left_out
 
     def decide(self, policy: CallPolicy, tool: str, entry: ToolEntry | None) -> Decision:
         """What happens when a tool is called, with arguments that no rule is against.
@@ -55,7 +57,7 @@ class Selection:
 
     def has(self, server_id: str) -> bool:
         """Whether this server is part of it."""
-        return self.servers is None or server_id in self.servers
+        return server_id not in self.left_out and (self.servers is None or server_id in self.servers)
 
     def bundle_filter(self, server_id: str) -> BundleFilter | None:
         """The bundle's effect on a server; None if all its tools are included."""
@@ -99,7 +101,7 @@ def _select(config: LoadedConfig, name: str | None) -> Selection:
         )
     bundle = config.config.bundles.get(name)
     if bundle is None:
-        hint = suggestion(name, config.config.bundles) or "`bundles` in fairlead.json names them"
+        hint = suggestion(name, config.config.bundles) or "`fairlead bundle list` names them"
         raise UnknownBundle(f"there is no bundle `{name}`", hint=hint)
     origin = config.origin("bundles", name)
     is_foreign = origin is not None and origin.layer.name == "project"

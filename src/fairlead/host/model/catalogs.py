@@ -348,7 +348,7 @@ def token_cost(entry: ToolEntry) -> int:
 
 
 def _cost(entry: ToolEntry) -> int:
-    return estimate(entry.definition)
+    return estimate(entry.definition) + estimate(entry.key.origin)
 
 
 def is_direct(key: ToolKey, selection: Selection, cost: int) -> bool:

@@ -58,7 +58,7 @@ async def costs_of(catalog: Catalog, selection: Selection, listings: Mapping[str
     some = catalog.tools[:: len(catalog) // SEARCHES + 1]
     found = [await meta.call("mcp_search_tools", {"queries": [_wish(tool.entry)[:200]]}) for tool in some]
     return Costs(
-        tools={tool.key: tokens(tool.entry.definition) for tool in catalog.tools},
+        tools={tool.key: tool_tokens(tool.entry) for tool in catalog.tools},
         direct=frozenset(tool.key for tool in catalog.tools if is_direct(tool.key, selection, together)),
         meta=_cost_of(meta),
         reading=_cost_of(reading) if has_reading(selection, chosen) else 0,
@@ -72,6 +72,11 @@ def tokens(text: bytes) -> int:
     """The number of tokens of a text: exact if the tokenizer is installed, else estimated by size."""
     count = exact()
     return estimate(text) if count is None else count(text.decode("utf-8", "replace"))
+
+
+def tool_tokens(entry: ToolEntry) -> int:
+    """The number of tokens of a server's tool as models get it: its definition, and its origin."""
+    return tokens(entry.definition) + tokens(entry.key.origin.encode())
 
 
 def _cost_of(tools: HostTools) -> int:

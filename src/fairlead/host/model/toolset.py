@@ -1,6 +1,6 @@
 """Toolsets: the tools of a bundle or of all servers, for a model to list, search and call by public name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.config.principal import LOCAL
 from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
+from fairlead.events import DOWN
 from fairlead.host.background import (
     AT_ONCE,
     load_off_loop,
@@ -29,11 +30,14 @@ from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, has_reading, is_direct
 from fairlead.host.model.meta_tools import MetaTools, SearchOutcome
 from fairlead.host.model.resource_tools import ArtifactTools, ReadingHost, ReadingTools
+from fairlead.host.model.vision import strip_images
 
 if TYPE_CHECKING:
     from pydantic_ai import Tool as PydanticTool
 
+    from fairlead.adapters.export import Loss
     from fairlead.adapters.langchain import FairleadTool
+    from fairlead.config.dialects.dialect import ExportedDocument
     from fairlead.config.models import ApprovalMode
     from fairlead.host.call import CallRunner
     from fairlead.host.managed_servers import HostServers
@@ -168,9 +172,7 @@ class Toolset:
         return {
             status.server_id: status.last_error or status.state
             for status in self._host.status()
-            if self.selection.has(status.server_id)
-            and status.enabled
-            and status.state in ("error", "auth_required")
+            if self.selection.has(status.server_id) and status.enabled and status.state in DOWN
         }
 
     @check_types
@@ -358,39 +360,83 @@ class Toolset:
         ids = [status.server_id for status in self._host.status() if self._reading.may_read(status.server_id)]
         return has_reading(self.selection, filter(None, map(self._host.listing, ids)))
 
+    # Without `vision` images in results are stored as artifacts, and the model gets a note with the handle.
+
     @check_types
-    async def for_openai(self, *, api: openai.Api = "responses", strict: bool = False) -> "ProviderTools":
+    async def for_openai(
+        self, *, api: openai.Api = "responses", strict: bool = False, vision: bool = True
+    ) -> "ProviderTools":
         """The tools in the format of OpenAI's APIs.
 
         Args:
             api: For the Responses or the Chat Completions API.
             strict: Ask for strict schemas, where a tool's schema allows that.
+            vision: Whether the model takes images.
         """
-        return ProviderTools(self, await self._adapt(partial(openai.to_openai, api=api, strict=strict)))
+        adapt = partial(openai.to_openai, api=api, strict=strict)
+        return ProviderTools(self, await self._adapt(adapt), vision=vision)
 
-    async def for_anthropic(self) -> "ProviderTools":
-        """The tools in the format of Anthropic's Messages API."""
-        return ProviderTools(self, await self._adapt(anthropic.to_anthropic))
+    async def for_anthropic(self, *, vision: bool = True) -> "ProviderTools":
+        """The tools in the format of Anthropic's Messages API. `vision`: whether the model takes images."""
+        return ProviderTools(self, await self._adapt(anthropic.to_anthropic), vision=vision)
 
-    async def for_gemini(self) -> "ProviderTools":
-        """The tools in the format of the Gemini API."""
-        return ProviderTools(self, await self._adapt(gemini.to_gemini))
+    async def for_gemini(self, *, vision: bool = True) -> "ProviderTools":
+        """The tools in the format of the Gemini API. `vision`: whether the model takes images."""
+        return ProviderTools(self, await self._adapt(gemini.to_gemini), vision=vision)
 
-    async def for_langchain(self) -> "Sequence[FairleadTool]":
-        """The tools for LangChain and LangGraph. Raises `ImportError` without the extra `langchain`."""
+    async def for_langchain(self, *, vision: bool = True) -> "Sequence[FairleadTool]":
+        """The tools for LangChain and LangGraph. `vision`: whether the model takes images.
+
+        Raises:
+            ImportError: The extra `langchain` is not installed.
+        """
         await load_off_loop("fairlead.adapters.langchain")
         from fairlead.adapters.langchain import to_langchain
 
-        made = await self._adapt(lambda entry, name: to_langchain(entry, name, self._caller(name)))
+        made = await self._adapt(
+            lambda entry, name: to_langchain(entry, name, self._caller(name, vision=vision))
+        )
         return [tool for tool in made if tool is not None]
 
-    async def for_pydantic_ai(self) -> "Sequence[PydanticTool[Any]]":
-        """The tools for Pydantic AI. Raises `ImportError` without the extra `pydantic-ai`."""
+    async def for_pydantic_ai(self, *, vision: bool = True) -> "Sequence[PydanticTool[Any]]":
+        """The tools for Pydantic AI. `vision`: whether the model takes images.
+
+        Raises:
+            ImportError: The extra `pydantic-ai` is not installed.
+        """
         await load_off_loop("fairlead.adapters.pydantic_ai")
         from fairlead.adapters.pydantic_ai import to_pydantic_ai
 
-        made = await self._adapt(lambda entry, name: to_pydantic_ai(entry, name, self._caller(name)))
+        made = await self._adapt(
+            lambda entry, name: to_pydantic_ai(entry, name, self._caller(name, vision=vision))
+        )
         return [tool for tool in made if tool is not None]
+
+    def to_codex_mcp_servers_config(self, *, lose: Collection["Loss"] = ()) -> "ExportedDocument":
+        """The servers of the selection as Codex has them in `config.toml`: `document["mcp_servers"]`.
+
+        ```python
+        exported = host.tools.to_codex_mcp_servers_config()
+        print(exported.document["mcp_servers"], exported.notes)
+        ```
+
+        Tools are those that may be called here, by their exact names; secrets stay references. Built-in
+        servers, project servers without consent and servers with restrictions that Codex does not support are
+        left out, and named in `notes`. `fairlead export --to codex` writes the same.
+
+        Args:
+            lose: The restrictions to leave out rather than a server: `tools`, `rules`, `approval`, `sandbox`.
+        """
+        from fairlead.adapters.export import export_to_codex
+
+        chosen = [managed for managed in self._host.servers if self.selection.has(managed.server.server_id)]
+        return export_to_codex(
+            [managed.server for managed in chosen],
+            known={each.server.server_id: each.screened for each in chosen if each.screened is not None},
+            approved=[each.server.server_id for each in chosen if not each.awaits_consent],
+            lose=lose,
+            filters=self.selection.servers,
+        )
 
     async def _adapt(self, make: Callable[[ToolEntry, str], AdaptedT]) -> Sequence[AdaptedT]:
         """Adapt every offered definition, off the event loop where there are many."""
@@ -398,9 +444,10 @@ class Toolset:
         size = size_of_tools([entry for _, entry in offered])
         return await run_off_loop(lambda: [make(entry, name) for name, entry in offered], size)
 
-    def _caller(self, name: str) -> AdaptedCaller:
+    def _caller(self, name: str, *, vision: bool) -> AdaptedCaller:
         async def call(_key: ToolKey, arguments: dict[str, Any]) -> ToolResult:
-            return await self.answer(name, arguments)
+            result = await self.answer(name, arguments)
+            return result if vision else await self.without_images(result)
 
         return call
 
@@ -463,6 +510,10 @@ class Toolset:
         except FairleadError as exc:
             return self.error_result(exc)
 
+    async def without_images(self, result: ToolResult) -> ToolResult:
+        """A result for a model that takes no images: each is stored, and a note with the handle is there."""
+        return await strip_images(result, self._host.artifacts, self.principal)
+
     def error_result(self, error: FairleadError) -> ToolResult:
         """An error result for a failed call. Text that may come from an untrusted server is marked."""
         untrusted = isinstance(error, ServerError) and not self._host.is_trusted(error.server_id)
@@ -479,8 +530,9 @@ class ProviderTools:
     ```
     """
 
-    def __init__(self, toolset: Toolset, tools: Sequence[AdaptedTool]) -> None:
+    def __init__(self, toolset: Toolset, tools: Sequence[AdaptedTool], *, vision: bool = True) -> None:
         self._toolset = toolset
+        self._vision = vision
         self._by_name = {tool.name: tool for tool in tools}
         self.tools = tuple(tools)
 
@@ -506,4 +558,5 @@ class ProviderTools:
         """
         given: Mapping[str, Any] = {} if arguments is None else arguments
         tool = self._by_name.get(name) if fits(name, str) and fits(given, Mapping) else None
-        return await self._toolset.answer(name, tool.arguments(given) if tool else given)
+        result = await self._toolset.answer(name, tool.arguments(given) if tool else given)
+        return result if self._vision else await self._toolset.without_images(result)

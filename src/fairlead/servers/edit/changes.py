@@ -125,12 +125,20 @@ class FileChanges:
             ToolFailed: Nothing is left to take back, or a file was changed since.
         """
         with self._lock:
-            if not self._done:
-                raise ToolFailed("there is no change to undo: none was made since this server started")
-            reverse = tuple(change.reverse for change in reversed(self._done[-1]))
+            reverse = self._last()
             self._apply(reverse)
             self._done.pop()
             return reverse
+
+    def last(self) -> tuple[Change, ...]:
+        """The changes that `undo` would make. Raises `ToolFailed` if there are none."""
+        with self._lock:
+            return self._last()
+
+    def _last(self) -> tuple[Change, ...]:
+        if not self._done:
+            raise ToolFailed("there is no change to undo: none was made since this server started")
+        return tuple(change.reverse for change in reversed(self._done[-1]))
 
     def _apply(self, changes: Sequence[Change]) -> None:
         for change in changes:

@@ -2,6 +2,9 @@
 
 import codecs
 import difflib
+import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
@@ -19,6 +22,7 @@ from fairlead.servers.repo.folders import Confinement
 
 MAX_DIFF_LINES = 400
 MAX_DIFF_CHARACTERS = 20_000
+_MAX_SHOWN = 64
 
 
 Content = Annotated[str, Field(max_length=MAX_FILE_BYTES)]
@@ -46,6 +50,8 @@ class ReplaceInput(ToolModel):
     """The text to put there."""
     replace_all: bool = False
     """Replace it wherever it occurs."""
+    version: Version | None = None
+    """The version that was read: then a file that was changed since is left alone."""
 
 
 class ApplyPatchInput(ToolModel):
@@ -62,12 +68,16 @@ class MoveInput(ToolModel):
     """The file."""
     target: PathText
     """Its new path, where no file is yet. Folders that are missing are made."""
+    version: Version | None = None
+    """The version that was read: then a file that was changed since is left alone."""
 
 
 class DeleteInput(ToolModel):
     """A file to delete."""
 
     path: PathText
+    version: Version | None = None
+    """The version that was read: then a file that was changed since is left alone."""
 
 
 class UndoInput(ToolModel):
@@ -130,6 +140,7 @@ Planner = Callable[[FileChanges, InputT], _Step]
 def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
     """The tools that change files within `confinement`, which stays the caller's to close."""
     changes = FileChanges(confinement)
+    shown = _ShownChanges()
     where = where_paths_start(confinement)
 
     def tool(
@@ -141,11 +152,20 @@ def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
     ) -> AnyTool:
         def work(request: InputT) -> Reply[EditOutput]:
             step = plan(changes, request)
+            shown.require_same(_key(name, request), step.changes)
             changes.apply(step.changes)
             return _reply(step)
 
+        def show(request: InputT) -> str:
+            step = plan(changes, request)
+            shown.remember(_key(name, request), step.changes)
+            return _describe_step(step)
+
         async def handler(_: ToolContext, request: InputT) -> Reply[EditOutput]:
             return await to_thread.run_sync(work, request)
+
+        async def preview(request: InputT) -> str:
+            return await to_thread.run_sync(show, request)
 
         return ToolDefinition(
             name=f"edit.{name}",
@@ -155,10 +175,23 @@ def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
             output=EditOutput,
             handler=handler,
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False),
+            preview=preview,
         )
 
+    def take_back(request: UndoInput) -> Reply[EditOutput]:
+        shown.require_same(_key("undo", request), changes.last())
+        return _reply(_Step(changes=changes.undo()))
+
+    def show_undo(request: UndoInput) -> str:
+        step = changes.last()
+        shown.remember(_key("undo", request), step)
+        return _describe_step(_Step(changes=step))
+
     async def undo(_: ToolContext, request: UndoInput) -> Reply[EditOutput]:
-        return _reply(_Step(changes=await to_thread.run_sync(changes.undo)))
+        return await to_thread.run_sync(take_back, request)
+
+    async def preview_undo(request: UndoInput) -> str:
+        return await to_thread.run_sync(show_undo, request)
 
     return (
         tool(
@@ -192,8 +225,57 @@ def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
             output=EditOutput,
             handler=undo,
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False),
+            preview=preview_undo,
         ),
     )
+
+
+class _ShownChanges:
+    """The changes that a user was shown before calls, by their arguments.
+
+    What is made is what was shown: a file that was changed between the two would give another change.
+    """
+
+    def __init__(self) -> None:
+        self._digests: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def remember(self, key: str, changes: Sequence[Change]) -> None:
+        with self._lock:
+            self._digests[key] = _digest(changes)
+            self._digests.move_to_end(key)
+            while len(self._digests) > _MAX_SHOWN:
+                self._digests.popitem(last=False)
+
+    def require_same(self, key: str, changes: Sequence[Change]) -> None:
+        """Refuse a change that is not the one that was shown, if one was."""
+        with self._lock:
+            expected = self._digests.pop(key, None)
+        if expected is not None and expected != _digest(changes):
+            raise ToolFailed(
+                "a file was changed since this change was shown to the user",
+                hint="call it again, so that the user sees what it would change now",
+            )
+
+
+def _key(name: str, request: ToolModel) -> str:
+    return hashlib.sha256(f"{name} {request.model_dump_json()}".encode()).hexdigest()
+
+
+def _digest(changes: Sequence[Change]) -> str:
+    digest = hashlib.sha256()
+    for change in changes:
+        for part in ("/".join(change.names).encode(), change.before, change.after):
+            digest.update(b"-" if part is None else b"%d:%b" % (len(part), part))
+    return digest.hexdigest()
+
+
+def _describe_step(step: _Step) -> str:
+    """A step as the user is shown it beforehand: the diff, and moves, which it does not have."""
+    diff, is_cut = render_diff(step.changes)
+    lines = [f"move `{source}` to `{target}`" for source, target in step.moved]
+    lines += [diff] if diff else []
+    return "\n".join([*lines, "(the diff goes on: the arguments have all of it)"] if is_cut else lines)
 
 
 def _plan_write(files: FileChanges, request: WriteFileInput) -> _Step:
@@ -219,7 +301,7 @@ def _require_version(found: FileContent, version: str | None) -> None:
 
 
 def _plan_replace(files: FileChanges, request: ReplaceInput) -> _Step:
-    found = _existing(files, request.path)
+    found = _existing(files, request.path, request.version)
     text, coding = _decode(found)
     old, new = request.old_text, request.new_text
     if old not in text and "\r\n" in text:
@@ -276,7 +358,7 @@ def _patched(source: FileContent, patch: FilePatch) -> bytes | None:
 
 
 def _plan_move(files: FileChanges, request: MoveInput) -> _Step:
-    source = _existing(files, request.source)
+    source = _existing(files, request.source, request.version)
     return _move(source, files.read(request.target), source.data)
 
 
@@ -288,13 +370,15 @@ def _move(source: FileContent, target: FileContent, data: bytes | None) -> _Step
 
 
 def _plan_delete(files: FileChanges, request: DeleteInput) -> _Step:
-    return _Step(changes=(_change(_existing(files, request.path), None),))
+    return _Step(changes=(_change(_existing(files, request.path, request.version), None),))
 
 
-def _existing(files: FileChanges, path: str) -> FileContent:
+def _existing(files: FileChanges, path: str, version: str | None = None) -> FileContent:
     found = files.read(path)
     if found.data is None:
         raise ToolFailed(f"there is no `{found.shown}`", hint="`repo.listDir` shows what is there")
+    if version is not None:
+        _require_version(found, version)
     return found
 
 

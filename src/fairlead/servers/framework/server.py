@@ -16,11 +16,18 @@ from mcp_types import INVALID_PARAMS
 from pydantic import BaseModel
 
 from fairlead.bounded_repr import names
+from fairlead.catalog.tools import NOTES_META_KEY
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.errors import WrongType
 from fairlead.jsonrpc.stdio import open_stdio
 from fairlead.servers.framework.http import ServedEndpoint, serving_http
-from fairlead.servers.framework.tools import AnyTool, describe_tool, run_tool
+from fairlead.servers.framework.tools import (
+    PREVIEW_METHOD,
+    AnyTool,
+    describe_tool,
+    preview_tool,
+    run_tool,
+)
 
 LISTS_TTL_MS = 3_600_000
 """How long a client may keep the list of tools: it does not change while the server runs."""
@@ -56,12 +63,18 @@ class McpServer:
         version: str | None = None,
         instructions: str | None = None,
         tools: Iterable[AnyTool] = (),
+        call_seconds: float | None = None,
     ) -> None:
         if not fits(name, str) or not name:
             raise wrong_type(McpServer, "name", str, name)
         self.name = name
         self._version = version or installed_version("fairlead")
         self._instructions = instructions
+        self.notes: list[str] = []
+        """What the user of a host should know of its list, such as what was left out: `fairlead status`
+        shows it. Not for models."""
+        self.call_seconds = call_seconds
+        """How long a host in this process waits for a call; as for every server if None."""
         self._tools: dict[str, AnyTool] = {}
         for tool in tools:
             self.register(tool)
@@ -93,7 +106,7 @@ class McpServer:
 
     def sdk_server(self) -> Server[Any]:
         """The SDK's server for these tools, for whatever transport drives it."""
-        return Server(
+        server: Server[Any] = Server(
             self.name,
             version=self._version,
             instructions=self._instructions,
@@ -102,6 +115,9 @@ class McpServer:
             on_list_tools=self._on_list_tools,
             on_call_tool=self._on_call_tool,
         )
+        if any(tool.preview is not None for tool in self._tools.values()):
+            server.add_request_handler(PREVIEW_METHOD, types.CallToolRequestParams, self._on_preview)
+        return server
 
     @check_types
     @asynccontextmanager
@@ -142,7 +158,8 @@ class McpServer:
     async def _on_list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=list(self._tool_list.values()))
+        meta: dict[str, Any] | None = {NOTES_META_KEY: self.notes} if self.notes else None
+        return types.ListToolsResult(tools=list(self._tool_list.values()), _meta=meta)
 
     async def _on_call_tool(
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -151,6 +168,12 @@ class McpServer:
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool `{params.name}`")
         return await run_tool(tool, _Context(context), params.arguments or {})
+
+    async def _on_preview(
+        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> dict[str, Any]:
+        tool = self._tools.get(params.name)
+        return {"preview": await preview_tool(tool, params.arguments or {}) if tool else None}
 
 
 def _require_sound(tool: AnyTool) -> None:

@@ -14,9 +14,9 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from fairlead.errors import ToolFailed
 
-UNTRUSTED_RESULTS = frozenset({"docs.fetch"})
-"""First-party tools whose results are what third parties wrote: untrusted content, whatever the trust in the
-server. The host consults this where it marks results."""
+UNTRUSTED_RESULTS = frozenset({"docs.fetch", "shell.run", "agent.run", "agent.reply"})
+"""First-party tools whose results are what third parties wrote, or what a model made of it: untrusted
+content, whatever the trust in the server. The host consults this where it marks results."""
 
 
 class ToolModel(BaseModel):
@@ -71,10 +71,16 @@ class ToolDefinition(Generic[InputT, OutputT]):
     handler: Handler[InputT, OutputT]
     title: str | None = None
     annotations: ToolAnnotations | None = None
+    preview: "Callable[[InputT], Awaitable[str]] | None" = None
+    """Tells the user who approves a call what it would change, and changes nothing. Raises `ToolFailed` where
+    the call would fail."""
 
 
 AnyTool = ToolDefinition[Any, Any]
 
+
+PREVIEW_METHOD = "fairlead/previewCall"
+"""The request by which a host asks a first-party server what a call would change. It is no part of MCP."""
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +97,21 @@ async def run_tool(tool: AnyTool, context: ToolContext, arguments: Mapping[str, 
     except Exception:
         logger.exception("a first-party tool broke", extra={"tool": tool.name})
         return _error_result(f"`{tool.name}` broke: this is a bug in it, not in what you asked")
+
+
+async def preview_tool(tool: AnyTool, arguments: Mapping[str, Any]) -> str | None:
+    """What a call would change, in words or as a diff; None if the tool does not tell."""
+    if tool.preview is None:
+        return None
+    try:
+        return await tool.preview(tool.input.model_validate(arguments))
+    except ValidationError as exc:
+        return f"as things are, it would fail: {_what_is_wrong(exc)}"
+    except ToolFailed as exc:
+        return f"as things are, it would fail: {exc}"
+    except Exception:
+        logger.exception("the preview of a first-party tool broke", extra={"tool": tool.name})
+        return None
 
 
 class _PlainSchema(GenerateJsonSchema):

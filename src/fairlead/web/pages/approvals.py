@@ -15,6 +15,7 @@ from fairlead.web.layout import (
     block,
     button,
     code,
+    diff_block,
     form,
     live,
     moment,
@@ -120,11 +121,20 @@ def _call(visit: PageRequest, call: PendingCall, *, alone: bool) -> Html:
     return tag(
         "section",
         tag("p", "Waits since ", moment(call.created), class_="dim"),
+        _preview(call),
         _arguments(arguments, call.id),
         _buttons(visit, [call], ""),
         aria_label=f"Call of {call.request.tool}" if alone else f"Call of {call.request.tool}, {call.id[:6]}",
         class_="asked",
     )
+
+
+def _preview(call: PendingCall) -> Child:
+    """What a call would change, where its server can tell."""
+    if call.request.preview is None:
+        return None
+    lines = [f"  {line}" for line in call.request.preview.split("\n")]
+    return (tag("p", "It would change:"), diff_block(lines, f"Change, {call.id[:6]}"))
 
 
 def _arguments(arguments: dict[str, object], key: str) -> Child:

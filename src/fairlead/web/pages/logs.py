@@ -6,6 +6,7 @@ from typing import Final
 
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import choice, live, page, plural
@@ -21,7 +22,7 @@ def logs(panel: HostPanel) -> Answer:
     """The last lines of one log that contain what was searched for."""
 
     async def answer(visit: PageRequest) -> Response:
-        servers = [status.server_id for status in panel.status() if status.transport == "stdio"]
+        servers = [status.server_id for status in panel.status() if status.transport in CHILD_TRANSPORTS]
         chosen, query = visit.query("server") or GATEWAY, visit.query("q").strip()
         count = visit.query("lines") if visit.query("lines") in COUNTS else COUNTS[0]
         server_id = None if chosen == GATEWAY else chosen

@@ -7,6 +7,8 @@ from typing import Final
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.config.command_lines import command_line
+from fairlead.config.models import CHILD_TRANSPORTS
+from fairlead.events import DOWN
 from fairlead.host.managed_server import ServerStatus
 from fairlead.web.call_history import CallSummary, summarize
 from fairlead.web.charts import calls_chart, duration, latency_chart
@@ -56,7 +58,7 @@ def overview(panel: HostPanel) -> Answer:
 
 
 def _attention(visit: PageRequest, panel: HostPanel, servers: Sequence[ServerStatus]) -> Child:
-    broken = [status for status in servers if status.enabled and status.state in ("error", "auth_required")]
+    broken = [status for status in servers if status.enabled and status.state in DOWN]
     unapproved = panel.unapproved()
     cards: list[Child] = []
     if pending := panel.pending(visit.decides_for):
@@ -127,7 +129,7 @@ def _broken(visit: PageRequest, status: ServerStatus) -> Html:
             "div",
             log_in,
             form(visit, path, button("Restart", "do", "restart", key=server_id), back="/"),
-            logs if status.transport == "stdio" else None,
+            logs if status.transport in CHILD_TRANSPORTS else None,
             class_="row",
         ),
         class_="card bad",

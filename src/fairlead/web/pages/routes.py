@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.page_request import Answer
-from fairlead.web.pages import agents, imports, review, reviews, server_edit, tokens, tool
+from fairlead.web.pages import agents, bundles, imports, review, reviews, server_edit, tokens, tool
 
 
 class Door(Protocol):
@@ -25,6 +25,7 @@ def working_pages(panel: HostPanel, door: Door) -> list[Route]:
         door("/import", imports.show(panel), imports.take(panel)),
         door("/reviews", reviews.show(panel), reviews.decide(panel)),
         door("/tokens", tokens.show(panel), tokens.act(panel)),
+        door("/tokens/bundles", bundles.show(panel), bundles.act(panel)),
         door("/tool", tool.one(panel), tool.call(panel)),
         door("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
         door("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),

@@ -8,7 +8,9 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.actions.explain import reason_in_short
 from fairlead.config.command_lines import command_line
 from fairlead.config.edit_scope import EditTarget
+from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.errors import ConfigError
+from fairlead.events import DOWN
 from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.managed_server import ServerStatus
 from fairlead.web.host_panel import HostPanel
@@ -164,7 +166,7 @@ def one(panel: HostPanel) -> Answer:
             ),
             _changes(details) if details.can_switch else None,
             live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
-            live("log", _log(details)) if details.status.transport == "stdio" else None,
+            live("log", _log(details)) if details.status.transport in CHILD_TRANSPORTS else None,
         )
         return HTMLResponse(page(visit, panel, server_id, *content))
 
@@ -276,7 +278,7 @@ def _facts(details: ServerDetails, tokens: int | None) -> Html:
         facts.insert(0, ("Description", details.description))
     if status.last_error:
         facts.append(("Last error", tag("div", status.last_error, class_="trouble text")))
-    if status.hint and status.state in ("error", "auth_required"):  # what was wrong needs no more advice
+    if status.hint and status.state in DOWN:  # what was wrong needs no more advice
         facts.append(("Hint", status.hint))
     return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts])
 

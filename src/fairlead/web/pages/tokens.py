@@ -9,8 +9,9 @@ from fairlead.errors import ConfigError, FairleadError
 from fairlead.web.forms import FormField, checkbox, problem_summary, text_input
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import button, code, form, moment, page, server_link, table
+from fairlead.web.layout import button, code, form, moment, page, table
 from fairlead.web.page_request import Answer, PageRequest, confirm
+from fairlead.web.pages.bundles import bundle_table
 
 SCOPES: Final = {
     "mcp": "call tools",
@@ -67,13 +68,25 @@ async def _make(visit: PageRequest, panel: HostPanel, name: str) -> Response:
             label=f"Token `{name}`",
             name="token",
             value=token,
-            hint="This is the only time it is shown. Copy it to where the client reads it.",
+            hint=(
+                "This is the only time it is shown. Copy it to where the client reads it; ",
+                *_places(visit),
+            ),
         ),
         readonly=True,
     )
     back = tag("p", tag("a", "Done", href="/tokens", class_="button main"))
     content = tag("div", shown, back, class_="form")
     return HTMLResponse(page(visit, panel, "A new token", content))
+
+
+def _places(visit: PageRequest) -> list[Child]:
+    """Where a client with the new token connects to: the gateway, or the bundles that the token is for."""
+    paths = [f"/mcp/{name}" for name in visit.form.get("bundle", ())] or ["/mcp"]
+    shown: list[Child] = ["it connects to "]
+    for number, path in enumerate(paths):
+        shown += [" or " if number else "", code(path)]
+    return [*shown, " of this gateway."]
 
 
 def _confirmation(visit: PageRequest, panel: HostPanel, name: str) -> str:
@@ -117,7 +130,8 @@ async def _page(visit: PageRequest, panel: HostPanel, problem: str | None = None
         problem_summary({"": [problem]}, {}) if problem else None,
         tag("div", _form(visit, bundles), class_="form"),
         tag("h2", "Bundles"),
-        _bundles(bundles),
+        bundle_table(bundles),
+        tag("p", tag("a", "Make or remove bundles", href="/tokens/bundles", class_="button")),
     )
     return page(visit, panel, "Tokens", *content)
 
@@ -157,34 +171,3 @@ def _form(visit: PageRequest, bundles: dict[str, Bundle]) -> Html:
         text_input(principal, maxlength=64),
         tag("div", button("Make it", "do", "make", key="token", kind="main"), class_="actions"),
     )
-
-
-def _bundles(bundles: dict[str, Bundle]) -> Child:
-    if not bundles:
-        return tag(
-            "p", "None. A bundle is a selection of servers and tools, at a path of its own.", class_="dim"
-        )
-    rows = [
-        (
-            name,
-            code(f"/mcp/{name}"),
-            tag(
-                "ul",
-                [
-                    tag("li", server_link(server_id), _limits(bundle, server_id))
-                    for server_id in bundle.servers
-                ],
-            ),
-            bundle.mode,
-            bundle.description or "-",
-        )
-        for name, bundle in bundles.items()
-    ]
-    return table("Bundles", ("Name", "Path", "Servers", "Mode", "What it is for"), rows)
-
-
-def _limits(bundle: Bundle, server_id: str) -> str:
-    taken = bundle.servers[server_id]
-    allowed = f": {', '.join(taken.allow_tools)}" if taken.allow_tools else ""
-    denied = f", without {', '.join(taken.deny_tools)}" if taken.deny_tools else ""
-    return f"{allowed}{denied}"

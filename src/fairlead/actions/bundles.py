@@ -1,0 +1,182 @@
+"""Make bundles, the named selections of servers and tools, and remove them."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from fairlead.actions.config_edits import EditOutcome, settle
+from fairlead.actions.context import ActionContext, Notice
+from fairlead.actions.known_catalog import read_catalog
+from fairlead.actions.tool_lookup import ambiguous
+from fairlead.catalog.tools import ToolKey, find_tool
+from fairlead.config.document import jsonc
+from fairlead.config.document.edit import edit_file, remove_value, set_value
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
+from fairlead.config.load import LoadedConfig
+from fairlead.config.untyped import as_object
+from fairlead.config.validate import check, suggestion
+from fairlead.errors import ConfigError, ConfigInvalid, Problem, UnknownBundle
+from fairlead.gateway.access.tokens import token_file
+from fairlead.policy.tool_names import owners_of
+
+_GLOB: Final = re.compile(r"[*?\[]")
+LIST_HINT: Final = "run `fairlead bundle list` to see the bundles"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundleDraft:
+    """A bundle as a user describes it."""
+
+    selection: Sequence[str]
+    """`SERVER` for all of its tools, `SERVER.TOOL` for one or a glob."""
+    without: Sequence[str] = ()
+    """Tools to leave out, as `SERVER.TOOL`."""
+    mode: str | None = None
+    """How tools are offered: `direct`, `meta` or `auto`."""
+    description: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovedBundle:
+    """What became of a bundle that was removed."""
+
+    edit: EditOutcome
+    tokens: list[str] = field(default_factory=list[str])
+    """Tokens that are for this bundle alone, and so open nothing any more."""
+
+
+def make_bundle(
+    context: ActionContext, target: EditTarget, name: str, draft: BundleDraft, *, replace: bool
+) -> EditOutcome:
+    """Write a bundle into a file, and have it take effect. A running gateway serves it at `/mcp/NAME`.
+
+    Args:
+        context: Who makes it.
+        target: The file.
+        name: The name of the bundle.
+        draft: What is in it.
+        replace: May a bundle of the same name be replaced?
+
+    Raises:
+        UnknownServer: There is no such server.
+        ConfigInvalid: Loading would refuse the bundle. Nothing was written.
+        ConfigError: The file has a bundle of that name already, or a tool may be that of several servers.
+    """
+    loaded = context.loaded
+    entry = _entry(loaded, draft)
+    _require_sound(loaded, name, entry)
+    notices = _unknown_tools(loaded, as_object(entry["servers"]))
+
+    def change(text: str) -> str:
+        if name in _bundles_in(text, target) and not replace:
+            raise ConfigError(
+                f"there is a bundle `{name}` in {target.path} already",
+                hint="use `--replace` to overwrite it, or another name",
+            )
+        return set_value(text, ("bundles", name), entry)
+
+    is_new = not target.path.exists()
+    edit_file(target.path, change, create=EMPTY_FILE)
+    edit = settle(context, target, [], is_new=is_new)
+    edit.notices.extend((*notices, *_record(context, edit, "add bundle", name)))
+    return edit
+
+
+def remove_bundle(context: ActionContext, target: EditTarget, name: str) -> RemovedBundle:
+    """Remove a bundle from one file. A token that is for this bundle alone opens nothing then.
+
+    Raises:
+        UnknownBundle: The file has no such bundle.
+    """
+
+    def change(text: str) -> str:
+        present = _bundles_in(text, target)
+        if name not in present:
+            known = context.loaded.config.bundles
+            raise UnknownBundle(
+                f"there is no bundle `{name}` in {target.path}", hint=suggestion(name, known) or LIST_HINT
+            )
+        return remove_value(text, ("bundles", name))
+
+    edit_file(target.path, change, create=EMPTY_FILE)
+    edit = settle(context, target, [])
+    edit.notices.extend(_record(context, edit, "remove bundle", name))
+    tokens = [token.name for token in token_file(context.env).read() if token.bundles == (name,)]
+    return RemovedBundle(edit=edit, tokens=tokens)
+
+
+def _entry(loaded: LoadedConfig, draft: BundleDraft) -> dict[str, Any]:
+    allowed = _by_server(loaded, draft.selection)
+    denied = _by_server(loaded, draft.without)
+    if not allowed:
+        raise ConfigError("a bundle needs a server at least", hint="name one: `SERVER`, or `SERVER.TOOL`")
+    for server_id, tools in denied.items():
+        if not tools or server_id not in allowed:
+            raise ConfigError(
+                f"`{server_id}` cannot be left out",
+                hint="leave out tools, as `SERVER.TOOL`, of servers that are in the bundle",
+            )
+    servers = {
+        server_id: {
+            **({"allow_tools": [*tools]} if tools else {}),
+            **({"deny_tools": [*denied[server_id]]} if server_id in denied else {}),
+        }
+        for server_id, tools in allowed.items()
+    }
+    more = {"mode": draft.mode, "description": draft.description}
+    return {"servers": servers, **{key: value for key, value in more.items() if value}}
+
+
+def _by_server(loaded: LoadedConfig, words: Iterable[str]) -> dict[str, list[str]]:
+    """The tools that are named of each server; none where the server is named as a whole."""
+    found: dict[str, list[str]] = {}
+    whole: set[str] = set()
+    for word in words:
+        owners = [] if word in loaded.servers else owners_of(word, loaded.servers)
+        if len(owners) > 1:
+            raise ambiguous(word, [ToolKey(*owner) for owner in owners])
+        if owners:
+            server_id, tool = owners[0]
+            found.setdefault(server_id, []).append(tool)
+        else:
+            server_id = loaded.server(word.partition(".")[0]).server_id  # raises where there is none
+            found.setdefault(server_id, [])
+            whole.add(server_id)
+    return {server_id: [] if server_id in whole else tools for server_id, tools in found.items()}
+
+
+def _require_sound(loaded: LoadedConfig, name: str, entry: Mapping[str, Any]) -> None:
+    known = {server_id: {"command": "true"} for server_id in loaded.servers}
+    faults = check({"servers": known, "bundles": {name: entry}}).faults
+    if faults:
+        problems = (
+            Problem(message=fault.message, hint=fault.hint, path=fault.path, file="<command line>")
+            for fault in faults
+        )
+        raise ConfigInvalid(*problems)
+
+
+def _unknown_tools(loaded: LoadedConfig, servers: Mapping[str, Any]) -> list[Notice]:
+    """Name the tools that a server is known not to have: a typo would be an empty bundle."""
+    listings = read_catalog(loaded).listings
+    return [
+        Notice(
+            message=f"`{server_id}` has no tool `{tool}` that is known",
+            hint=suggestion(tool, [entry.key.tool for entry in listings[server_id].tools]),
+        )
+        for server_id, taken in servers.items()
+        if server_id in listings
+        for tool in (*as_object(taken).get("allow_tools", ()), *as_object(taken).get("deny_tools", ()))
+        if not _GLOB.search(tool) and find_tool(tool, listings[server_id].tools) is None
+    ]
+
+
+def _bundles_in(text: str, target: EditTarget) -> dict[str, Any]:
+    return as_object(as_object(jsonc.parse(text, file=str(target.path)).data).get("bundles"))
+
+
+def _record(context: ActionContext, edit: EditOutcome, kind: str, name: str) -> list[Notice]:
+    if edit.loaded is None:
+        return [Notice(message="this is not in the audit log, since the configuration does not load")]
+    return replace(context, before=edit.loaded).record(kind, "", name=name)

@@ -1,0 +1,142 @@
+"""bubblewrap: what a process in a sandbox sees and may do, as a value and as words of a command line.
+
+Who puts a sandbox together decides what is in it: `connection.process.sandbox` for servers, `servers.shell`
+for commands of a model.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+Access = Literal["read", "write"]
+Identity = tuple[int, int]
+"""Device and inode."""
+
+PROGRAM = "bwrap"
+OWN_FOLDERS = {
+    "/tmp": "--tmpfs",  # noqa: S108
+    "/var/tmp": "--tmpfs",  # noqa: S108
+    "/run": "--tmpfs",
+    "/dev": "--dev",
+    "/proc": "--proc",
+}
+"""Folders that each sandbox has for itself, and how bubblewrap makes them."""
+
+_RIGHTS = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+_PROBE_SECONDS = 10.0
+_SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SandboxView:
+    """The file system of a sandbox. Paths are real ones; `links` are symbolic links to them."""
+
+    home: Path
+    cwd: Path
+    network: bool
+    shown: Mapping[Path, Access]
+    links: Mapping[Path, str] = field(default_factory=dict[Path, str])
+    identities: Mapping[Path, Identity] = field(default_factory=dict[Path, Identity])
+    """Device and inode of each mounted path, checked again in the sandbox against replacement."""
+    brought: tuple[Path, ...] = ()
+    """The part of `shown` that only the program needs: the entry does not name it."""
+    covered: Mapping[Path, Literal["folder", "file"]] = field(
+        default_factory=dict[Path, Literal["folder", "file"]]
+    )
+    """Paths that are there and not shown: in their place is an empty folder or file, not to be written."""
+
+    def sees(self, path: Path) -> bool:
+        """Whether the sandbox shows the user's own file at this real path, and not a private one."""
+        own = {self.home, *map(Path, OWN_FOLDERS)}
+        nearest = next((p for p in (path, *path.parents) if p in self.shown or p in own), None)
+        return nearest in self.shown
+
+
+def bwrap_arguments(box: SandboxView) -> list[str]:
+    """How to tell bubblewrap what a process shall see and may do."""
+    mounts: dict[Path, list[str]] = {Path(path): [option, path] for path, option in OWN_FOLDERS.items()}
+    if box.home != Path("/"):
+        mounts[box.home] = ["--tmpfs", str(box.home)]
+    for path, access in box.shown.items():
+        mounts[path] = ["--bind" if access == "write" else "--ro-bind", str(path), str(path)]
+    for path, kind in box.covered.items():
+        empty_folder = ["--tmpfs", str(path), "--remount-ro", str(path)]
+        mounts[path] = empty_folder if kind == "folder" else ["--ro-bind", os.devnull, str(path)]
+    for link, target in box.links.items():
+        mounts[link] = ["--symlink", target, str(link)]
+    network = ["--share-net"] if box.network else []
+    # A folder comes before what is in it, or it would lie over that.
+    in_order = sorted(mounts, key=lambda path: len(path.parts))
+    words = [word for path in in_order for word in mounts[path]]
+    return [*_RIGHTS, *network, *words, "--remount-ro", "/", "--chdir", str(box.cwd)]
+
+
+def comparison(box: SandboxView, loader: Mapping[str, str]) -> tuple[str, ...]:
+    """The words before a program that compare what was mounted with what was looked at, in the sandbox.
+
+    bubblewrap mounts by path, and what is at a path may have been replaced meanwhile.
+
+    Args:
+        box: What was looked at.
+        loader: Variables that load code. They are set after that: such code might come from what must not be
+            there.
+
+    Returns:
+        The words; none where there is nothing to compare or to set.
+
+    Raises:
+        FileNotFoundError: `sh` or `stat` is not there; `filename` says which.
+    """
+    paths = sorted(box.identities)
+    if not paths and not loader:
+        return ()
+    shell, look = _system_program("sh"), _system_program("stat")
+    words = shlex.quote("fairlead: what its sandbox shows changed while it was started; start it again")
+    # The paths are words of their own: in the script, they would soon make it longer than a word may be.
+    compare = f"""n=$1 expected=$2; shift 2; i=1 all=
+while [ $i -le $n ]; do all="$all \\"\\${{$i}}\\""; i=$((i + 1)); done
+eval "found=\\$({look} -c %d:%i -- $all)"
+[ "$found" = "$expected" ] || {{ echo {words} >&2; exit 1; }}
+shift $n"""
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in loader.items()]
+    script = "\n".join([*([compare] if paths else ["shift 2"]), *exports, 'exec "$@"'])
+    expected = "\n".join("{}:{}".format(*box.identities[path]) for path in paths)
+    return (shell, "-c", script, "sh", str(len(paths)), expected, *map(str, paths))
+
+
+def _system_program(name: str) -> str:
+    found = shutil.which(name, path=_SYSTEM_PATH)
+    if found is None:
+        raise FileNotFoundError(None, "no such program", name)
+    return found
+
+
+def trouble_with(bwrap: str, *, network: bool) -> str | None:
+    """Why bubblewrap cannot make a sandbox on this system; None where it can, which is asked only once."""
+    try:
+        _try_out(bwrap, network=network)
+    except subprocess.CalledProcessError as exc:
+        said: bytes = exc.stderr
+        return said.decode(errors="replace").strip()[-500:] or f"it exited with code {exc.returncode}"
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return str(exc)
+    return None
+
+
+@cache
+def _try_out(bwrap: str, *, network: bool) -> None:
+    everything = SandboxView(home=Path("/"), cwd=Path("/"), network=network, shown={Path("/"): "read"})
+    subprocess.run(
+        [bwrap, *bwrap_arguments(everything), "--", "true"],
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+        timeout=_PROBE_SECONDS,
+    )

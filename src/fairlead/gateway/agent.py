@@ -1,0 +1,483 @@
+"""The gateway's agent: the model loop, offered to clients as the tools `agent.run` and `agent.reply`.
+
+It is a server in the gateway's process, so that rules, audit and events are those of every call. It works in
+the course of the client's request: its calls are decided for that client's principal and bundle, and its
+approvals and elicitations go where those of the request go.
+"""
+
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final
+
+import anyio.to_thread
+import mcp_types as types
+import msgspec
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST, TextContent, ToolAnnotations
+from pydantic import ConfigDict, Field
+
+from fairlead.catalog.results import ToolResult
+from fairlead.config.load import LoadedConfig
+from fairlead.config.models import AGENT_ID, AgentSettings
+from fairlead.config.principal import GroupedPrincipal
+from fairlead.connection.peer import CALLER, IS_AGENT
+from fairlead.errors import ConfigError, FairleadError, ToolFailed
+from fairlead.gateway.client_session import ClientSession
+from fairlead.gateway.request_context import ClientResult, RequestContext, ServerRequest
+from fairlead.host.call import OnProgress
+from fairlead.host.model.bundles import Selection, select
+from fairlead.host.model.toolset import Toolset
+from fairlead.loop.events import (
+    RunEvent,
+    RunFinished,
+    RunOutcome,
+    StepFinished,
+    StepRetried,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+)
+from fairlead.loop.model_choice import SETTING_HINT, choose_model
+from fairlead.loop.provider import ChatModel, Message, Provider
+from fairlead.loop.run import RunLimits, run_task
+from fairlead.servers.framework.server import McpServer
+from fairlead.servers.framework.tools import Reply, ToolContext, ToolDefinition, ToolModel
+
+CALL_SECONDS: Final = 3_600.0
+"""How long one call of the agent may take."""
+MAX_RUNS_OF_PRINCIPAL: Final = 8
+"""How many runs of one principal may be under way."""
+SESSION_SECONDS: Final = 3_600.0
+"""How long after its last run a session can be continued."""
+MAX_SESSIONS_OF_PRINCIPAL: Final = 20
+MAX_SESSIONS: Final = 200
+MAX_SESSION_BYTES: Final = 64 * 1024 * 1024
+"""The size of all sessions together. Of more, or of more sessions, the oldest are forgotten."""
+MAX_TASK_CHARACTERS: Final = 200_000
+MAX_PROBLEMS: Final = 20
+_WRITING_SECONDS: Final = 5.0
+"""How often progress is reported while the model writes."""
+
+Task = Annotated[str, Field(min_length=1, max_length=MAX_TASK_CHARACTERS)]
+Steps = Annotated[int, Field(ge=1, le=1_000)]
+Tokens = Annotated[int, Field(ge=1)]
+
+
+class _AgentModel(ToolModel):
+    """Base of the agent's inputs and outputs: names on the wire as in the documentation."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
+class AgentRunInput(_AgentModel):
+    """A task."""
+
+    task: Task
+    """What to do, with everything that is needed to do it."""
+    bundle: str | None = None
+    """The bundle whose tools it gets; all of yours if left out."""
+    max_steps: Steps | None = None
+    max_tokens: Tokens | None = None
+
+
+class AgentReplyInput(_AgentModel):
+    """What is said in a session."""
+
+    session: str
+    """The session, as a result of this server names it."""
+    text: Task
+    max_steps: Steps | None = None
+    max_tokens: Tokens | None = None
+
+
+class AgentProblem(_AgentModel):
+    """A call of the agent that failed."""
+
+    tool: str
+    error: str
+    hint: str | None = None
+
+
+class AgentOutput(_AgentModel):
+    """How a run ended."""
+
+    session: str
+    """For `agent.reply`."""
+    outcome: RunOutcome
+    text: str
+    """What the agent said last."""
+    steps: int
+    input_tokens: int
+    output_tokens: int
+    problems: list[AgentProblem]
+    """The calls that failed, the first few: for want of an approval, say."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionOwner:
+    """Whose session it is. Another token of the principal, or another bundle, may be offered other tools."""
+
+    caller: GroupedPrincipal
+    credential: str | None
+    endpoint: str | None
+    """The bundle of the endpoint."""
+
+    @classmethod
+    def of(cls, client: ClientSession) -> "SessionOwner":
+        """The owner of the sessions that a client begins."""
+        return cls(caller=client.caller, credential=client.credential, endpoint=client.endpoint.bundle)
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class AgentSession:
+    """A conversation that can be continued."""
+
+    owner: SessionOwner
+    provider: Provider
+    """Whose API the messages are written for."""
+    bundle: str | None
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
+    messages: list[Message] = field(default_factory=list[Message], repr=False)
+    size: int = 0
+    last_used: float = 0.0
+    is_busy: bool = False
+
+
+class AgentSessions:
+    """The sessions of all principals: few, not large, and for a while."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, AgentSession] = {}  # the one that was used last is the last
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, session_id: str, owner: SessionOwner) -> AgentSession:
+        """Return a session of its owner. Another's is as unknown as one that never was."""
+        self._forget_old()
+        session = self._sessions.get(session_id)
+        if session is None or session.owner != owner:
+            raise ToolFailed(
+                "there is no such session of yours",
+                hint=f"a session ends {SESSION_SECONDS / 60:.0f} minutes after its last run, or when there"
+                " are many newer ones: begin another with `agent.run`",
+            )
+        return session
+
+    def keep(self, session: AgentSession, messages: list[Message]) -> None:
+        """Keep what was said, to be continued. The oldest sessions make room."""
+        session.messages, session.size = messages, len(msgspec.json.encode(messages))
+        session.last_used = time.monotonic()
+        self._sessions.pop(session.id, None)
+        self._sessions[session.id] = session
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        limit = time.monotonic() - SESSION_SECONDS
+        newest_first = [*reversed(self._sessions.values())]
+        size = 0
+        counted: Counter[str] = Counter()
+        for number, session in enumerate(newest_first):
+            principal = session.owner.caller.principal
+            size += session.size
+            counted[principal] += 1
+            if (
+                session.last_used < limit
+                or number >= MAX_SESSIONS
+                or counted[principal] > MAX_SESSIONS_OF_PRINCIPAL
+                or size > MAX_SESSION_BYTES
+            ):
+                del self._sessions[session.id]
+
+
+class NestedContext(RequestContext):
+    """Context of a call that the agent makes in the course of a client's request, and in its name."""
+
+    def __init__(self, outer: RequestContext) -> None:
+        super().__init__(outer.client, abilities=outer.abilities, log_level=outer.log_level)
+        self.names_servers = outer.names_servers
+        self._outer = outer
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the client's request waits for its answers."""
+        return self._outer.is_parked
+
+    async def ask(self, request: ServerRequest, server_id: str) -> ClientResult:
+        """Send a server's request in the course of the client's request."""
+        answer = await self._outer.put(request, server_id)
+        if answer is None:
+            raise MCPError(INVALID_REQUEST, "the request this belongs to was given up")
+        return answer
+
+    async def tell(self, notification: types.ServerNotification) -> None:
+        """Send a notification that belongs to the client's request."""
+        await self._outer.tell(notification)
+
+
+class AgentToolset(Toolset):
+    """The tools of the agent: those of the client's selection, called as the client calls them."""
+
+    def __init__(self, client: ClientSession, request: RequestContext, bundle: str | None) -> None:
+        super().__init__(client.host, select_tools(client, bundle), *client.caller)
+        self._client = client
+        self._request = request
+        self._bundle = bundle
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        confirmed: bool = False,
+    ) -> ToolResult:
+        """Call a tool as the client would: the same rules, connections and elicitations."""
+        own = (self._meta, self._reading, self._artifacts)
+        if any(tools.has(name) for tools in own):
+            return await super().call(name, arguments)
+        server_id = (await self.get(name)).key.server_id
+        context = NestedContext(self._request)
+        with self._client.requests.track(context):
+            async with self._client.at(context, server_id) as host:
+                # Selected anew: the configuration may have changed since the run began.
+                selection = select_tools(self._client, self._bundle)
+                toolset = Toolset(host, selection, *self._client.caller)
+                return await toolset.call(name, arguments, on_progress=on_progress)
+
+
+def select_tools(client: ClientSession, bundle: str | None) -> Selection:
+    """What the agent gets for a client: never more than the client itself may use, and never itself.
+
+    Raises:
+        ToolFailed: The client's endpoint serves another bundle alone.
+        UnknownBundle: There is no such bundle.
+    """
+    own = client.endpoint.bundle
+    if bundle is None or bundle == own:
+        chosen = client.selection
+    elif own is not None:
+        raise ToolFailed(f"this endpoint serves the bundle `{own}` alone", hint="leave out `bundle`")
+    else:
+        # A client that is granted only some bundles is not let in at the endpoint that serves everything.
+        chosen = select(client.endpoint.gateway.loaded, bundle, client.caller)
+        chosen = replace(chosen, approval=client.selection.approval)
+    return replace(chosen, left_out=frozenset({AGENT_ID}))
+
+
+class AgentTools:
+    """The tools `agent.run` and `agent.reply`, and the sessions that they share."""
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        self.sessions = AgentSessions()
+        self._env = os.environ if env is None else env
+        self._runs: Counter[str] = Counter()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run is under way."""
+        return bool(self._runs)
+
+    def server(self) -> McpServer:
+        """The server with these tools."""
+        annotations = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
+        return McpServer(
+            AGENT_ID,
+            call_seconds=CALL_SECONDS,
+            tools=[
+                ToolDefinition(
+                    name="run",
+                    title="Have an agent do a task",
+                    description="Has a model carry out a task with the tools of this gateway, and returns"
+                    " what it says at the end. Its calls follow the same rules as yours.",
+                    input=AgentRunInput,
+                    output=AgentOutput,
+                    handler=self._run,
+                    annotations=annotations,
+                ),
+                ToolDefinition(
+                    name="reply",
+                    title="Answer the agent",
+                    description="Goes on with a session of agent.run: the agent knows what was said.",
+                    input=AgentReplyInput,
+                    output=AgentOutput,
+                    handler=self._reply,
+                    annotations=annotations,
+                ),
+            ],
+        )
+
+    async def _run(self, context: ToolContext, given: AgentRunInput) -> Reply[AgentOutput]:
+        request, client = _require_client()
+        model = await self._model(client)
+        session = AgentSession(owner=SessionOwner.of(client), provider=model.provider, bundle=given.bundle)
+        limits = _limits(client, given.max_steps, given.max_tokens)
+        return await self._work(context, request, session, model, given.task, limits)
+
+    async def _reply(self, context: ToolContext, given: AgentReplyInput) -> Reply[AgentOutput]:
+        request, client = _require_client()
+        session = self.sessions.find(given.session, SessionOwner.of(client))
+        model = await self._model(client)
+        if session.is_busy:
+            raise ToolFailed("this session is at work", hint="wait for its result, or cancel that call")
+        if session.provider != model.provider:
+            raise ToolFailed(
+                "the gateway has a model of another provider now, which cannot go on with this session",
+                hint="begin another with `agent.run`",
+            )
+        limits = _limits(client, given.max_steps, given.max_tokens)
+        return await self._work(context, request, session, model, given.text, limits)
+
+    async def _model(self, client: ClientSession) -> ChatModel:
+        loaded = client.endpoint.gateway.loaded
+        require_model(loaded)
+        try:
+            # Not here: a key may come from a file or a keyring.
+            return await anyio.to_thread.run_sync(choose_model, loaded, None, self._env)
+        except ConfigError as exc:
+            raise ToolFailed(str(exc), hint=exc.hint) from exc
+
+    async def _work(
+        self,
+        context: ToolContext,
+        request: RequestContext,
+        session: AgentSession,
+        model: ChatModel,
+        text: str,
+        limits: RunLimits,
+    ) -> Reply[AgentOutput]:
+        client = _client_of(request)
+        messages = [*session.messages]  # a run that fails or is cancelled leaves the session as it was
+        report = _Report(context)
+        IS_AGENT.set(True)  # for this call's task and those it starts
+        try:
+            with self._counted(session):
+                await report.begin()
+                toolset = AgentToolset(client, request, session.bundle)
+                async with run_task(toolset, model, text, bounds=limits, history=messages) as events:
+                    async for event in events:
+                        await report.take(event)
+        except ToolFailed:
+            raise
+        except FairleadError as exc:
+            raise ToolFailed(str(exc), hint=exc.hint) from exc
+        finished = report.finished
+        assert finished is not None, "every run ends with this event, or raises"
+        self.sessions.keep(session, messages)
+        return _reply(session, finished, report.problems)
+
+    @contextmanager
+    def _counted(self, session: AgentSession) -> Generator[None]:
+        """Count a run of a principal. Raises `ToolFailed` where too many are under way."""
+        principal = session.owner.caller.principal
+        if self._runs[principal] >= MAX_RUNS_OF_PRINCIPAL:
+            raise ToolFailed(f"{MAX_RUNS_OF_PRINCIPAL} runs are under way already", hint="try again later")
+        self._runs[principal] += 1
+        session.is_busy = True
+        try:
+            yield
+        finally:
+            session.is_busy = False
+            self._runs[principal] -= 1
+            if not self._runs[principal]:
+                del self._runs[principal]
+
+
+def require_model(loaded: LoadedConfig) -> None:
+    """Raise `ToolFailed` where the configuration names no model."""
+    if loaded.config.model is None:
+        raise ToolFailed("the gateway has no model for its agent", hint=SETTING_HINT)
+
+
+def _require_client() -> tuple[RequestContext, ClientSession]:
+    """Return the client's request that the present call is made in the course of.
+
+    Raises:
+        ToolFailed: An agent makes the call, be it this gateway's or one in front, or no client does.
+    """
+    if IS_AGENT.get():
+        raise ToolFailed("an agent cannot set an agent to work", hint="do it with the other tools")
+    request = CALLER.get()
+    if not isinstance(request, RequestContext):
+        raise ToolFailed("only clients of the gateway can use the agent", hint="call it over MCP")
+    return request, _client_of(request)
+
+
+def _client_of(request: RequestContext) -> ClientSession:
+    client = request.client
+    assert isinstance(client, ClientSession), "every request comes from a client"
+    return client
+
+
+def _limits(client: ClientSession, steps: int | None, tokens: int | None) -> RunLimits:
+    """What a client asks for, within what the configuration allows."""
+    most = client.endpoint.gateway.loaded.config.gateway.agent or AgentSettings()
+    of_tokens = [limit for limit in (tokens, most.max_tokens) if limit is not None]
+    return RunLimits(
+        max_steps=min(steps or RunLimits().max_steps, most.max_steps),
+        max_tokens=min(of_tokens, default=None),
+    )
+
+
+class _Report:
+    """Tells the client of a run's progress, and keeps what its result needs."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self.finished: RunFinished | None = None
+        self.problems: list[AgentProblem] = []
+        self._context = context
+        self._count = 0
+        self._step = 1
+        self._last = 0.0
+
+    async def begin(self) -> None:
+        """Report that the model is asked for the first time."""
+        await self._tell("thinking")
+
+    async def take(self, event: RunEvent) -> None:
+        """Note what happened, and report it: tools by name, without arguments and results."""
+        match event:
+            case TextDelta():
+                if time.monotonic() - self._last > _WRITING_SECONDS:
+                    await self._tell("writing")
+            case StepRetried():
+                await self._tell(f"asking the model again in {event.seconds:.0f} s")
+            case ToolCalled():
+                await self._tell(f"calling {event.tool}")
+            case ToolReturned():
+                if event.error is not None and len(self.problems) < MAX_PROBLEMS:
+                    self.problems.append(AgentProblem(tool=event.tool, error=event.error, hint=event.hint))
+                await self._tell(f"{event.tool} {'failed' if event.result.is_error else 'returned'}")
+            case StepFinished():
+                self._step = event.step + 1
+            case RunFinished():
+                self.finished = event
+
+    async def _tell(self, words: str) -> None:
+        self._count += 1
+        self._last = time.monotonic()
+        await self._context.progress(self._count, message=f"step {self._step}: {words}")
+
+
+def _reply(session: AgentSession, finished: RunFinished, problems: list[AgentProblem]) -> Reply[AgentOutput]:
+    output = AgentOutput(
+        session=session.id,
+        outcome=finished.outcome,
+        text=finished.text,
+        steps=finished.steps,
+        input_tokens=finished.usage.input_tokens,
+        output_tokens=finished.usage.output_tokens,
+        problems=problems,
+    )
+    failed = [f"{each.tool}: {each.error}" + (f" ({each.hint})" if each.hint else "") for each in problems]
+    words = [
+        finished.text,
+        f"outcome: {finished.outcome}; agent.reply goes on with the session {session.id}",
+        *(f"failed: {line}" for line in failed),
+    ]
+    return Reply(output=output, content=(TextContent(text="\n\n".join(filter(None, words))),))

@@ -1,0 +1,272 @@
+"""Guards what would run later outside the sandbox against one command: mounts before, a check afterwards.
+
+What is there is mounted read-only, and so can be neither moved nor removed. Of what is not there, the names
+that programs act on at once are taken by empty folders for as long as the command runs, so that they cannot
+be made. Everything else with a protected name that is new afterwards, wherever it is, is renamed: no program
+looks for it under that name.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from fairlead.bubblewrap import Access, Identity, SandboxView
+from fairlead.errors import ToolFailed
+from fairlead.servers.protected import PROTECTED_FOLDERS, is_protected_name
+from fairlead.servers.repo.folders import FILE, FOLDER, Root, display_path, is_private
+from fairlead.servers.shell.survey import (
+    GIT_FILES,
+    GIT_FOLDERS,
+    GIT_HEAD,
+    FoundPath,
+    Names,
+    OpenParent,
+    Survey,
+    find_protected,
+    identity_of,
+    status_of,
+    survey_folder,
+)
+
+RESERVED: Final = (".git", ".envrc", "fairlead.json", *sorted(PROTECTED_FOLDERS))
+"""Names that no command can make at the top of a root, in the order they are taken."""
+
+_GIT = ".git"
+_MARKED_MODE = 0o1755
+"""The mode of placeholder folders. By its sticky bit one is known that a killed host left behind."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldPath:
+    """A protected path that a command made, and the name it has now."""
+
+    path: str
+    renamed_to: str | None
+    """None if that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placeholder:
+    """An empty folder, or a file without effect, that takes a name while a command runs."""
+
+    names: Names
+    identity: Identity
+    is_folder: bool
+
+
+class FolderGuard:
+    """Guards one root for the length of one command. No other command may run in it meanwhile."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._survey: Survey | None = None
+        self._placeholders: list[_Placeholder] = []
+
+    def prepare(self) -> None:
+        """Look for what is protected, and take the names that must not be made.
+
+        Raises:
+            ToolFailed: Something cannot be protected. Nothing is left behind.
+        """
+        survey = survey_folder(self._root)
+        try:
+            for names, content in _names_to_take(survey):
+                self._take(names, content, survey)
+        except OSError as exc:
+            self.give_back()
+            raise ToolFailed(
+                f"`{self._root.path}` cannot be protected: {exc.strerror}",
+                hint="commands run only in folders that you can write to",
+            ) from exc
+        self._survey = survey
+
+    def add_to(self, view: SandboxView) -> SandboxView:
+        """A sandbox with the guarded paths mounted."""
+        assert self._survey is not None, "it is prepared first"
+        survey, path_of = self._survey, self._path_of
+        shown: dict[Path, Access] = dict(view.shown)
+        shown |= {path_of(names): "write" for names in survey.held_in_place}
+        shown |= {path_of(names): "read" for names in survey.read_only}
+        files = [each for each in self._placeholders if not each.is_folder]
+        shown |= {path_of(each.names): "read" for each in files}
+        identities = {
+            path_of(names): identity for names, identity in (survey.read_only | survey.held_in_place).items()
+        }
+        folders = {path_of(each.names): "folder" for each in self._placeholders if each.is_folder}
+        covered = {path_of(names): "file" for names in survey.covered}
+        return replace(
+            view,
+            shown=shown,
+            identities={**view.identities, **identities},
+            covered={**view.covered, **folders, **covered},
+        )
+
+    def settle(self) -> list[HeldPath]:
+        """Rename what a command made that is protected, and put links back.
+
+        Call it once no process of the command is left and the taken names have been given back.
+
+        Returns:
+            What was renamed.
+
+        Raises:
+            ToolFailed: There is too much to look at.
+        """
+        if (survey := self._survey) is None:
+            return []  # nothing was run: without a survey, everything would look new
+        # What came into a placeholder meanwhile came from outside: in the sandbox it was covered.
+        known = survey.identities | {each.identity for each in self._placeholders}
+        # All are found before the first is renamed: a folder that is being listed should not change.
+        new = [each for each in find_protected(self._root) if not self._is_as_before(each, survey, known)]
+        held = [self._hold(each) for each in new]
+        for names in survey.read_only.keys() - survey.found.keys():
+            # What was guarded by reference: its folder may have been moved and another put there.
+            status = status_of(self._root, names)
+            if status is not None and identity_of(status) != survey.read_only[names]:
+                held.append(self._hold(FoundPath(names, "file", identity_of(status))))
+        for names in survey.absent:
+            status = status_of(self._root, names)
+            if status is not None:
+                held.append(self._hold(FoundPath(names, "file", identity_of(status))))
+        for names, target in survey.links.items():
+            self._put_back(names, target)
+        return held
+
+    def _is_as_before(self, each: FoundPath, survey: Survey, known: frozenset[Identity]) -> bool:
+        before = survey.found.get(each.names)
+        if each.kind == "link":
+            target = survey.links.get(each.names)
+            return target is not None and target == self._read_link(each.names)
+        if each.kind == "special":
+            # A new socket or pipe is no program's to run; with a protected name it is in the way.
+            return before is not None or not is_protected_name(each.names[-1])
+        if before is not None and (before.identity, before.kind) == (each.identity, each.kind):
+            return True
+        # Moved with a folder above it: what it says is unchanged. But a file `.git` names a folder by a
+        # relative path, which leads elsewhere now.
+        return each.identity in known and not (each.kind == "file" and is_private(each.names[-1]))
+
+    def _read_link(self, names: Names) -> str | None:
+        with suppress(OSError), OpenParent(self._root, names) as parent:
+            return os.readlink(names[-1], dir_fd=parent.fd)
+        return None
+
+    def _put_back(self, names: Names, target: str) -> None:
+        """Make a link again that a command removed."""
+        with suppress(OSError), OpenParent(self._root, names) as parent:
+            os.symlink(target, names[-1], dir_fd=parent.fd)
+
+    def _hold(self, each: FoundPath) -> HeldPath:
+        """Give something another name. No process is left that could interfere."""
+        new = f"{each.names[-1]}.fairlead-{secrets.token_hex(4)}"
+        held = HeldPath(path=self._shown(each.names), renamed_to=None)
+        try:
+            with OpenParent(self._root, each.names) as parent:
+                _retry_writable(parent.fd, lambda: _rename(each.names[-1], new, parent.fd))
+                if each.kind == "folder" and is_private(each.names[-1]):
+                    self._disarm(new, parent.fd)
+        except OSError:
+            return held
+        return replace(held, renamed_to=self._shown((*each.names[:-1], new)))
+
+    @staticmethod
+    def _disarm(name: str, parent: int) -> None:
+        """Take its `HEAD` from a renamed `.git`: git would still take the folder itself for a repository."""
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        try:
+            with suppress(FileNotFoundError):
+                _retry_writable(fd, lambda: _rename(GIT_HEAD, f"{GIT_HEAD}.fairlead", fd))
+        finally:
+            os.close(fd)
+
+    def _take(self, names: Names, content: bytes | None, survey: Survey) -> None:
+        with OpenParent(self._root, names) as parent:
+            try:
+                if content is None:
+                    os.mkdir(names[-1], _MARKED_MODE, dir_fd=parent.fd)
+                else:
+                    _write_new(names[-1], content, parent.fd)
+            except FileExistsError:
+                # What the user has there is guarded by the survey.
+                if not _is_left_over(names[-1], content, parent.fd):
+                    return
+            status = os.stat(names[-1], dir_fd=parent.fd, follow_symlinks=False)
+        survey.read_only.pop(names, None)
+        survey.found.pop(names, None)
+        self._placeholders.append(_Placeholder(names, identity_of(status), content is None))
+
+    def give_back(self) -> None:
+        """Give the taken names back. A folder that the user has put something into meanwhile stays."""
+        for each in reversed(self._placeholders):
+            with suppress(OSError), OpenParent(self._root, each.names) as parent:
+                status = os.stat(each.names[-1], dir_fd=parent.fd, follow_symlinks=False)
+                if identity_of(status) != each.identity:
+                    continue
+                if each.is_folder:
+                    os.rmdir(each.names[-1], dir_fd=parent.fd)
+                else:
+                    os.unlink(each.names[-1], dir_fd=parent.fd)
+
+    def _path_of(self, names: Names) -> Path:
+        return self._root.path.joinpath(*names)
+
+    def _shown(self, names: Names) -> str:
+        return display_path(self._root, names)
+
+
+def _names_to_take(survey: Survey) -> Iterator[tuple[Names, bytes | None]]:
+    """The names that must not be made, and the content of files."""
+    for name in RESERVED:
+        yield (name,), None
+    if survey.has_repository:
+        yield from (((_GIT, name), None) for name in GIT_FOLDERS)
+        yield from (((_GIT, name), content) for name, content in GIT_FILES.items())
+
+
+def _rename(old: str, new: str, folder: int) -> None:
+    os.rename(old, new, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _write_new(name: str, content: bytes, folder: int) -> None:
+    fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+    try:
+        os.write(fd, content)
+    finally:
+        os.close(fd)
+
+
+def _is_left_over(name: str, content: bytes | None, folder: int) -> bool:
+    """Whether something is a placeholder of a host that was killed."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if content is None:
+        if not stat.S_ISDIR(status.st_mode) or not status.st_mode & stat.S_ISVTX:
+            return False
+        fd = os.open(name, FOLDER, dir_fd=folder)
+        try:
+            return not os.listdir(fd)
+        finally:
+            os.close(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
+        return False
+    fd = os.open(name, FILE, dir_fd=folder)
+    try:
+        return os.read(fd, len(content)) == content
+    finally:
+        os.close(fd)
+
+
+def _retry_writable(folder: int, work: Callable[[], None]) -> None:
+    """Do something in a folder; if a command took our right to write there, after we have it again."""
+    try:
+        work()
+    except OSError as exc:
+        if exc.errno not in (errno.EACCES, errno.EPERM):
+            raise
+        os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
+        work()

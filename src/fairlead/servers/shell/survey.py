@@ -1,0 +1,372 @@
+"""Finds what a command must not change in a folder: paths that programs outside the sandbox would act on.
+
+By name, as `servers.protected` lists them; by shape, since git takes any folder with `HEAD` and `objects` for
+a repository and runs what its `config` says; and by reference, since hooks may be links and git's
+configuration may name a folder of hooks.
+"""
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from fairlead.bubblewrap import Identity
+from fairlead.errors import ToolFailed
+from fairlead.servers.protected import PROTECTED_FILES, PROTECTED_SUFFIX, is_protected_name
+from fairlead.servers.repo.folders import FILE, FOLDER, Root, display_path, is_private
+
+MAX_ENTRIES: Final = 3_000_000
+"""Most files and folders that are looked at."""
+MAX_DEPTH: Final = 200
+MAX_GUARDED: Final = 1_000
+"""Most protected paths in one folder: each is a mount of its own."""
+
+Names = tuple[str, ...]
+"""A path below the root, name by name."""
+
+FoundKind = Literal["folder", "file", "link", "special", "too deep"]
+
+_GIT = ".git"
+GIT_HEAD: Final = "HEAD"
+_GIT_MARKS = frozenset({"objects", "commondir"})
+"""Beside `HEAD`, one of these makes a folder a repository."""
+
+_DEPENDENCIES = frozenset({"node_modules", "site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox"})
+"""Folders of installed packages. Editors do not act on what is in a package, which often has such folders,
+and a guarded one could not be removed, so that installing anew would fail. Repositories are guarded here."""
+
+GIT_FOLDERS: Final = ("hooks", "worktrees", "modules", "remotes", "branches")
+GIT_FILES: Final = {"config.worktree": b"", "commondir": b".\n"}
+"""Files that git reads if they are there, with contents that change nothing."""
+_GIT_GUARDED = ("config", *GIT_FOLDERS, *GIT_FILES)
+"""What decides in `.git` what git executes, here or in another working tree. All else can be written."""
+
+_MAX_CONFIG_BYTES = 1_000_000
+_CONFIG_VALUE = re.compile(r"^\s*(?P<key>[A-Za-z][\w.-]*)\s*=\s*(?P<value>.+?)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPath:
+    """A path that must not be changed."""
+
+    names: Names
+    kind: FoundKind
+    identity: Identity
+    is_bare: bool = False
+    """Whether it is the `HEAD` of a repository that has no name of its own."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Survey:
+    """What is protected in a folder, as it was before a command."""
+
+    found: dict[Names, FoundPath] = field(default_factory=dict[Names, FoundPath])
+    """Paths with a protected name, or the shape of a repository."""
+    read_only: dict[Names, Identity] = field(default_factory=dict[Names, Identity])
+    held_in_place: dict[Names, Identity] = field(default_factory=dict[Names, Identity])
+    """Folders that can be written but not moved: something in them is guarded."""
+    covered: dict[Names, Identity] = field(default_factory=dict[Names, Identity])
+    """Sockets and pipes: through them a command could talk to programs outside."""
+    links: dict[Names, str] = field(default_factory=dict[Names, str])
+    """Links with a protected name, and their targets."""
+    absent: set[Names] = field(default_factory=set[Names])
+    """What hooks, links and git's configuration lead to, and is not there."""
+    has_repository: bool = False
+    """Whether the parts of `.git` are guarded one by one."""
+
+    @property
+    def identities(self) -> frozenset[Identity]:
+        """The identity of everything that was mounted: of no link, whose inode can become another's."""
+        return frozenset(each.identity for each in self.found.values() if each.kind in ("folder", "file"))
+
+
+def survey_folder(root: Root) -> Survey:
+    """Look for all that a command must not change.
+
+    Args:
+        root: The folder.
+
+    Raises:
+        ToolFailed: There is too much to look at, or something cannot be guarded.
+    """
+    survey = Survey()
+    for each in find_protected(root):
+        survey.found[each.names] = each
+        if each.kind == "too deep":
+            raise ToolFailed(f"`{display_path(root, each.names)}` is nested too deeply to be protected")
+        _guard(root, each, survey)
+        if len(survey.read_only) + len(survey.covered) > MAX_GUARDED:
+            raise ToolFailed(
+                f"`{root.path}` has more than {MAX_GUARDED:,} protected paths", hint="name a smaller folder"
+            )
+    return survey
+
+
+def find_protected(root: Root) -> Iterator[FoundPath]:
+    """Every path below a root that has a protected name or the shape of a repository; links not followed.
+
+    Raises:
+        ToolFailed: There is too much to look at.
+    """
+    with _Walk(root) as walk:
+        yield from walk.visit((), walk.top, in_package=False)
+
+
+def status_of(root: Root, names: Names) -> os.stat_result | None:
+    """The `stat` of a path, without following links anywhere on the way; None if there is nothing."""
+    try:
+        with OpenParent(root, names) as parent:
+            return os.stat(names[-1], dir_fd=parent.fd, follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """Device and inode."""
+    return status.st_dev, status.st_ino
+
+
+class OpenParent:
+    """The folder a path is in, opened name by name without following links. Raises `OSError`."""
+
+    def __init__(self, root: Root, names: Names) -> None:
+        self.fd = os.open(root.path, FOLDER)
+        try:
+            for name in names[:-1]:
+                inner = os.open(name, FOLDER, dir_fd=self.fd)
+                os.close(self.fd)
+                self.fd = inner
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def __enter__(self) -> "OpenParent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+
+class _Walk:
+    """Goes through all folders below a root, each opened in the one above."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._left = MAX_ENTRIES
+        self.top = os.open(root.path, FOLDER)
+
+    def __enter__(self) -> "_Walk":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.top)
+
+    def visit(self, names: Names, fd: int, *, in_package: bool) -> Iterator[FoundPath]:
+        folders, found, is_bare = self._list(fd, in_package=in_package)
+        if is_bare:
+            yield from self._look((*names, GIT_HEAD), fd, "file", is_bare=True)
+            if names:
+                return  # the whole folder is guarded
+        for name, kind in found:
+            yield from self._look((*names, name), fd, kind)
+        for name in folders:
+            if len(names) + 1 >= MAX_DEPTH:
+                yield from self._look((*names, name), fd, "too deep")
+            else:
+                yield from self._enter((*names, name), fd, in_package=in_package)
+
+    def _list(self, fd: int, *, in_package: bool) -> tuple[list[str], list[tuple[str, FoundKind]], bool]:
+        """The folders to enter, what is protected, and whether it all is a repository of git's."""
+        folders: list[str] = []
+        found: list[tuple[str, FoundKind]] = []
+        marks: set[str] = set()
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                self._left -= 1
+                kind = _kind(entry)
+                if entry.name == GIT_HEAD or entry.name in _GIT_MARKS:
+                    marks.add(entry.name)
+                if kind == "special" or _is_guarded(entry.name, in_package=in_package):
+                    found.append((entry.name, kind))
+                elif kind == "folder":
+                    folders.append(entry.name)
+        if self._left < 0:
+            raise ToolFailed(
+                f"`{self._root.path}` has more than {MAX_ENTRIES:,} files and folders: too many to protect"
+                " what is in it",
+                hint="name a smaller folder in `roots`",
+            )
+        return folders, found, GIT_HEAD in marks and len(marks) > 1
+
+    def _enter(self, names: Names, fd: int, *, in_package: bool) -> Iterator[FoundPath]:
+        try:
+            inner = os.open(names[-1], FOLDER, dir_fd=fd)
+        except OSError:
+            return  # removed meanwhile, or not to be read: then no program of the user's reads it either
+        try:
+            yield from self.visit(names, inner, in_package=in_package or names[-1] in _DEPENDENCIES)
+        finally:
+            os.close(inner)
+
+    @staticmethod
+    def _look(names: Names, fd: int, kind: FoundKind, *, is_bare: bool = False) -> Iterator[FoundPath]:
+        try:
+            status = os.stat(names[-1], dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            return
+        yield FoundPath(names, kind, identity_of(status), is_bare)
+
+
+def _kind(entry: os.DirEntry[str]) -> FoundKind:
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    if entry.is_file(follow_symlinks=False):
+        return "file"
+    return "link" if entry.is_symlink() else "special"
+
+
+def _is_guarded(name: str, *, in_package: bool) -> bool:
+    # Most names are told apart by a look at their first letter: there may be a million of them.
+    if name[0] != "." and name.lower() not in PROTECTED_FILES and not name.endswith(PROTECTED_SUFFIX):
+        return False
+    return is_private(name) if in_package else is_protected_name(name)
+
+
+# How each thing is guarded.
+
+
+def _guard(root: Root, each: FoundPath, survey: Survey) -> None:
+    if each.kind == "special":
+        survey.covered[each.names] = each.identity
+    elif each.is_bare:
+        folder = each.names[:-1]
+        if not folder:
+            raise ToolFailed(f"`{root.path}` is itself a folder of git's: no command is run in it")
+        status = status_of(root, folder)
+        if status is not None:
+            survey.read_only[folder] = identity_of(status)
+    elif each.kind == "link":
+        _guard_link(root, each.names, survey)
+    elif each.names == (_GIT,) and each.kind == "folder":
+        _guard_repository(root, each, survey)
+    else:
+        survey.read_only[each.names] = each.identity
+        _require_single(root, each.names)
+
+
+def _guard_link(root: Root, names: Names, survey: Survey) -> None:
+    """A link cannot be mounted over: it is put back afterwards, and what it leads to is guarded."""
+    try:
+        with OpenParent(root, names) as parent:
+            survey.links[names] = os.readlink(names[-1], dir_fd=parent.fd)
+    except OSError:
+        return
+    _guard_target(root, root.path.joinpath(*names), survey)
+
+
+def _guard_target(root: Root, path: os.PathLike[str] | str, survey: Survey) -> None:
+    """Guard what a path leads to, where that is below the root."""
+    real = os.path.realpath(path)
+    if not real.startswith(f"{root.path}{os.sep}"):
+        return
+    names = tuple(os.path.relpath(real, root.path).split(os.sep))
+    status = status_of(root, names)
+    inside_guarded = any(names[:end] in survey.read_only for end in range(1, len(names) + 1))
+    if names[0] == _GIT or inside_guarded:
+        return
+    if status is None:
+        survey.absent.add(names)
+    else:
+        survey.read_only[names] = identity_of(status)
+
+
+def _guard_repository(root: Root, each: FoundPath, survey: Survey) -> None:
+    """Guard the parts of `.git` one by one, so that git can be used; or all of it where that is not sure."""
+    statuses = {part: status_of(root, (_GIT, part)) for part in _GIT_GUARDED}
+    modes = {part: status.st_mode for part, status in statuses.items() if status is not None}
+    is_usual = stat.S_ISREG(modes.get("config", 0)) and not any(map(stat.S_ISLNK, modes.values()))
+    if not is_usual:
+        survey.read_only[each.names] = each.identity
+    else:
+        survey.has_repository = True
+        survey.held_in_place[each.names] = each.identity
+        for part, status in statuses.items():
+            if status is not None:
+                survey.read_only[_GIT, part] = identity_of(status)
+                _require_single(root, (_GIT, part))
+    for path in _references(root):
+        _guard_target(root, path, survey)
+
+
+def _references(root: Root) -> Iterator[str]:
+    """What git executes or reads besides its own files: targets of hooks, and paths in its configuration."""
+    git = os.path.join(root.path, _GIT)
+    try:
+        with os.scandir(os.path.join(git, "hooks")) as entries:
+            yield from [entry.path for entry in entries if entry.is_symlink()]
+    except OSError:
+        pass
+    for key, value in _configured(os.path.join(git, "config")):
+        if key == "path":  # `include.path`, relative to the file
+            yield os.path.join(git, os.path.expanduser(value))
+        elif key == "hookspath":
+            yield os.path.join(root.path, os.path.expanduser(value))
+        else:
+            yield from (os.path.join(root.path, word) for word in _paths_in(value))
+
+
+def _configured(path: str) -> Iterator[tuple[str, str]]:
+    """Keys and values of git's configuration, roughly: what is guarded in vain does little harm."""
+    try:
+        fd = os.open(path, FILE)
+        try:
+            text = os.read(fd, _MAX_CONFIG_BYTES).decode(errors="surrogateescape")
+        finally:
+            os.close(fd)
+    except OSError:
+        return
+    for setting in _CONFIG_VALUE.finditer(text):
+        yield setting["key"].lower(), setting["value"].strip('"')
+
+
+def _paths_in(value: str) -> Iterator[str]:
+    """The words of a command that are paths."""
+    try:
+        words = shlex.split(value.lstrip("!"))
+    except ValueError:
+        words = value.split()
+    yield from (word for word in words if "/" in word and "\0" not in word and not word.startswith("refs/"))
+
+
+def _require_single(root: Root, names: Names) -> None:
+    """Refuse a protected file that is also elsewhere: by that other name a command could change it."""
+    for path, status in _files_at(root, names):
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            shown = display_path(root, path)
+            raise ToolFailed(
+                f"`{shown}` is protected and has another name (a hard link), by which it could be changed",
+                hint=f"make it a file of its own: copy it, and move the copy over `{shown}`",
+            )
+
+
+def _files_at(root: Root, names: Names) -> Iterator[tuple[Names, os.stat_result]]:
+    status = status_of(root, names)
+    if status is None:
+        return
+    yield names, status
+    if not stat.S_ISDIR(status.st_mode) or names[-1] in ("modules", "worktrees"):
+        return
+    # Objects of a local clone are hard links, and cannot be changed without being noticed.
+    is_git = is_private(names[-1])
+    for folder, inner, files in os.walk(root.path.joinpath(*names)):
+        if is_git:
+            inner[:] = [name for name in inner if name == "hooks"]
+            files = [name for name in files if name in _GIT_GUARDED or folder.endswith("hooks")]
+        below = tuple(os.path.relpath(folder, root.path).split(os.sep))
+        for name in files:
+            inside = status_of(root, (*below, name))
+            if inside is not None:
+                yield (*below, name), inside

@@ -1,0 +1,216 @@
+"""What a command tries so that something of its own runs later, outside the sandbox."""
+
+import os
+import stat
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+
+from fairlead.servers.protected import is_protected_name
+from fairlead.servers.repo.folders import Confinement
+from fairlead.servers.shell.survey import find_protected
+from tests.servers.shell.support import Shell, git, needs_bwrap, open_shell
+
+pytestmark = needs_bwrap
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Path:
+    """A file outside that appears if anything of the command's runs there."""
+    return tmp_path / "canary"
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A repository with all that programs act on: hooks, a link among them, nested repositories."""
+    repo = tmp_path / "repo"
+    (repo / "src").mkdir(parents=True)
+    (repo / "src" / "main.py").write_text("print(1)\n")
+    (repo / "tools").mkdir()
+    (repo / "tools" / "pre-commit.sh").write_text("#!/bin/sh\nexit 0\n")
+    (repo / "tools" / "pre-commit.sh").chmod(0o755)
+    (repo / ".vscode").mkdir()
+    (repo / ".vscode" / "settings.json").write_text("{}")
+    (repo / ".envrc").write_text("# nothing\n")
+    (repo / "shared.gitconfig").write_text("")
+    git(repo, "init", "-q")
+    git(repo, "config", "include.path", "../shared.gitconfig")
+    (repo / ".git" / "hooks").mkdir(exist_ok=True)
+    (repo / ".git" / "hooks" / "pre-commit").symlink_to("../../tools/pre-commit.sh")
+    (repo / ".git" / "hooks" / "post-commit").write_text("#!/bin/sh\nexit 0\n")
+    (repo / ".git" / "hooks" / "post-commit").chmod(0o755)
+    vendored = repo / "vendor" / "library"
+    vendored.mkdir(parents=True)
+    git(vendored, "init", "-q")
+    module = repo / "vendor" / "module"
+    module.mkdir()
+    git(repo, "init", "-q", "--separate-git-dir", "vendor/module.git", "vendor/module")
+    (module / ".git").write_text("gitdir: ../module.git\n")
+    (repo / "other-link").symlink_to("src")
+    (repo / "tools" / "zed-settings").mkdir()
+    (repo / "tools" / "zed-settings" / "settings.json").write_text("{}")
+    (repo / ".zed").symlink_to("tools/zed-settings")
+    git(repo, "add", "src", "tools")
+    git(repo, "commit", "-qm", "first")
+    return repo
+
+
+@pytest.fixture
+def shell(repo: Path, tmp_path: Path) -> Generator[Shell]:
+    with open_shell(repo, home=tmp_path / "home") as shell:
+        yield shell
+
+
+def protected_content(repo: Path) -> dict[str, str]:
+    """All that programs outside act on, as it is now."""
+    content: dict[str, str] = {}
+    with Confinement([repo]) as confinement:
+        found = [
+            "/".join(each.names)
+            for each in find_protected(confinement.roots[0])
+            if each.is_bare or is_protected_name(each.names[-1])
+        ]
+    parts = [".git/config", ".git/hooks", ".git/commondir", ".git/worktrees", ".git/modules"]
+    for name in (*found, *parts, "tools/pre-commit.sh", "tools/zed-settings", "shared.gitconfig"):
+        path = repo / name
+        content[name] = "link" if path.is_symlink() else "folder" if path.is_dir() else ""
+        files = [path] if path.is_file() else path.rglob("*") if not name.endswith(".git") else ()
+        content |= {str(file.relative_to(repo)): file.read_text() for file in files if file.is_file()}
+    return {name: text for name, text in content.items() if (repo / name).exists() or text}
+
+
+_OF_GIT = {".git", "objects", "refs", "hooks", "info", "logs", "branches", "remotes", "worktrees", "modules"}
+
+
+def provoke(repo: Path) -> None:
+    """Do what users, their prompts and editors do in every folder: ask git, and commit."""
+    for folder, inner, _ in os.walk(repo):
+        inner[:] = [name for name in inner if name not in _OF_GIT]
+        if not stat.S_IMODE(os.stat(folder).st_mode) & 0o100:
+            continue
+        git(Path(folder), "status")
+    git(repo, "commit", "-qm", "later", "--allow-empty")
+    git(repo, "checkout", "-q", "-b", "later")
+
+
+EVIL = 'fsmonitor = "touch {canary}; false"'
+EVIL_HOOK = "printf '#!/bin/sh\\ntouch {canary}\\n'"
+MAKE_EVIL = (
+    "mkdir -p evil && git init -q evil/x && printf '[core]\\nrepositoryformatversion = 0\\n"
+    + EVIL.replace('"', '\\"')
+    + "\\n' > evil/x/.git/config; "
+)
+
+ATTACKS = {
+    "a new hook": EVIL_HOOK + " > .git/hooks/post-checkout; chmod +x .git/hooks/post-checkout",
+    "an existing hook": "sed -i '2i touch {canary}' .git/hooks/post-commit; "
+    "cp .git/hooks/post-commit h; sed -i '2i touch {canary}' h; cat h > .git/hooks/post-commit",
+    "a hook moved away and another put there": "mv .git/hooks/post-commit x; "
+    + EVIL_HOOK
+    + " > .git/hooks/post-commit; chmod +x .git/hooks/post-commit",
+    "the configuration": "git config core.fsmonitor 'touch {canary}'",
+    "the configuration by rename": "cp .git/config c; echo '[core]' >> c; mv -f c .git/config",
+    "the configuration by its lock": "cp .git/config .git/config.lock; mv -f .git/config.lock .git/config",
+    "the configuration by a hard link": "ln .git/config c && printf '[core]\\n" + EVIL + "\\n' >> c",
+    "the folder of hooks moved": "mv .git/hooks h; mkdir .git/hooks; "
+    + EVIL_HOOK
+    + " > .git/hooks/post-commit; chmod +x .git/hooks/post-commit",
+    "the folder of hooks as a link": "rm -rf .git/hooks; ln -s ../src .git/hooks; "
+    + EVIL_HOOK
+    + " > src/post-commit; chmod +x src/post-commit",
+    "`.git` renamed and copied": "cp -r .git g2; printf '[core]\\n" + EVIL + "\\n' >> g2/config; "
+    "mv .git g1; mv g2 .git",
+    "`.git` removed and made anew": "rm -rf .git; git init -q; git config core.fsmonitor 'touch {canary}'",
+    "`.git` exchanged": "cp -r .git g2; printf '[core]\\n" + EVIL + "\\n' >> g2/config; "
+    "mv --exchange .git g2 || python3 -c 'import ctypes; "
+    'ctypes.CDLL(None).renameat2(-100, b".git", -100, b"g2", 2)\'',
+    "another common folder": "mkdir c; cp .git/config c/; printf '[core]\\n"
+    + EVIL
+    + "\\n' >> c/config; cp -r .git/objects .git/refs c/; echo ../c > .git/commondir",
+    "a configuration per worktree": "echo '[core]' > .git/config.worktree",
+    "a worktree": "git worktree add -q wt; git -C wt config --worktree core.fsmonitor 'touch {canary}'",
+    "a worktree by hand": "mkdir -p .git/worktrees/w wt; echo 'gitdir: ../.git/worktrees/w' > wt/.git; "
+    "cp .git/HEAD .git/worktrees/w/; mkdir e; cp -r .git/config .git/objects .git/refs e/; printf '[core]\\n"
+    + EVIL
+    + "\\n' >> e/config; echo ../../../e > .git/worktrees/w/commondir",
+    "a submodule": "git -c protocol.file.allow=always submodule add ./vendor/library sub",
+    "the target of a hook": "sed '2i touch {canary}' tools/pre-commit.sh > h; cat h > tools/pre-commit.sh",
+    "the folder of a hook's target moved": "mv tools t; mkdir tools; "
+    + EVIL_HOOK
+    + " > tools/pre-commit.sh; chmod +x tools/pre-commit.sh",
+    "an included configuration": "printf '[core]\\n" + EVIL + "\\n' >> shared.gitconfig",
+    "an included configuration replaced": "mv shared.gitconfig s; printf '[core]\\n"
+    + EVIL
+    + "\\n' > shared.gitconfig",
+    "a repository in a sub-folder": "git init -q src && git -C src config core.fsmonitor 'touch {canary}'",
+    "a repository in a new folder": "git init -q a/b && git -C a/b config core.fsmonitor 'touch {canary}'",
+    "a repository elsewhere, by a file": "git init -q --separate-git-dir=real n && "
+    "git -C n config core.fsmonitor 'touch {canary}'",
+    "a repository behind a link": MAKE_EVIL + "mkdir l; ln -s ../evil/x/.git l/.git",
+    "a bare repository": "git init -q --bare b; git -C b config core.bare false; "
+    "git -C b config core.worktree ..; git -C b config core.fsmonitor 'touch {canary}'",
+    "a bare repository in an existing folder": "git init -q --bare b; mv b/* src/; "
+    "git -C src config core.bare false; git -C src config core.worktree /; "
+    "git -C src config core.fsmonitor 'touch {canary}'",
+    "a bare repository moved into place": "git init -q --bare b; git -C b config core.bare false; "
+    "git -C b config core.worktree ..; git -C b config core.fsmonitor 'touch {canary}'; mv b src/b",
+    "a repository in a folder that cannot be listed": "git init -q z/y && "
+    "git -C z/y config core.fsmonitor 'touch {canary}' && chmod 0 z",
+    "a repository in a folder that cannot be written": "git init -q z/y && "
+    "git -C z/y config core.fsmonitor 'touch {canary}' && chmod 555 z z/y",
+    "a nested repository's folder moved": "mv vendor v; cp -r v vendor; printf '[core]\\n"
+    + EVIL
+    + "\\n' >> vendor/library/.git/config",
+    "a nested repository's configuration": "git -C vendor/library config core.fsmonitor 'touch {canary}'",
+    "a relative pointer moved to lead elsewhere": "mkdir -p deep; cp -r vendor/module.git deep/module.git; "
+    "printf '[core]\\n" + EVIL + "\\n' >> deep/module.git/config; mv vendor/module deep/module",
+    "settings of an editor": "echo '{{}}' > .vscode/tasks.json; echo x >> .vscode/settings.json",
+    "settings of an editor, the folder moved": "mv .vscode v; mkdir .vscode; echo x > .vscode/tasks.json",
+    "settings of another editor": "mkdir .idea; echo x > .idea/workspace.xml",
+    "settings of another editor, by link": "mkdir e; echo x > e/workspace.xml; ln -sfn e .idea; ln -s e .zed",
+    "a protected link replaced": "rm .zed; mkdir .zed; echo x > .zed/tasks.json",
+    "a protected link led elsewhere": "ln -sfn ../src .zed; echo x > src/tasks.json",
+    "the target of a protected link": "echo x > tools/zed-settings/tasks.json; echo x > .zed/settings.json",
+    "the target of a protected link replaced": "mv tools/zed-settings z; mkdir tools/zed-settings; "
+    "echo x > tools/zed-settings/tasks.json",
+    "a workspace file": "echo '{{}}' > x.code-workspace",
+    "the variables of a folder": "echo 'touch {canary}' >> .envrc; rm -f .envrc; mv src/main.py .envrc",
+    "the variables of another folder": "echo 'touch {canary}' > src/.envrc",
+    "servers of agents": "echo '{{}}' > .mcp.json; mkdir -p .claude .cursor; echo '{{}}' > .cursor/mcp.json",
+    "Fairlead's configuration": "echo '{{}}' > fairlead.json; mkdir .fairlead; "
+    "echo '{{}}' > .fairlead/fairlead.json",
+    "hooks by other programs": "echo x > .pre-commit-config.yaml; echo x > lefthook.yml; mkdir .husky",
+    "a file without a name, linked into place": 'python3 -c \'import os; fd = os.open(".", os.O_TMPFILE | '
+    'os.O_RDWR); os.write(fd, b"x"); os.link(f"/proc/self/fd/{{fd}}", "src/.envrc", '
+    "follow_symlinks=True)'",
+    "a pipe": "mkfifo src/.envrc; mkfifo .mcp.json; mkfifo src/.git",
+    "through the links of /proc": "for r in /proc/self/root /proc/1/root /proc/self/cwd/..; do "
+    "printf '#!/bin/sh\\ntouch {canary}\\n' > $r$PWD/.git/hooks/post-commit; done",
+    "unmounting": "umount .git/config .git/hooks; umount -l .git; mount -o remount,rw,bind .git/hooks; "
+    "git config core.fsmonitor 'touch {canary}'",
+    "unmounting as root of a new namespace": "unshare -Urm sh -c 'umount .git/config; umount -l .git; "
+    "mount -o remount,rw,bind .git/config; mkdir /tmp/m; mount --bind . /tmp/m; cd /tmp/m; "
+    'git config core.fsmonitor "touch {canary}"\'',
+    "moving the root": "cd ..; mv repo r2; cp -r r2 repo; cd repo; "
+    "git config core.fsmonitor 'touch {canary}'",
+    "a rewritten link": "ln -sfn evil other-link; rm .git/hooks/pre-commit; ln -s ../../src .git/hooks/x",
+    "case": "mkdir .Git .VSCODE; echo x > .Git/config",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+async def test_nothing_that_runs_later_is_changed(
+    repo: Path, shell: Shell, canary: Path, attack: str
+) -> None:
+    before = await to_thread.run_sync(protected_content, repo)
+    await shell(attack.replace("{canary}", str(canary)).replace("{{", "{").replace("}}", "}"))
+    after = await to_thread.run_sync(protected_content, repo)
+    moved = {name for name in before if name not in after and not (repo / name).exists()}
+    assert {name: text for name, text in after.items() if name not in before} == {} or moved
+    assert {name: after[name] for name in before if name in after} == {
+        name: text for name, text in before.items() if name in after
+    }
+    await to_thread.run_sync(provoke, repo)
+    assert not await to_thread.run_sync(canary.exists)
