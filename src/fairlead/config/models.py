@@ -1,18 +1,14 @@
 """Models of the configuration file: frozen and strict, so that an unknown field is an error."""
 
 import re
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Strict,
-    StringConstraints,
     Tag,
     ValidationInfo,
     field_validator,
@@ -20,6 +16,8 @@ from pydantic import (
 )
 
 from fairlead.config.faults import BAD_ID, SERVER_ID
+from fairlead.config.state_models import ArtifactSettings, AuditSettings, StoreSettings
+from fairlead.config.strict_model import StrictModel, Text
 
 BuiltinName = Literal["repo", "docs", "edit", "shell"]
 """The servers that come with Fairlead."""
@@ -33,7 +31,6 @@ AGENT_ID = "agent"
 TARGETS = ("command", "url", "builtin", "extension")
 """Fields with a server's target. An entry with none of them overlays a lower layer's entry."""
 
-Text = Annotated[str, StringConstraints(min_length=1)]
 Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
 Bytes = Annotated[int, Field(ge=1024, le=1 << 31)]
 Texts = Annotated[tuple[Text, ...], Strict(strict=False)]
@@ -99,40 +96,6 @@ def _web_url(value: str) -> str:
 
 
 WebUrl = Annotated[str, AfterValidator(_web_url)]
-
-
-def _redis_url(value: str) -> str:
-    if "${" in value:
-        return value  # checked again once its references are resolved
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ValueError("must be a redis:// or rediss:// URL with a host")
-    return value
-
-
-RedisUrl = Annotated[str, AfterValidator(_redis_url)]
-
-
-class StrictModel(BaseModel):
-    """Frozen, no coercion, no unknown keys."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True
-    )
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """What a `repr` shows: the fields that were set, bounded, with literal secrets masked."""
-        # Not at the top: only a `repr` needs it.
-        from fairlead.config.secrets.redaction import glimpse, redact_entry
-
-        given = {
-            name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set
-        }
-        return ((name, glimpse(value, name)) for name, value in redact_entry(given).items())
 
 
 class ApprovalSettings(StrictModel):
@@ -536,59 +499,6 @@ class GatewaySettings(StrictModel):
     )
 
 
-class StoreSettings(StrictModel):
-    """Location of the durable state."""
-
-    path: Text | None = Field(default=None, description="The SQLite file; under the state folder if not set.")
-    url: RedisUrl | None = Field(
-        default=None, description="A Redis that all replicas share: `redis://…` or `rediss://…`."
-    )
-    key: Text | None = Field(
-        default=None, description="The cluster key that encrypts what is in Redis: use a reference."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_url(cls, value: object) -> object:
-        return {"url": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _require_one_place(self) -> Self:
-        if self.path is not None and self.url is not None:
-            raise ValueError("has both `path` and `url`: leave one out")
-        if self.key is not None and self.url is None:
-            raise ValueError("has a `key` without a `url`: only what is in Redis is encrypted")
-        return self
-
-
-class ArtifactSettings(StrictModel):
-    """Parts of results over their budget, stored on disk to be read on demand."""
-
-    max_bytes: Annotated[int, Field(ge=0)] = Field(
-        default=256 * 1024 * 1024, description="Most bytes of all; the oldest go first. 0 stores none."
-    )
-    max_age_days: Annotated[int, Field(ge=1, le=3650)] = Field(default=7, description="Days one is stored.")
-    folder: Text | None = Field(
-        default=None,
-        description="Where they are; with a Redis store, a folder that all replicas share, for large ones.",
-    )
-
-
-class AuditSettings(StrictModel):
-    """The audit log of all calls: `fairlead audit` shows it."""
-
-    enabled: bool = Field(default=True, description="Whether anything is recorded.")
-    values: bool = Field(
-        default=False, description="Record arguments with secrets masked; else only their shape."
-    )
-    keep_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
-        default=90, description="Days that a record is kept. Older ones are deleted within the hour."
-    )
-    keep_records: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
-        default=100_000, description="Most records that are kept. Of more, the oldest are deleted."
-    )
-
-
 class ModelSettings(StrictModel):
     """The model that `fairlead run` uses."""
 
@@ -620,12 +530,12 @@ class Config(StrictModel):
 
     schema_: str | None = Field(default=None, alias="$schema", description="For editors.")
     version: Literal[1] = 1
-    servers: dict[ServerId, ServerConfig] = {}
+    servers: dict[ServerId, ServerConfig] = Field(default={})
     extensions: Texts = Field(
         default=(),
         description="Folders whose Python files register tools: each is a server, named like the folder.",
     )
-    bundles: dict[ServerId, Bundle] = {}
+    bundles: dict[ServerId, Bundle] = Field(default={})
     policy: PolicySettings = Field(default_factory=PolicySettings.model_construct)
     defaults: ServerLimits = Field(default_factory=ServerLimits.model_construct)
     tools: ToolSettings = Field(default_factory=ToolSettings.model_construct)
