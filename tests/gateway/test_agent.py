@@ -239,7 +239,7 @@ async def test_else_its_calls_wait_for_the_user_as_any_call(tmp_path: Path, mode
         def answer() -> None:
             for call in served.gateway.approvals.pending():
                 waited.append((call.request.principal, call.request.tool))
-                assert served.gateway.approvals.answer(call.id, "once")
+                assert await served.gateway.approvals.answer(call.id, "once")
 
         served.gateway.approvals.on_change = answer
         async with Client(f"{served.url}/mcp", mode=mode, elicitation_callback=elicit) as client:

@@ -125,7 +125,7 @@ async def test_what_one_principal_was_allowed_is_asked_about_for_another(
                     await until(lambda: bool(approvals.pending(principal)))
                     (waiting,) = approvals.pending(principal)
                     asked.append(principal)
-                    assert approvals.answer(waiting.id, answer, principal=principal)
+                    assert await approvals.answer(waiting.id, answer, principal=principal)
 
                 tasks.start_soon(answering)
                 said = await call(http, served, principal, "a_echo")

@@ -298,6 +298,7 @@ def test_a_dashboard_session_begun_at_one_goes_on_at_the_other_and_ends_at_both(
     assert pair.one.send(f"{place}/", **session)[0] != 200
 
 
+@pytest.mark.blocks_loop
 async def test_both_see_a_login_and_a_dump_of_redis_has_nothing_of_it(pair: Pair, token: str) -> None:
     secrets = {name: f"{PLANTED}-{name}" for name in ("access", "refresh", "client", "key")}
     login = Login(

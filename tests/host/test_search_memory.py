@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from fairlead.store.async_sqlite import SqliteStore
 
 from fairlead.catalog.search.memory import PastQuery, ToolMemory
 from fairlead.catalog.signatures import estimate
@@ -22,7 +23,6 @@ from fairlead.host.search_memory import (
     keep_newest,
     memory_prefix,
 )
-from fairlead.store.async_sqlite import SqliteStore
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 

@@ -84,22 +84,6 @@ def _web_url(value: str) -> str:
 WebUrl = Annotated[str, AfterValidator(_web_url)]
 
 
-def _redis_url(value: str) -> str:
-    if "${" in value:
-        return value  # checked again once its references are resolved
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ValueError("must be a redis:// or rediss:// URL with a host")
-    return value
-
-
-RedisUrl = Annotated[str, AfterValidator(_redis_url)]
-
-
 class StrictModel(BaseModel):
     """Frozen, no coercion, no unknown keys."""
 
