@@ -236,13 +236,21 @@ async def test_else_its_calls_wait_for_the_user_as_any_call(tmp_path: Path, mode
     async with agent(tmp_path, *script, config=config, notes=notes.server()) as (served, _):
         waited: list[tuple[str, str]] = []
 
-        def answer() -> None:
-            for call in served.gateway.approvals.pending():
-                waited.append((call.request.principal, call.request.tool))
-                assert await served.gateway.approvals.answer(call.id, "once")
+        async def answer() -> None:
+            (call,) = served.gateway.approvals.pending()
+            assert await served.gateway.approvals.answer(call.id, "once")
+            waited.append((call.request.principal, call.request.tool))
 
-        served.gateway.approvals.on_change = answer
-        async with Client(f"{served.url}/mcp", mode=mode, elicitation_callback=elicit) as client:
+        async with (
+            anyio.create_task_group() as tasks,
+            Client(f"{served.url}/mcp", mode=mode, elicitation_callback=elicit) as client,
+        ):
+
+            def notice() -> None:
+                if served.gateway.approvals.pending():
+                    tasks.start_soon(answer)
+
+            served.gateway.approvals.on_change = notice
             await client.list_tools()
             output(await client.call_tool("agent_run", {"task": "go"}))
     assert waited == [("local", "note")]

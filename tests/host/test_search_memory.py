@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 import pytest
-from fairlead.store.async_sqlite import SqliteStore
 
 from fairlead.catalog.search.memory import PastQuery, ToolMemory
 from fairlead.catalog.signatures import estimate
@@ -23,6 +22,7 @@ from fairlead.host.search_memory import (
     keep_newest,
     memory_prefix,
 )
+from fairlead.store.async_store import AsyncStore
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 
@@ -128,7 +128,7 @@ async def test_a_changed_definition_clears_what_is_remembered_of_a_tool(tmp_path
     after = ToolEntry(
         key=key, definition=b'{"name":"echo","description":"New.","inputSchema":{"type":"object"}}'
     )
-    async with SqliteStore.open(tmp_path / "store.db") as store:
+    async with AsyncStore.open(tmp_path / "store.db") as store:
         memory = SearchMemory(store)
         await memory.remember("ada", before, ["one"], "s1")
         await memory.remember("ada", before, ["two"], "s2")
@@ -140,7 +140,7 @@ async def test_a_changed_definition_clears_what_is_remembered_of_a_tool(tmp_path
 async def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
     now = [1_000_000_000.0]
     entry = ToolEntry(key=ToolKey("x", "echo"), definition=b'{"name":"echo","inputSchema":{}}')
-    async with SqliteStore.open(tmp_path / "store.db") as store:
+    async with AsyncStore.open(tmp_path / "store.db") as store:
         memory = SearchMemory(store, lambda: now[0])
         await memory.remember("ada", entry, ["one"], "s1")
         assert len(await memory.recall("ada")) == 1
@@ -152,7 +152,7 @@ async def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
 async def test_what_another_process_remembers_and_forgets_is_noticed(tmp_path: Path) -> None:
     now = [1_000_000_000.0]
     entry = ToolEntry(key=ToolKey("x", "echo"), definition=b'{"name":"echo","inputSchema":{}}')
-    async with SqliteStore.open(tmp_path / "store.db") as store:
+    async with AsyncStore.open(tmp_path / "store.db") as store:
         one, other = SearchMemory(store, lambda: now[0]), SearchMemory(store, lambda: now[0])
         assert len(await one.recall("ada")) == 0
         await other.remember("ada", entry, ["one"], "s1")

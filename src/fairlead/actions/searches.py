@@ -7,8 +7,8 @@ from fairlead.catalog.search.memory import PastQueries
 from fairlead.config.principal import LOCAL
 from fairlead.errors import StoreError
 from fairlead.host.search_memory import NAMESPACE, keep_newest, memory_prefix, read_memory
+from fairlead.store.opening import open_database, open_database_for_reading
 from fairlead.store.protocol import ANY
-from fairlead.store.sqlite import Database
 
 
 def read_past_queries(context: ActionContext, principal: str = LOCAL) -> PastQueries:
@@ -16,7 +16,7 @@ def read_past_queries(context: ActionContext, principal: str = LOCAL) -> PastQue
     if not context.loaded.config.search.memory or not context.store.exists():
         return PastQueries()
     try:
-        with Database.open_for_reading(context.store) as database:
+        with open_database_for_reading(context.store) as database:
             stored = database.scan(NAMESPACE, memory_prefix(principal))
     except StoreError:
         return PastQueries()
@@ -31,7 +31,7 @@ def forget_searches(context: ActionContext, principal: str = LOCAL) -> tuple[int
     """
     if not context.store.exists():
         return 0, []
-    with Database.open(context.store) as database:
+    with open_database(context.store) as database:
         stored = database.scan(NAMESPACE, memory_prefix(principal))
         for value in stored:
             database.delete(NAMESPACE, value.key, expect=ANY)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fairlead.errors import ServerError
 from fairlead.events import DOWN, ServerState
 
-_TROUBLE: frozenset[ServerState] = frozenset(DOWN)
-_AFTER_TROUBLE: frozenset[ServerState] = frozenset({"connecting", "ready", "idle"}) | _TROUBLE
+_TROUBLE = frozenset[ServerState](DOWN)
+_AFTER_TROUBLE = frozenset[ServerState]({"connecting", "ready", "idle"}) | _TROUBLE
 
 NEXT: dict[ServerState, frozenset[ServerState]] = {
     "disabled": frozenset(),
