@@ -59,7 +59,9 @@ def test_keys_for_other_purposes_differ_by_purpose_and_agree_among_replicas() ->
 
 
 @pytest.mark.parametrize(
-    "text", ["correct horse battery staple", "flkey_", "flkey_c2hvcnQ", KEY[:-4], KEY[6:]]
+    "text",
+    ["correct horse battery staple", "flkey_", "flkey_c2hvcnQ", KEY[:-4], KEY[6:]],
+    ids=["words", "empty", "short", "cut", "without its prefix"],
 )
 def test_what_could_be_guessed_is_no_key(text: str) -> None:
     with pytest.raises(StoreError, match="not one that Fairlead made") as caught:
