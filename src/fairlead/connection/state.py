@@ -6,7 +6,7 @@ from fairlead.errors import ServerError
 from fairlead.events import DOWN, ServerState
 
 _TROUBLE: frozenset[ServerState] = frozenset(DOWN)
-_AFTER_TROUBLE: frozenset[ServerState] = frozenset({"connecting", "ready", "idle"}) | _TROUBLE
+_AFTER_TROUBLE: frozenset[ServerState] = frozenset[ServerState]({"connecting", "ready", "idle"}) | _TROUBLE
 
 NEXT: dict[ServerState, frozenset[ServerState]] = {
     "disabled": frozenset(),
