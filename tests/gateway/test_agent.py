@@ -236,21 +236,17 @@ async def test_else_its_calls_wait_for_the_user_as_any_call(tmp_path: Path, mode
     async with agent(tmp_path, *script, config=config, notes=notes.server()) as (served, _):
         waited: list[tuple[str, str]] = []
 
-        async def answer() -> None:
-            (call,) = served.gateway.approvals.pending()
-            assert await served.gateway.approvals.answer(call.id, "once")
-            waited.append((call.request.principal, call.request.tool))
+        answered: set[str] = set()
 
-        async with (
-            anyio.create_task_group() as tasks,
-            Client(f"{served.url}/mcp", mode=mode, elicitation_callback=elicit) as client,
-        ):
+        def answer() -> None:
+            for call in served.gateway.approvals.pending():
+                if call.id not in answered:
+                    answered.add(call.id)
+                    waited.append((call.request.principal, call.request.tool))
+                    served.gateway.tasks.start_soon(served.gateway.approvals.answer, call.id, "once")
 
-            def notice() -> None:
-                if served.gateway.approvals.pending():
-                    tasks.start_soon(answer)
-
-            served.gateway.approvals.on_change = notice
+        served.gateway.approvals.on_change = answer
+        async with Client(f"{served.url}/mcp", mode=mode, elicitation_callback=elicit) as client:
             await client.list_tools()
             output(await client.call_tool("agent_run", {"task": "go"}))
     assert waited == [("local", "note")]
