@@ -145,7 +145,7 @@ def _dots(values: Sequence[float | None], most: float, kind: str) -> list[Html]:
         )
     ]
     places = [_place(index, value, len(values), most) for index, value in alone]
-    return [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=3.5, class_=kind) for x, y in places]
+    return [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="3.5", class_=kind) for x, y in places]
 
 
 def _place(index: int, value: float, count: int, most: float) -> tuple[float, float]:
