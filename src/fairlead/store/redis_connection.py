@@ -12,6 +12,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Final, NoReturn, Protocol, cast
 
+from fairlead.config.command_lines import extra_hint
 from fairlead.config.store_location import RedisLocation
 from fairlead.errors import StoreError, StoreUnavailable
 from fairlead.store import redis_scripts as scripts
@@ -72,9 +73,7 @@ class RedisConnection:
 
     def __init__(self, location: RedisLocation) -> None:
         if find_spec("redis") is None:
-            raise StoreError(
-                "a Redis store needs the package `redis`", hint="install the extra: `fairlead[redis]`"
-            )
+            raise StoreError("a Redis store needs the package `redis`", hint=extra_hint("redis"))
         self.name = str(location)
         self.keys = ClusterKeys(location.cluster_keys())
         self._url = location.url()
