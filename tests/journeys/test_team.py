@@ -21,7 +21,7 @@ TEAM = {"ada": "reading", "grace": "writing"}
 
 
 def add(shell: Terminal, name: str, tools: int) -> None:
-    shell.types(f"fairlead add {name} -- {name}-mcp")
+    shell.types(f"fairlead add {name} --scope user -- {name}-mcp")
     shell.sees(f"What may these {tools} tools do?")
     shell.answers("allow")
     assert shell.waits() == 0, shell.shown
