@@ -158,7 +158,7 @@ def test_a_server_with_a_secret_is_added_as_the_readme_shows(
     assert added.status == 0
     for line in text.splitlines()[1:]:
         assert line.split("; the file has ")[0] in added.err
-    assert "ghp_" not in machine.user_file.read_text()
+    assert "ghp_" not in machine.project_file.read_text()
 
 
 def test_nothing_that_is_printed_needs_a_package_that_is_not_published() -> None:

@@ -50,7 +50,7 @@ def test_a_changed_tool_is_reviewed_in_the_dashboard_while_an_agent_waits(journe
         visitor("see", ".came", "send its text to the sync service")
         visitor("click", "label:has-text('Allow')")
         visitor("click", "text=Record the answers")
-        visitor("see", "#said", "`notes`: 1 allow")
+        visitor("see", "#said", "notes: 1 allow")
         assert text_of(agent, "notes_find_note") == "{}"
         # And one that is to be asked about waits for the person at the dashboard.
         shell.runs("fairlead review notes --ask notes.write_note")

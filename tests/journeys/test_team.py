@@ -81,7 +81,7 @@ def third_member(shell: Terminal, visitor: Visitor, url: str) -> UrlAgent:
     visitor("fill", "#f-name", "notes-only")
     visitor("fill", "#f-tools", "notes.find_note")
     visitor("click", "#make-bundle")
-    visitor("see", "#said", "Saved the bundle `notes-only`")
+    visitor("see", "#said", "Saved the bundle notes-only")
     visitor("click", "#to-Tokens")
     visitor("fill", "#f-name", "linus")
     visitor("click", "label:has-text('notes-only')")
