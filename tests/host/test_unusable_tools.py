@@ -25,6 +25,7 @@ from tests.web.support import dashboard
 Fairlead = Callable[..., Outcome]
 
 PERMISSIVE = {"type": "object", "additionalProperties": True}
+NO_TYPE = {"name": "pid", "inputSchema": {"type": "objekt", "properties": {"a": {"type": "string"}}}}
 NO_OBJECT = {"name": "echo", "inputSchema": {"type": "array", "items": {"type": "string"}}}
 DEEP = {"name": "meta", "inputSchema": {"type": "object", "default": json.loads("[" * 150 + "]" * 150)}}
 REMOTE = {"name": "echo", "inputSchema": {"type": "object", "$ref": "https://example.com/schema"}}
@@ -138,15 +139,15 @@ async def test_a_schema_that_cannot_be_repaired_leaves_a_tool_that_takes_any_arg
     machine: Machine, tmp_path: Path
 ) -> None:
     """Seed 003, 7.2: invalid or undefined falls back to an object with any properties."""
-    server = ScriptedServer(tmp_path / "record", tools=[NO_OBJECT, DEEP])
+    server = ScriptedServer(tmp_path / "record", tools=[NO_OBJECT, NO_TYPE, DEEP])
     async with hosting(machine, x=server.entry(approval="allow")) as host:
         await host.connect("x")
-        for tool in ("echo", "meta"):
+        for tool in ("echo", "pid", "meta"):
             assert not (await host.call("x", tool, {"any": [1]})).is_error
         offered = (await host.tools.for_anthropic()).definitions
-        assert [tool["input_schema"] for tool in offered if "_x_" in tool["name"]] == [PERMISSIVE] * 2
+        assert [tool["input_schema"] for tool in offered if "_x_" in tool["name"]] == [PERMISSIVE] * 3
     async with serving(tmp_path / "gateway", x=server.entry()) as served, aiohttp.ClientSession() as http:
         tools = (await Raw(http, f"{served.url}/mcp").modern("tools/list"))["result"]["tools"]
-        assert [tool["inputSchema"] for tool in tools if tool["name"] in ("x_echo", "x_meta")] == [
+        assert [tool["inputSchema"] for tool in tools if tool["name"] in ("x_echo", "x_pid", "x_meta")] == [
             PERMISSIVE
-        ] * 2
+        ] * 3

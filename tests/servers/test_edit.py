@@ -90,6 +90,19 @@ async def test_what_is_made_is_what_was_shown(repo: Path, confinement: Confineme
     assert "+something else" in undone
 
 
+async def test_what_would_have_failed_when_it_was_shown_is_not_made(
+    repo: Path, confinement: Confinement
+) -> None:
+    (repo / "a.txt").write_text("one\n")
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    arguments = {"path": "a.txt", "oldText": "two", "newText": "2"}
+    assert "it would fail" in (await preview_tool(tools["edit.replace"], arguments) or "")
+    (repo / "a.txt").write_text("two\n")
+    with pytest.raises(ToolFailed, match="since this change was shown"):
+        await call(tools["edit.replace"], arguments)
+    assert (repo / "a.txt").read_text() == "two\n"
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [

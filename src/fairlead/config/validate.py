@@ -261,7 +261,8 @@ class _Pieces:
 
     def _validate_entry(self, section: str, name: str) -> BaseModel | None:
         path = (section, name)
-        if not SERVER_ID.fullmatch(name):
+        # A program may hand over keys that are no text, which no file can have.
+        if not isinstance(name, str) or not SERVER_ID.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.faults.append(ValidationFault(path=path, message=BAD_ID))
         if section == "bundles":
             return self._validate_model(Bundle, path)

@@ -4,13 +4,14 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from fairlead.config.secrets.log_filter import LOGGERS, MaskingHandler, mask_logs
 from fairlead.config.secrets.masking import MASK, MAX_SECRETS, Masker, has_token
-from fairlead.config.secrets.redaction import secret_values
+from fairlead.config.secrets.redaction import literal_secrets, secret_values
 
 RANDOM = "Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5"
 KEY = f"-----BEGIN RSA PRIVATE KEY-----\n{RANDOM}\n{RANDOM}\n-----END RSA PRIVATE KEY-----"
@@ -247,3 +248,22 @@ def test_a_record_that_cannot_be_formatted_does_not_raise(capsys: pytest.Capture
     handler = logging.getLogger("fairlead").handlers[0]
     handler.handle(logging.LogRecord("fairlead", logging.INFO, "x.py", 1, "%d", ("no number",), None))
     assert "Logging error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ({"env": {"DB": "postgres://u:${PASSWORD}@localhost/db"}}, []),
+        ({"env": {"DSN": "https://${KEY}@example.com/1"}}, []),
+        ({"url": "http://user:${PASSWORD}@127.0.0.1/mcp"}, []),
+        ({"args": ["postgres://u:${PASSWORD}@localhost/db"]}, []),
+        ({"env": {"DB": "postgres://u:word@localhost/db"}}, [("env", "DB")]),
+        ({"env": {"DB": "postgres://u:${PASSWORD:-word}@localhost/db"}}, [("env", "DB")]),
+        ({"url": "http://user:word@127.0.0.1/mcp"}, [("url",)]),
+        ({"url": "https://token@127.0.0.1/mcp"}, [("url",)]),
+    ],
+)
+def test_a_url_whose_password_is_a_reference_holds_no_secret(
+    entry: dict[str, Any], found: list[tuple[str, ...]]
+) -> None:
+    assert list(literal_secrets(entry)) == found

@@ -407,7 +407,13 @@ def _input_schema(value: object, repairing: _Repairing, at: str) -> dict[str, An
     if screened.is_replaced:
         repairing.note(at, screened.changes[0].what)
         return permissive()
-    return as_object(schema)
+    whole = as_object(schema)
+    if screened.rejected is not None:
+        return {**whole, "type": "object"}  # the reason for that is told, rather than its type
+    if whole.get("type") != "object":
+        repairing.note(f"{at}.type", "is no type; any arguments are accepted")
+        return permissive()
+    return whole
 
 
 def _of_object(schema: dict[str, Any], repairing: _Repairing, at: str) -> dict[str, Any]:

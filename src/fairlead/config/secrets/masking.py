@@ -65,7 +65,7 @@ _SHAPES: dict[tuple[str, ...], str] = {
     ),
     ("bearer",): rf"(?P<kept>{_RUN}bearer[ \t]{{1,8}})[^\s\"',;]{{6,}}+",
     ("basic",): rf"(?P<kept>{_RUN}basic[ \t]{{1,8}})(?-i:(?=[a-zA-Z][a-z+/]*+[A-Z0-9=]))[a-z0-9+/]{{6,}}+=*+",
-    ("://",): r"(?P<kept>://)[^/?#\s:@\"'<>]*+:[^/?#\s@\"'<>]*+(?=@)",
+    ("://",): r"(?P<kept>://)[^/?#\s:@\"'<>]*+:[^/?#\s@\"'<>]++(?=@)",
     ("_token=", "client_", "code", "key=", "passw", "token=", "sig", "secret="): (
         rf"(?P<kept>(?<![A-Za-z0-9])(?:{_NAMES})=|[?&](?:code|token|key|sig|signature|secret)=)[^&\s\"'<>]++"
     ),

@@ -29,6 +29,8 @@ def looks_secret(name: str, value: str) -> bool:
         return False
     if has_token(literal) or _RANDOM_SHAPE.fullmatch(literal.strip()):
         return True
+    if "://" in literal and literal != value:
+        return False  # a URL whose secret part is a reference
     return bool(_SENSITIVE_NAME.search(name)) and literal.lower() not in ("true", "false", "none", "0", "1")
 
 
@@ -240,7 +242,8 @@ def redact_url(url: str) -> str:
         if not parts.scheme or not parts.netloc:
             return url
         userinfo, at, _ = parts.netloc.rpartition("@")
-        if at and literal_part(userinfo):
+        _, colon, password = userinfo.partition(":")
+        if at and literal_part(password if colon else userinfo):
             url = url.replace(f"{userinfo}@", f"{MASK}@", 1)
         for name, value in parse_qsl(parts.query):
             if looks_secret(name, value):

@@ -157,8 +157,10 @@ def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
             return _reply(step)
 
         def show(request: InputT) -> str:
+            key = _key(name, request)
+            shown.remember(key, ())  # what fails now must not be made, unseen, if it works by then
             step = plan(changes, request)
-            shown.remember(_key(name, request), step.changes)
+            shown.remember(key, step.changes)
             return _describe_step(step)
 
         async def handler(_: ToolContext, request: InputT) -> Reply[EditOutput]:
@@ -183,8 +185,10 @@ def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
         return _reply(_Step(changes=changes.undo()))
 
     def show_undo(request: UndoInput) -> str:
+        key = _key("undo", request)
+        shown.remember(key, ())
         step = changes.last()
-        shown.remember(_key("undo", request), step)
+        shown.remember(key, step)
         return _describe_step(_Step(changes=step))
 
     async def undo(_: ToolContext, request: UndoInput) -> Reply[EditOutput]:
