@@ -40,10 +40,12 @@ PAGES = (
     "/tools?sort=tokens",
     "/tools?q=echo+size",
     "/tools?start=5000",
-    "/tool?server=s0&name=echo",
+    "/tool?server=s0&name=tool_0",
     "/add",
     "/tokens",
     "/reviews",
+    "/reviews?start=5000",
+    "/servers/s0/review",
     "/calls",
     "/approvals",
     "/agents",
@@ -106,7 +108,9 @@ async def main() -> None:
     parser.add_argument("--running", type=int, default=10, help="how many of them run and have the tools")
     parser.add_argument("--rounds", type=int, default=20)
     given = parser.parse_args()
-    running = {f"s{number}": stdio_entry(given.tools // given.running) for number in range(given.running)}
+    # As all that is there without a review: every tool is offered, and every one is still to be reviewed.
+    entry = {**stdio_entry(given.tools // given.running), "allow_tools": ["*"]}
+    running = {f"s{number}": entry for number in range(given.running)}
     broken = {f"b{number}": {"command": "no-such-program"} for number in range(given.servers - given.running)}
     async with open_host(running | broken) as host:
         await host.connect(*running)

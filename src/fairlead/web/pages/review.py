@@ -4,7 +4,8 @@ from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
 from fairlead.policy.decision import claims_of
-from fairlead.policy.review import ReviewedTool, diff, findings_of, whole, words_of
+from fairlead.policy.findings import findings_of, words_of
+from fairlead.policy.review import ReviewedTool, diff, whole
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
