@@ -17,11 +17,7 @@ __all__ = ["DefinitionFinding", "findings_of", "has_findings", "words_of"]
 
 def findings_of(entry: ToolEntry) -> tuple[DefinitionFinding, ...]:
     """Findings in a tool's definition: hidden characters first, then suspicious text."""
-    try:
-        advice = tuple(islice(_advice(entry), MAX_FINDINGS))
-    except (ValueError, RecursionError):
-        return ()  # an unreadable definition is not offered
-    return (*hidden_text(entry), *advice)
+    return _find(entry) if has_findings(entry) else ()
 
 
 def has_findings(entry: ToolEntry) -> bool:
@@ -35,6 +31,14 @@ def words_of(finding: DefinitionFinding) -> str:
     if finding.kind == "suspicious":
         return f"its {where} looks suspicious: it {finding.sample}"
     return f"{where} hides {finding.kind} characters ({finding.count}): {reveal_hidden(finding.sample)}"
+
+
+def _find(entry: ToolEntry) -> tuple[DefinitionFinding, ...]:
+    try:
+        advice = tuple(islice(_advice(entry), MAX_FINDINGS))
+    except (ValueError, RecursionError):
+        return ()  # an unreadable definition is not offered
+    return (*hidden_text(entry), *advice)
 
 
 def _advice(entry: ToolEntry) -> Iterator[DefinitionFinding]:
@@ -53,7 +57,7 @@ def _has_findings(entry: ToolEntry) -> bool:
         whole = '"'.join(_strings(entry.read()))
     except (ValueError, RecursionError):
         return False
-    return bool(inspect(whole).findings or suspicious(whole)) and bool(findings_of(entry))
+    return bool(inspect(whole).findings or suspicious(whole)) and bool(_find(entry))
 
 
 def _strings(value: object) -> Iterator[str]:
