@@ -26,7 +26,8 @@ PUBLIC = {
     ShownUrl StartupStatus StateChanged StepFinished StepRetried StoreError Subscriber SyncHost
     SyncIterator SyncProviderTools SyncToolset TextDelta TokenRefused ToolCalled ToolContext
     ToolDefinition ToolEntry ToolFailed ToolKey ToolModel ToolResult ToolReturned ToolsQuarantined
-    Toolset UnknownArtifact UnknownBundle UnknownServer UnknownTool UrlCompletionListener UrlRequest
+    Toolset UnknownArtifact UnknownBundle UnknownCall UnknownServer UnknownTool UrlCompletionListener
+    UrlRequest
     Usage ValueTooLarge VersionConflict WaitTimedOut WouldBlock WrongType discover_config_path
     load_config open parse_config run_task
     """,
