@@ -166,7 +166,7 @@ def test_every_field_of_the_format_is_accepted() -> None:
         ({"url": "http://y", "headers_helper": []}, "headers_helper", "must not be empty"),
         ({"url": "http://y", "oauth": True}, "oauth", "must be false or an object"),
         ({"url": "http://y", "oauth": {"grant": "password"}}, "oauth.grant", None),
-        ({"builtin": "shell"}, "builtin", "must be `repo`, `docs` or `edit`"),
+        ({"builtin": "bash"}, "builtin", "must be `repo`, `docs`, `edit` or `shell`"),
         ({"command": "x", "approval": "maybe"}, "approval", None),
         ({"command": "x", "approval": {"tools": {"a": "maybe"}}}, "approval.tools.a", None),
         ({"transport": "websocket", "url": "http://y"}, "transport", None),

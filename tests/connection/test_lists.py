@@ -206,7 +206,7 @@ async def test_a_server_without_tools_is_ready_with_none(machine: Machine, tmp_p
 
 async def test_a_list_that_wants_a_login_says_so(machine: Machine) -> None:
     async with (
-        serving("no-stream") as server,
+        serving("no-stream", "login") as server,
         hosting(machine, x={"url": server.url, "tools_ttl_ms": 1}) as host,
         host.events() as events,
     ):

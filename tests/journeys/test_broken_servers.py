@@ -437,7 +437,7 @@ def test_a_tool_with_a_wrong_schema_is_named_and_the_others_work(journey: Journe
     for command in (("test", "x"), ("tools", "x")):
         told = journey.run(*command)
         assert told.status == 0, told.err
-        assert "1 malformed tool repaired: `bad` (inputSchema not an object" in told.err
+        assert "1 malformed tool repaired: `bad` (inputSchema is not an object" in told.err
         assert "1 malformed tool left out: `#3` (Object missing required field `name`)" in told.err
     assert journey.run("call", "x", "echo", "--yes").status == 0
 

@@ -6,7 +6,7 @@ Machine grants log in without the user. OAuth scopes are chosen here, too.
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
@@ -266,14 +266,21 @@ async def has_login(
     return True
 
 
+_NO_SUCH_PAGE: Final = frozenset({401, 403, 404, 405, 410, 501})
+
+
 async def _has_usual_endpoint(http: OAuthHttp, issuer: Issuer) -> bool:
-    """Whether a server of 2025-03-26 without metadata has a login page: it misses the parameters there."""
+    """Whether a server of 2025-03-26 without metadata has a login page.
+
+    Asked without parameters it may answer anything, a fault of its own included; only what servers say that
+    have no such page, or ask for a key everywhere, tells that there is none.
+    """
     assert issuer.authorization_endpoint is not None, "it is the usual one"
     try:
         answer = await http.get(issuer.authorization_endpoint)
     except LoginFailed:
         return True  # it leads to a page of another site
-    return answer.status in (200, 400, 422)
+    return answer.status not in _NO_SUCH_PAGE
 
 
 async def machine_login(

@@ -76,7 +76,7 @@ def read_extension_folder(folder: Path, *, follow_links: bool) -> ExtensionFolde
     """
     try:
         return _read_folder(folder, follow_links=follow_links)
-    except _Unusable as exc:
+    except _UnusableFile as exc:
         return ExtensionFolder(path=str(folder), real=os.path.realpath(folder), files=(), failure=str(exc))
 
 
@@ -88,14 +88,14 @@ def _read_folder(folder: Path, *, follow_links: bool) -> ExtensionFolder:
         shown = os.fsencode(name).decode(errors="backslashreplace")
         try:
             if shown != name or not name.isprintable():
-                raise _Unusable("its name is not plain text")
+                raise _UnusableFile("its name is not plain text")
             content = _read(folder / name, follow_links=follow_links)
-        except _Unusable as exc:
+        except _UnusableFile as exc:
             unusable.append((shown, str(exc)))
             continue
         total += len(content)
         if total > MAX_FOLDER_BYTES:
-            raise _Unusable(f"{folder} has more than {MAX_FOLDER_BYTES // 1024**2} MiB of Python files")
+            raise _UnusableFile(f"{folder} has more than {MAX_FOLDER_BYTES // 1024**2} MiB of Python files")
         files.append(ExtensionFile(name=name, content=content, digest=_digest(content)))
     return ExtensionFolder(
         path=str(folder), real=os.path.realpath(folder), files=tuple(files), unusable=tuple(unusable)
@@ -106,30 +106,30 @@ def extension_stamp(folder: Path) -> str:
     """What changes when a file of the folder does. Empty where the folder cannot be read."""
     try:
         return repr([(name, _stamp(folder / name)) for name in _names(folder)])
-    except _Unusable:
+    except _UnusableFile:
         return ""
 
 
-class _Unusable(Exception):
+class _UnusableFile(Exception):
     """Why a file, or the whole folder, is left out."""
 
 
 def _names(folder: Path) -> list[str]:
-    """The names of Python files in a folder, in order. Raises `_Unusable`."""
+    """The names of Python files in a folder, in order. Raises `_UnusableFile`."""
     try:
         with os.scandir(folder) as entries:
             found = sorted(_limited(folder, entries))
     except OSError as exc:
-        raise _Unusable(f"cannot read the folder {folder}: {exc.strerror}") from exc
+        raise _UnusableFile(f"cannot read the folder {folder}: {exc.strerror}") from exc
     if len(found) > MAX_FILES:
-        raise _Unusable(f"{folder} has more than {MAX_FILES} Python files")
+        raise _UnusableFile(f"{folder} has more than {MAX_FILES} Python files")
     return found
 
 
 def _limited(folder: Path, entries: Iterator[os.DirEntry[str]]) -> Iterator[str]:
     for number, entry in enumerate(entries):
         if number >= _MAX_ENTRIES:
-            raise _Unusable(f"{folder} has more than {_MAX_ENTRIES} files")
+            raise _UnusableFile(f"{folder} has more than {_MAX_ENTRIES} files")
         if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
             yield entry.name
 
@@ -139,19 +139,19 @@ def _read(path: Path, *, follow_links: bool) -> bytes:
     try:
         found = os.stat(path) if follow_links else os.lstat(path)
         if stat.S_ISLNK(found.st_mode):
-            raise _Unusable("it is a link, which a project's folder may not have")
+            raise _UnusableFile("it is a link, which a project's folder may not have")
         if not stat.S_ISREG(found.st_mode):
-            raise _Unusable("it is not a regular file")
+            raise _UnusableFile("it is not a regular file")
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
         flags |= 0 if follow_links else getattr(os, "O_NOFOLLOW", 0)
         with open(os.open(path, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # it was replaced meanwhile
-                raise _Unusable("it is not a regular file")
+                raise _UnusableFile("it is not a regular file")
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as exc:
-        raise _Unusable(f"it cannot be read: {exc.strerror}") from exc
+        raise _UnusableFile(f"it cannot be read: {exc.strerror}") from exc
     if len(content) > MAX_FILE_BYTES:
-        raise _Unusable(f"it is larger than {MAX_FILE_BYTES // 1024**2} MiB")
+        raise _UnusableFile(f"it is larger than {MAX_FILE_BYTES // 1024**2} MiB")
     return content
 
 

@@ -66,22 +66,28 @@ def _server_id(value: str) -> str:
 ServerId = Annotated[str, AfterValidator(_server_id)]
 
 
-def _web_url(value: str) -> str:
-    if "${" in value:
-        return value  # validated again once its references are resolved
-    if any(character <= " " for character in value):
-        raise ValueError("must not contain spaces or control characters")
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ValueError("must be an http:// or https:// URL with a host")
-    return value
+def _url_of(schemes: tuple[str, ...], wanted: str) -> AfterValidator:
+    """A check that a text is a URL of one of these schemes with a host."""
+
+    def check(value: str) -> str:
+        if "${" in value:
+            return value  # validated again once its references are resolved
+        if any(character <= " " for character in value):
+            raise ValueError("must not contain spaces or control characters")
+        try:
+            parts = urlsplit(value)
+            usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ValueError(f"must be {wanted} URL with a host")
+        return value
+
+    return AfterValidator(check)
 
 
-WebUrl = Annotated[str, AfterValidator(_web_url)]
+WebUrl = Annotated[str, _url_of(("http", "https"), "an http:// or https://")]
+RedisUrl = Annotated[str, _url_of(("redis", "rediss"), "a redis:// or rediss://")]
 
 
 class StrictModel(BaseModel):

@@ -1,27 +1,10 @@
 """Models of what is kept, and where: the store, artifacts and the audit log."""
 
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from fairlead.config.field_types import StrictModel, Text
-
-
-def _redis_url(value: str) -> str:
-    if "${" in value:
-        return value  # checked again once its references are resolved
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ValueError("must be a redis:// or rediss:// URL with a host")
-    return value
-
-
-RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+from fairlead.config.field_types import RedisUrl, StrictModel, Text
 
 
 class StoreSettings(StrictModel):

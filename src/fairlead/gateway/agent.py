@@ -353,7 +353,7 @@ class AgentTools:
     ) -> Reply[AgentOutput]:
         client = _client_of(request)
         messages = [*session.messages]  # a run that fails or is cancelled leaves the session as it was
-        report = _Report(context)
+        report = _RunReport(context)
         IS_AGENT.set(True)  # for this call's task and those it starts
         try:
             with self._counted(session):
@@ -424,7 +424,7 @@ def _limits(client: ClientSession, steps: int | None, tokens: int | None) -> Run
     )
 
 
-class _Report:
+class _RunReport:
     """Tells the client of a run's progress, and keeps what its result needs."""
 
     def __init__(self, context: ToolContext) -> None:

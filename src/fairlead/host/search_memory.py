@@ -74,7 +74,7 @@ def keep_newest(remembered: Sequence[ToolMemory], now: float) -> list[ToolMemory
 
 
 @dataclass(slots=True)
-class _Known:
+class _RecalledMemory:
     """The memory of a principal as it was last read."""
 
     versions: Mapping[str, int]
@@ -91,7 +91,7 @@ class SearchMemory:
     def __init__(self, store: Store | None, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _RecalledMemory] = OrderedDict()
 
     async def recall(self, principal: str = LOCAL) -> PastQueries:
         """The past queries of a principal. Where they cannot be read, those that were read before."""
@@ -108,7 +108,7 @@ class SearchMemory:
         if known is None or known.versions != versions:
             past, empty = await run_off_loop(lambda: self._decode(stored, now), len(stored))
             await self._delete(empty)
-            known = _Known(versions, past, now)
+            known = _RecalledMemory(versions, past, now)
         known.read_at = now
         self._known[principal] = known
         self._known.move_to_end(principal)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Final, NoReturn, Protocol, cast
 
+from fairlead.config.command_lines import extra_hint
 from fairlead.config.store_location import RedisLocation
 from fairlead.errors import StoreError, StoreUnavailable
 from fairlead.store import redis_scripts as scripts
@@ -43,7 +44,7 @@ _REFUSALS: Final = {
 logger = logging.getLogger(__name__)
 
 
-class Connection(Protocol):
+class RawConnection(Protocol):
     """A connection of redis-py, as far as it is used here; its own types are incomplete."""
 
     def connect(self) -> None:
@@ -72,13 +73,11 @@ class RedisConnection:
 
     def __init__(self, location: RedisLocation) -> None:
         if find_spec("redis") is None:
-            raise StoreError(
-                "a Redis store needs the package `redis`", hint="install the extra: `fairlead[redis]`"
-            )
+            raise StoreError("a Redis store needs the package `redis`", hint=extra_hint("redis"))
         self.name = str(location)
         self.keys = ClusterKeys(location.cluster_keys())
         self._url = location.url()
-        self._connection: Connection | None = None
+        self._connection: RawConnection | None = None
         self._epoch: bytes | None = None
         self._failures = 0
         self._next_attempt = 0.0
@@ -110,7 +109,10 @@ class RedisConnection:
         raise StoreUnavailable(f"store {self.name}: it changes its epoch again and again", hint=_AWAY_HINT)
 
     def _evaluate(
-        self, connection: Connection, script: scripts.Script, parts: tuple[bytes | str | int | float, ...]
+        self,
+        connection: RawConnection,
+        script: scripts.Script,
+        parts: tuple[bytes | str | int | float, ...],
     ) -> Any:  # noqa: ANN401
         from redis.exceptions import NoScriptError
 
@@ -119,7 +121,7 @@ class RedisConnection:
         except NoScriptError:  # it was not run
             return self._exchange(connection, ("EVAL", script.text, *parts))
 
-    def _exchange(self, connection: Connection, command: tuple[bytes | str | int | float, ...]) -> Any:  # noqa: ANN401
+    def _exchange(self, connection: RawConnection, command: tuple[bytes | str | int | float, ...]) -> Any:  # noqa: ANN401
         from redis.exceptions import NoScriptError, RedisError, ResponseError
 
         try:
@@ -151,7 +153,7 @@ class RedisConnection:
         self._next_attempt = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311 - not all at once
         raise StoreUnavailable(f"store {self.name} does not answer: {error}", hint=hint) from error
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> RawConnection:
         connection = self._connection
         if connection is not None:
             if not _is_stale(connection):
@@ -161,7 +163,7 @@ class RedisConnection:
             raise StoreUnavailable(f"store {self.name} does not answer", hint=_AWAY_HINT)
         return self._connect()
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> RawConnection:
         from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
         connection = _new_connection(self._url)
@@ -201,7 +203,7 @@ class RedisConnection:
             return
         raise StoreError(f"store {self.name} cannot be used: {trouble}", hint=hint)
 
-    def _begin(self, connection: Connection) -> None:
+    def _begin(self, connection: RawConnection) -> None:
         """Learn the store's epoch, and begin a new one where this is another run of the server."""
         check = self.keys.seal(_CHECK, b"check")
         known = b"0" if self._epoch is None else b"1"
@@ -237,7 +239,7 @@ _WORDS: Final = {
 }
 
 
-def _new_connection(url: str) -> Connection:
+def _new_connection(url: str) -> RawConnection:
     from redis import connection as redis_connection
     from redis.backoff import NoBackoff
     from redis.retry import Retry
@@ -246,7 +248,7 @@ def _new_connection(url: str) -> Connection:
         options = cast("dict[str, Any]", cast("Any", redis_connection).parse_url(url))
     except ValueError as exc:
         raise StoreError(f"the store's address cannot be read: {exc}") from None
-    kind: Callable[..., Connection] = options.pop("connection_class", redis_connection.Connection)
+    kind: Callable[..., RawConnection] = options.pop("connection_class", redis_connection.Connection)
     return kind(
         **options
         | {
@@ -260,7 +262,7 @@ def _new_connection(url: str) -> Connection:
     )
 
 
-def _is_stale(connection: Connection) -> bool:
+def _is_stale(connection: RawConnection) -> bool:
     """Whether the server closed the connection: between two commands there is nothing to read on it."""
     try:
         return connection.can_read(0)

@@ -230,13 +230,13 @@ async def test_a_refused_request_uses_nothing_up() -> None:
         assert (await served.ask()).status == 200
 
 
-def test_buckets_of_people_who_left_are_forgotten() -> None:
+async def test_buckets_of_people_who_left_are_forgotten() -> None:
     clock = FakeClock()
     limit = RateLimit(60, clock=clock)
     for number in range(10_000):
-        assert limit.take(str(number)) is None
+        assert await limit.take(str(number)) is None
     clock.advance(60)
-    assert limit.take("another") is None
+    assert await limit.take("another") is None
     assert len(limit._buckets) == 1  # pyright: ignore[reportPrivateUsage]
 
 

@@ -108,9 +108,10 @@ def _read_words(
     loaded: LoadedConfig, name: str, words: tuple[str, ...]
 ) -> tuple[str | None, tuple[str, ...]]:
     """The words after the first: a tool's name, where that was a server's id, and arguments."""
-    # Where the first word has the tool already, what follows is meant as an argument.
-    names_tool = name not in loaded.servers and bool(owners_of(name, loaded.servers))
-    is_apart = bool(words) and "=" not in words[0] and not names_tool
+    # After a server's id alone comes the tool, whatever is in its name; after a tool, only arguments.
+    is_server = name in loaded.servers
+    may_be_tool = bool(words) and "=" not in words[0] and not owners_of(name, loaded.servers)
+    is_apart = bool(words) and (is_server or may_be_tool)
     tool, typed = (words[0], words[1:]) if is_apart else (None, words)
     if odd := next((word for word in typed if "=" not in word), None):
         raise click.BadParameter(f"`{odd}` is not NAME=VALUE", param_hint="NAME=VALUE")

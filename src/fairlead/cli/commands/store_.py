@@ -36,6 +36,11 @@ def new_key(*, save: bool, as_json: bool) -> int:
     """Make a cluster key. Every replica needs the same one; without it nothing in Redis can be read.
 
     With `--save`, a key that is there already stays as the second: it is still read, and no longer written.
+
+    \b
+    Examples:
+      fairlead store key new
+      fairlead store key new --save
     """
     from fairlead.store.cluster_key import new_cluster_key
 
@@ -63,6 +68,10 @@ def rekey(ctx: click.Context, *, as_json: bool) -> int:
     """Encrypt everything in Redis anew with the first cluster key, so that the others can be removed.
 
     Audit records stay as they were written: keep the old key until `audit.keep_days` have passed.
+
+    \b
+    Example:
+      fairlead store rekey
     """
     from fairlead.store.redis_database import RedisDatabase
 

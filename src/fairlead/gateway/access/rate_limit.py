@@ -62,7 +62,7 @@ class RateLimit:
 
 
 @dataclass(slots=True)
-class _Grant:
+class _LocalGrant:
     left: int
     ends: float
 
@@ -78,7 +78,7 @@ class SharedRateLimit(RateLimit):
         self._rate = per_minute
         self._store = store
         self._time = clock
-        self._grants: dict[str, _Grant] = {}
+        self._grants: dict[str, _LocalGrant] = {}
         self._is_away = False
 
     async def take(self, principal: str) -> int | None:
@@ -100,5 +100,5 @@ class SharedRateLimit(RateLimit):
             return max(1, math.ceil((1 - taken.left) * 60 / self._rate))
         if len(self._grants) >= _MAX_KEPT:
             self._grants.clear()
-        self._grants[principal] = _Grant(left=taken.granted - 1, ends=self._time() + GRANT_SECONDS)
+        self._grants[principal] = _LocalGrant(left=taken.granted - 1, ends=self._time() + GRANT_SECONDS)
         return None

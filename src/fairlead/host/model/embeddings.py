@@ -53,7 +53,7 @@ class _Embedding(msgspec.Struct):
     index: int = 0
 
 
-class _Answer(msgspec.Struct):
+class _EmbeddingsResponse(msgspec.Struct):
     data: list[_Embedding]
 
 
@@ -237,7 +237,7 @@ class ToolEmbeddings:
 
 def _read_vectors(raw: bytes, count: int, unit_vector: Callable[[Sequence[float]], bytes]) -> list[bytes]:
     try:
-        data = sorted(msgspec.json.decode(raw, type=_Answer).data, key=lambda each: each.index)
+        data = sorted(msgspec.json.decode(raw, type=_EmbeddingsResponse).data, key=lambda each: each.index)
         if len(data) != count or any(len(each.embedding) > _MAX_VALUES for each in data):
             raise EmbeddingFailed("not as many vectors as texts, or too long ones")
         return [unit_vector(each.embedding) for each in data]
