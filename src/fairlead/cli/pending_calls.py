@@ -46,11 +46,7 @@ def answer_pending(context: ActionContext, given: dict[str, str], *, as_json: bo
     for same in equal_calls(pending):
         show_calls(same)
         if is_interactive():
-            words = [*answers_to(same), "later"]
-            word = str(click.prompt("Allow it?", type=click.Choice(words), default="later", err=True))
-            if word != "later":
-                for call in same:
-                    _give(context, gateways, str(call["id"]), word) or warn(_waits_no_more(str(call["id"])))
+            _ask(context, gateways, same)
     if is_interactive():
         return Exit.OK
     others = ", ".join(APPROVAL_ANSWERS[1:])
@@ -62,6 +58,17 @@ def show_calls(same: Sequence[dict[str, Any]]) -> None:
     """Show all of a call, once for those that are the same: what is allowed is exactly this."""
     for line in lines_of_calls(same):
         print_data(line)
+
+
+def _ask(context: ActionContext, gateways: Sequence[RunningGateway], same: Sequence[dict[str, Any]]) -> None:
+    """Ask about calls that are the same, and give the answer to each."""
+    words = [*answers_to(same), "later"]
+    word = str(click.prompt("Allow it?", type=click.Choice(words), default="later", err=True))
+    if word == "later":
+        return
+    for name in [str(call["id"]) for call in same]:
+        if not _give(context, gateways, name, word):
+            warn(_waits_no_more(name))
 
 
 def _give_all(context: ActionContext, gateways: Sequence[RunningGateway], given: dict[str, str]) -> None:

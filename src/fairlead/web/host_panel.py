@@ -382,12 +382,17 @@ class HostPanel:
         """The ids of all configured servers."""
         return list(self._configuration.loaded.servers)
 
-    def tool_costs(self) -> Mapping[str, int]:
+    async def tool_costs(self) -> Mapping[str, int]:
         """About how many tokens the definitions of each server's tools are together."""
-        costs: Counter[str] = Counter()
-        for tool in self._host.catalog(self._selection).tools:
-            costs[tool.key.server_id] += token_cost(tool.entry)
-        return costs
+        tools = self._host.catalog(self._selection).tools
+
+        def add_up() -> Mapping[str, int]:
+            costs: Counter[str] = Counter()
+            for tool in tools:
+                costs[tool.key.server_id] += token_cost(tool.entry)
+            return costs
+
+        return await to_thread.run_sync(add_up)  # the first time all definitions are read
 
     async def decide(
         self, server_id: str, verdict: PanelVerdict, scope: str | None = None, *, principal: str

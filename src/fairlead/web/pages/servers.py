@@ -61,7 +61,7 @@ def overview(panel: HostPanel) -> Answer:
     async def answer(visit: PageRequest) -> Response:
         servers = panel.status()
         lead = f"{plural(len(servers), 'server')}: {_counted(servers)}." if servers else _NONE
-        costs = panel.tool_costs()
+        costs = await panel.tool_costs()
         shown = _ordered(_matching(servers, visit), visit.query("sort"), costs)
         start = page_start(visit)
         rows = [_row(visit, status, costs.get(status.server_id)) for status in shown[start : start + PAGE]]
@@ -144,11 +144,12 @@ def one(panel: HostPanel) -> Answer:
     async def answer(visit: PageRequest) -> Response:
         details = await panel.details(visit.step("server"))
         server_id = details.status.server_id
+        tokens = (await panel.tool_costs()).get(server_id)
         path = server_path(server_id)
         acts = _actions(visit, details.status, path, can_switch=details.can_switch, files=details.files)
         content = (
             tag("div", live("actions", acts), _changes(panel, details), class_="row"),
-            live("facts", _facts(details, panel.tool_costs().get(server_id)), _notes(details)),
+            live("facts", _facts(details, tokens), _notes(details)),
             live("permissions", _permissions(details)),
             live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
             live("log", _log(details)) if details.status.transport in CHILD_TRANSPORTS else None,
