@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from fairlead.config.edit_scope import EMPTY_FILE
 from fairlead.config.load import LoadedConfig, load_config
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.testing.watchdog import watch_loop
@@ -158,12 +157,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     monkeypatch.chdir(project)
     return Machine(home=home, project=project, env=env)
-
-
-@pytest.fixture
-def in_a_project(machine: Machine) -> None:
-    """The machine's project folder has a file, to which servers are added then."""
-    machine.write_project(EMPTY_FILE)
 
 
 @dataclass(frozen=True)

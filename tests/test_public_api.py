@@ -23,7 +23,8 @@ PUBLIC = {
     McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools Reply
     ResourceUpdated ResultInvalid RootsProvider RunCancelled RunFinished RunLimits SampleRequest
     SearchOutcome SecretUnavailable ServerError ServerInfo ServerLogged ServerState ServerStatus
-    ShownUrl StartupStatus StateChanged StepFinished StepRetried StoreError Subscriber SyncHost
+    ShownUrl StartupStatus StateChanged StepFinished StepRetried StoreError StoreUnavailable Subscriber
+    SyncHost
     SyncIterator SyncProviderTools SyncToolset TextDelta TokenRefused ToolCalled ToolContext
     ToolDefinition ToolEntry ToolFailed ToolKey ToolModel ToolResult ToolReturned ToolsQuarantined
     Toolset UnknownArtifact UnknownBundle UnknownCall UnknownServer UnknownTool UrlCompletionListener

@@ -142,8 +142,8 @@ def test_the_first_server_goes_as_the_readme_shows(machine: Machine) -> None:
         person.sees("What may these 2 tools do?")
         person.types("allow")
         assert person.waits() == 0
-        assert "added `time` to ~/.config/fairlead/fairlead.json" in person.seen
-        assert "allowed 2 tools of `time` in ~/.config/fairlead/fairlead.json" in person.seen
+        assert "added `time` to fairlead.json" in person.seen
+        assert "allowed 2 tools of `time` in fairlead.json" in person.seen
     with at_terminal(*call[1:], cwd=machine.project, env=env) as person:
         assert person.waits() == 0
         assert "Europe/Berlin" in person.seen
@@ -158,7 +158,7 @@ def test_a_server_with_a_secret_is_added_as_the_readme_shows(
     assert added.status == 0
     for line in text.splitlines()[1:]:
         assert line.split("; the file has ")[0] in added.err
-    assert "ghp_" not in machine.user_file.read_text()
+    assert "ghp_" not in machine.project_file.read_text()
 
 
 def test_nothing_that_is_printed_needs_a_package_that_is_not_published() -> None:

@@ -99,7 +99,6 @@ def test_an_error_says_code_message_hint_and_server(fairlead: Fairlead, machine:
     assert error["code"] == "unknown_server" or str(invalid) in json.dumps(error)
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_a_command_that_prints_words_prints_what_it_did_as_json(fairlead: Fairlead, machine: Machine) -> None:
     added = json.loads(fairlead("add", "a", "--later", "--json", "--", "server", "--json").out)
     assert (added["ok"], added["server"], added["file"]) == (True, "a", str(machine.project_file))

@@ -118,7 +118,6 @@ def test_a_script_must_say_that_it_means_it(fairlead: Fairlead, machine: Machine
     assert '"called"' not in record.read_text()
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_a_denied_tool_is_denied_to_everybody(fairlead: Fairlead, machine: Machine) -> None:
     record = add(fairlead, machine)
     document = json.loads(machine.project_file.read_text())

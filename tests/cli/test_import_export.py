@@ -76,7 +76,6 @@ def test_a_dry_run_changes_nothing(fairlead: Fairlead, machine: Machine) -> None
     assert not (machine.home / ".config" / "fairlead" / "secrets").exists()
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_what_is_there_stays_unless_it_is_to_be_replaced(fairlead: Fairlead, machine: Machine) -> None:
     file = write(machine.project / ".cursor" / "mcp.json", CURSOR)
     fairlead("add", "files", "--", "mine")
@@ -154,7 +153,6 @@ def test_a_project_in_the_documents_own_format_can_be_taken_over(
 
 
 @pytest.mark.parametrize("agent", ["claude", "cursor", "vscode", "codex", "opencode", "gemini", "toolloop"])
-@pytest.mark.usefixtures("in_a_project")
 def test_every_format_that_is_written_can_be_read_back(
     fairlead: Fairlead, machine: Machine, agent: str
 ) -> None:

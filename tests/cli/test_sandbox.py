@@ -41,7 +41,7 @@ def test_add_without_a_word_about_it_writes_no_sandbox(fairlead: Fairlead, machi
 def test_a_url_cannot_be_sandboxed(fairlead: Fairlead, machine: Machine) -> None:
     outcome = fairlead("add", "x", "--sandbox", "--url", "https://example.com/mcp")
     assert outcome.status == 1
-    assert "is for stdio servers" in outcome.err
+    assert "and this one is http" in outcome.err
     assert not machine.project_file.exists()
 
 

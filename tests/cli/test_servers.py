@@ -27,7 +27,6 @@ def test_an_empty_configuration_says_so_and_how_to_go_on(fairlead: Fairlead) -> 
     assert "fairlead add" in outcome.err
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_add_with_a_command_writes_the_project_file(fairlead: Fairlead, machine: Machine) -> None:
     outcome = fairlead("add", "fs", "--", "npx", "-y", "server", "--flag", ".")
     assert outcome.status == 0
@@ -42,7 +41,6 @@ def test_add_to_the_users_own_file(fairlead: Fairlead, machine: Machine, scope: 
     assert not machine.project_file.exists()
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_add_takes_every_option(fairlead: Fairlead, machine: Machine) -> None:
     remote = (
         "add r --url https://example.com/mcp --transport sse --header X-Mode=fast --header X-Kind:slow "
@@ -88,7 +86,6 @@ def test_add_takes_every_option(fairlead: Fairlead, machine: Machine) -> None:
 
 
 @pytest.mark.requirement("HARD-5")
-@pytest.mark.usefixtures("in_a_project")
 def test_arguments_stay_arguments_whatever_they_say(fairlead: Fairlead, machine: Machine) -> None:
     hostile = ["; touch x", "$(touch y)", "`z`", "a b", "", "--", "é\u202e"]
     assert fairlead("add", "a", "--", "run", *hostile).status == 0
@@ -97,7 +94,6 @@ def test_arguments_stay_arguments_whatever_they_say(fairlead: Fairlead, machine:
     assert "\u202e" not in fairlead("list").out  # shown spelled out, never acted on
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_an_existing_id_needs_replace(fairlead: Fairlead, machine: Machine) -> None:
     fairlead("add", "a", "--", "one")
     refused = fairlead("add", "a", "--", "two")
@@ -108,7 +104,6 @@ def test_an_existing_id_needs_replace(fairlead: Fairlead, machine: Machine) -> N
     assert entries(machine)["a"] == {"command": "two"}
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_the_same_id_in_another_scope_is_no_conflict(fairlead: Fairlead) -> None:
     assert fairlead("add", "a", "--scope", "user", "--", "one").status == 0
     assert fairlead("add", "a", "--", "two").status == 0
@@ -160,14 +155,12 @@ def test_a_bad_entry_is_refused_before_anything_is_written(
     assert not machine.project_file.exists()
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_env_without_a_value_passes_on_the_users_own_variable(fairlead: Fairlead, machine: Machine) -> None:
     outcome = fairlead("add", "a", "--env", "SOME_TOKEN", "--", "run")
     assert entries(machine)["a"]["env"] == {"SOME_TOKEN": "${SOME_TOKEN}"}
     assert "`SOME_TOKEN` is not set" in outcome.err
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_adding_is_consent_to_exactly_what_was_added(fairlead: Fairlead, machine: Machine) -> None:
     fairlead("add", "a", "--", "run")
     key = machine.load().servers["a"].consent
@@ -179,7 +172,6 @@ def test_adding_is_consent_to_exactly_what_was_added(fairlead: Fairlead, machine
     assert not has_consent(store_file(machine.env), changed)
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_remove_touches_one_scope_and_says_what_remains(fairlead: Fairlead, machine: Machine) -> None:
     fairlead("add", "a", "--scope", "user", "--", "one")
     fairlead("add", "a", "--", "two")
@@ -259,7 +251,6 @@ def test_switching_an_unknown_server_suggests_the_one_meant(fairlead: Fairlead, 
     assert "did you mean `github`?" in outcome.err
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_list_as_json_is_for_programs(fairlead: Fairlead, machine: Machine) -> None:
     fairlead("add", "a", "--", "run", "x")
     document = json.loads(fairlead("list", "--json").out)
@@ -383,7 +374,6 @@ def test_a_reader_that_goes_away_is_no_error(machine: Machine) -> None:
     assert "BrokenPipe" not in done.stderr
 
 
-@pytest.mark.usefixtures("in_a_project")
 def test_switching_in_a_file_that_cannot_say_it_is_refused(fairlead: Fairlead, machine: Machine) -> None:
     fairlead("add", "a", "--", "run")
     outcome = fairlead("enable", "a", "--scope", "user")
@@ -446,14 +436,3 @@ def test_switching_a_projects_server_does_not_approve_what_it_runs(
     fairlead("disable", "x")
     fairlead("enable", "x")
     assert "nothing waits" in fairlead("approve").err, "what was approved stays so"
-
-
-def test_outside_a_project_a_server_is_added_for_every_folder(fairlead: Fairlead, machine: Machine) -> None:
-    added = fairlead("add", "a", "--", "one")
-    assert "added `a` to ~/.config/fairlead/fairlead.json" in added.err
-    assert entries(machine, "user") == {"a": {"command": "one"}}
-    assert not machine.project_file.exists()
-    assert "removed `a` from ~/.config/fairlead/fairlead.json" in fairlead("remove", "a").err
-    added = fairlead("add", "a", "--scope", "project", "--", "one")
-    assert "created fairlead.json" in added.err
-    assert entries(machine) == {"a": {"command": "one"}}

@@ -71,7 +71,10 @@ def verbs_of(kind: type) -> set[str]:
         (
             Toolset,
             SyncToolset,
-            {"find", "error_result", "login_hint", "waiting_for_login", "wait_until_settled"},
+            {
+                *("find", "error_result", "login_hint", "waiting_for_login", "wait_until_settled"),
+                *("note_call", "rank", "without_images"),
+            },
         ),
         (Resources, sync_host.SyncResources, set[str]()),
         (Prompts, sync_host.SyncPrompts, set[str]()),

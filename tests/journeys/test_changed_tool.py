@@ -28,7 +28,7 @@ def tool(name: str, description: str) -> dict[str, object]:
 def test_a_changed_tool_is_reviewed_in_the_dashboard_while_an_agent_waits(journey: Journey) -> None:
     journey.install("notes-mcp", tools=[tool("find_note", BEFORE), tool("write_note", "Write a note.")])
     with terminal(journey) as gateway, terminal(journey) as shell, browser() as visitor:
-        shell.types("fairlead add notes -- notes-mcp")
+        shell.types("fairlead add notes --scope user -- notes-mcp")
         shell.sees("What may these 2 tools do?")
         shell.answers("allow")
         assert shell.waits() == 0, shell.shown
@@ -50,7 +50,7 @@ def test_a_changed_tool_is_reviewed_in_the_dashboard_while_an_agent_waits(journe
         visitor("see", ".came", "send its text to the sync service")
         visitor("click", "label:has-text('Allow')")
         visitor("click", "text=Record the answers")
-        visitor("see", "#said", "`notes`: 1 allow")
+        visitor("see", "#said", "notes: 1 allow")
         assert text_of(agent, "notes_find_note") == "{}"
         # And one that is to be asked about waits for the person at the dashboard.
         shell.runs("fairlead review notes --ask notes.write_note")

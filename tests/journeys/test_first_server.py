@@ -13,7 +13,7 @@ MOST_COMMANDS = 3
 def test_a_first_server_is_called_by_an_agent_after_three_commands(journey: Journey) -> None:
     journey.install("uvx", tools=["get_current_time", "convert_time"])
     with terminal(journey) as shell:
-        shell.types("fairlead add time -- uvx mcp-server-time")
+        shell.types("fairlead add time --scope user -- uvx mcp-server-time")
         shell.sees("What may these 2 tools do?")
         shell.answers("allow")
         assert shell.waits() == 0, shell.shown
@@ -37,7 +37,7 @@ def test_who_starts_with_the_gateway_is_told_how_to_add_a_server_and_its_agents_
     with terminal(journey) as gateway, terminal(journey) as shell:
         start_gateway(gateway)
         assert "`fairlead add`" in gateway.shown
-        shell.types("fairlead add time -- uvx mcp-server-time")
+        shell.types("fairlead add time --scope user -- uvx mcp-server-time")
         shell.sees("What may this tool do?")
         shell.answers("allow")
         assert shell.waits() == 0, shell.shown

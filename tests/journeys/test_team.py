@@ -21,7 +21,7 @@ TEAM = {"ada": "reading", "grace": "writing"}
 
 
 def add(shell: Terminal, name: str, tools: int) -> None:
-    shell.types(f"fairlead add {name} -- {name}-mcp")
+    shell.types(f"fairlead add {name} --scope user -- {name}-mcp")
     shell.sees(f"What may these {tools} tools do?")
     shell.answers("allow")
     assert shell.waits() == 0, shell.shown
@@ -81,7 +81,7 @@ def third_member(shell: Terminal, visitor: Visitor, url: str) -> UrlAgent:
     visitor("fill", "#f-name", "notes-only")
     visitor("fill", "#f-tools", "notes.find_note")
     visitor("click", "#make-bundle")
-    visitor("see", "#said", "Saved the bundle `notes-only`")
+    visitor("see", "#said", "Saved the bundle notes-only")
     visitor("click", "#to-Tokens")
     visitor("fill", "#f-name", "linus")
     visitor("click", "label:has-text('notes-only')")

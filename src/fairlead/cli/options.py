@@ -11,7 +11,7 @@ import click
 
 from fairlead.config.edit_scope import EditTarget, edit_target, no_scopes
 from fairlead.config.load import LoadedConfig, Scope, load_config
-from fairlead.config.sources import find_project_file, place_of
+from fairlead.config.sources import place_of
 from fairlead.errors import FairleadError
 from fairlead.terminal.output import start_report
 
@@ -80,8 +80,7 @@ def edit_scope_option(function: FunctionT) -> FunctionT:
     return click.option(
         "--scope",
         type=click.Choice(["project", "user", "global"]),
-        help="Change the project's file or your own (`user`, `global`); by default the project's, if there "
-        "is one.",
+        help="Change the project's file (the default) or your own; `global` is another name for `user`.",
     )(function)
 
 
@@ -135,18 +134,12 @@ def load(ctx: click.Context, scope: str = "effective") -> LoadedConfig:
 
 
 def target_file(ctx: click.Context, scope: str | None, *, take_over: bool = False) -> EditTarget:
-    """Name the file this command line wants to change.
-
-    Where no scope is named, it is the project's if there is one, else the user's: a server that is added
-    anywhere else is there for agents in every folder, as those of the desktop start in none.
-    """
+    """Name the file this command line wants to change."""
     explicit = _explicit(ctx) or _path(os.environ.get("FAIRLEAD_CONFIG_PATH"))
     if explicit and scope:
         raise no_scopes(explicit)
-    place = place_of(os.environ, Path.cwd())
-    is_project = scope == "project" or (scope is None and find_project_file(place) is not None)
-    whose: Literal["project", "user"] = "project" if is_project else "user"
-    return edit_target(whose, place, explicit, take_over=take_over)
+    whose: Literal["project", "user"] = "user" if scope in ("user", "global") else "project"
+    return edit_target(whose, place_of(os.environ, Path.cwd()), explicit, take_over=take_over)
 
 
 def _explicit(ctx: click.Context) -> Path | None:

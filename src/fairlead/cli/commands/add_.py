@@ -116,7 +116,7 @@ def command(
 ) -> None:
     """Add a server: a command to run, a URL, a folder of Python tools, or one that comes with Fairlead.
 
-    It is added to the project's file, where this folder or one above has a fairlead.json, else to your own.
+    It is added to the project's file; `--scope user` adds it to your own, for agents in every folder.
     Secrets given with --header, --env or --oauth-client-secret go into the keyring (or a file only you can
     read) and the config gets a reference. `--env NAME` without a value passes on your own variable. At a
     terminal the server is then connected, and you are asked what its tools may do; --allow answers that

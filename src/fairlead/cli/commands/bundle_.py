@@ -1,11 +1,10 @@
 """`fairlead bundle`."""
 
-import shlex
-
 import click
 
 from fairlead.cli.config_edits import action_context, show_edit
 from fairlead.cli.options import edit_scope_option, json_option, load, target_file
+from fairlead.config.command_lines import command_line
 from fairlead.config.models import Bundle
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import display_path, print_json, print_table, report, say, warn
@@ -64,7 +63,7 @@ def add_bundle(  # noqa: PLR0913 - click hands every option over by name
     report(bundle=bundle, file=str(target.path), path=f"/mcp/{bundle}")
     say(f"added the bundle `{bundle}` to {display_path(target.path)}; the gateway serves it at /mcp/{bundle}")
     show_edit(edit)
-    token = f"fairlead gateway token add NAME --bundle {shlex.quote(bundle)}"
+    token = f"fairlead gateway token add NAME --bundle {bundle}"
     say(f"hint: `{token}` makes a token for this bundle alone")
     return Exit.OK
 
@@ -129,6 +128,6 @@ def remove_bundle_command(ctx: click.Context, bundle: str, scope: str | None) ->
     for token in removed.tokens:
         warn(
             f"the token `{token}` is for this bundle alone, and opens nothing now",
-            f"revoke it: `fairlead gateway token remove {shlex.quote(token)}`",
+            f"revoke it: `{command_line('gateway token remove', token)}`",
         )
     return Exit.OK
