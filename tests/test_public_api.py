@@ -27,7 +27,8 @@ PUBLIC = {
     SyncHost
     SyncIterator SyncProviderTools SyncToolset TextDelta TokenRefused ToolCalled ToolContext
     ToolDefinition ToolEntry ToolFailed ToolKey ToolModel ToolResult ToolReturned ToolsQuarantined
-    Toolset UnknownArtifact UnknownBundle UnknownServer UnknownTool UrlCompletionListener UrlRequest
+    Toolset UnknownArtifact UnknownBundle UnknownCall UnknownServer UnknownTool UrlCompletionListener
+    UrlRequest
     Usage ValueTooLarge VersionConflict WaitTimedOut WouldBlock WrongType discover_config_path
     load_config open parse_config run_task
     """,

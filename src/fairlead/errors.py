@@ -36,6 +36,7 @@ FairleadError                     catch this to catch them all
 │   └── RunCancelled              the user was asked, and cancelled the whole run
 ├── UnknownTool                   that server has no such tool
 ├── UnknownArtifact               no artifact has that handle for this principal
+├── UnknownCall                   no call with that id waits for an answer
 ├── ArgumentsInvalid              the arguments do not match the tool's schema; nothing was sent
 ├── WrongType                     a function of the library was passed a wrong type; also a `TypeError`
 ├── WaitTimedOut                  the synchronous host waited too long; also a `TimeoutError`
@@ -399,6 +400,12 @@ class UnknownArtifact(FairleadError):
     """No artifact has that handle for this principal, or not any more."""
 
     code = "unknown_artifact"
+
+
+class UnknownCall(FairleadError):
+    """No call with that id waits for an answer, or not any more."""
+
+    code = "unknown_call"
 
 
 class ArgumentsInvalid(FairleadError):

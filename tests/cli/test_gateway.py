@@ -305,6 +305,8 @@ def test_a_call_that_waits_for_a_word_gets_it_from_the_command_line(
             answer = asked.result(timeout=SECONDS)[-1]
             assert ("error" in answer or answer["result"].get("isError", False)) is is_error, answer
         assert fairlead("approvals", "answer", "gone", "once").status == 1
+        refused = json.loads(fairlead("approvals", "answer", "gone", "once", "--json").out)["error"]
+        assert (refused["code"], refused["message"]) == ("unknown_call", "no call gone is waiting any more")
         watcher = fairlead("gateway", "token", "add", "prom", "--scope", "status").out.strip()
         assert up.get("/api/approvals", token=watcher)[0] in (401, 403)
 

@@ -64,6 +64,38 @@ async def test_answers_to_what_changed_meanwhile_are_not_recorded(machine: Machi
         assert "allow_tools" not in machine.user_file.read_text()
 
 
+async def test_many_tools_are_reviewed_page_by_page_and_only_what_was_shown_is_answered(
+    machine: Machine, tmp_path: Path
+) -> None:
+    plain = [tool(f"look_{number:03}") for number in range(149)]
+    server = ChangingServer(tmp_path, *plain, tool("wipe", annotations={"destructiveHint": True}))
+    entry = {key: value for key, value in server.entry().items() if key in ("command", "args")}
+
+    def shown(text: str) -> dict[str, str]:
+        return dict(re.findall(r'<article.*?<code>(\w+)</code>.*?name="(answer:[^"]+)"', text, re.DOTALL))
+
+    async with dashboard(machine, {"one": entry}) as board, board.visited() as client:
+        await board.host.connect("one")
+        first = await client.get("/reviews")
+        assert "150 tools of 1 server to decide about, 150 held back" in first.text
+        assert [*shown(first.text)] == ["wipe", *(f"look_{number:03}" for number in range(99))]
+        assert " 1 to 100 of 150 " in first.text
+        second = await client.get("/reviews?start=100")
+        assert [*shown(second.text)] == [f"look_{number:03}" for number in range(99, 149)]
+        action = re.findall(r'action="[^"]*(/reviews[^"]*)"', second.text)
+        assert action == ["/reviews?start=100"]
+        answers = dict.fromkeys(shown(second.text).values(), "ask")
+        sent = await client.post(action[0], {"form_token": second.form_token, **answers})
+        assert sent.status == 303
+        assert sent.headers["location"].endswith("/reviews?start=100")
+        allowed = json.loads(machine.user_file.read_text())["servers"]["one"]["allow_tools"]
+        assert allowed == [f"look_{number:03}" for number in range(99, 149)]
+        rest = await client.sees("/reviews?start=100", "100 tools of 1 server to decide about")
+        assert [*shown(rest.text)] == [*shown(first.text)], "beyond the end is the last page"
+        preselected = await client.get("/reviews?preselect=yes")
+        assert preselected.text.count(" checked") == 100
+
+
 async def test_servers_are_found_by_words_and_state_and_failures_come_first(
     machine: Machine, tmp_path: Path
 ) -> None:

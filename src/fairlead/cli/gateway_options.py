@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairlead.config.load import LoadedConfig
 from fairlead.config.sources import is_fit_root, place_of, workspace
-from fairlead.errors import ConfigError
+from fairlead.errors import ConfigError, ListenFailed
 from fairlead.gateway.install import GatewayRoute, command_route
 from fairlead.gateway.registry import (
     RunningGateway,
@@ -14,6 +14,7 @@ from fairlead.gateway.registry import (
     agent_token_file,
     find,
     find_wider,
+    living,
     sources_of,
 )
 
@@ -51,6 +52,21 @@ class GatewayArguments:
     def is_special(self, loaded: LoadedConfig) -> bool:
         """Whether the gateway is to be another than the configuration alone makes: then none is shared."""
         return self.mode is not None or (self.agent and loaded.config.gateway.agent is None)
+
+    def require_free(self, loaded: LoadedConfig) -> None:
+        """See that no gateway runs at this address. It is asked before the modules that serve are loaded.
+
+        Raises:
+            ListenFailed: One does.
+        """
+        host, port = self.address(loaded)
+        url = f"http://{local_name(host)}:{port}"
+        if (running := next((each for each in living(os.environ) if each.url == url), None)) is not None:
+            raise ListenFailed(
+                f"a gateway runs at {url} already (process {running.pid})",
+                hint="use that one: `fairlead gateway open` opens its dashboard; "
+                "`fairlead gateway stop` ends it, and `--port 0` starts another",
+            )
 
     def find_shared(self, loaded: LoadedConfig) -> RunningGateway | None:
         """A gateway that runs and can serve in the place of one of our own: same files, same folder.

@@ -39,7 +39,6 @@ from fairlead.gateway.registry import (
     decide_token_file,
     here,
     is_attached,
-    living,
     local_token_file,
     service_log,
     sources_of,
@@ -76,7 +75,7 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
     if is_service:
         log_to_file(service_log(os.environ, options.started_by))
     loaded = load(ctx)
-    host, port = options.address(loaded)
+    host, _ = options.address(loaded)
     warned = _require_safe(host, options)
     other = None if is_service else options.find_shared(loaded)
     if other is not None and other.started_by == "agent":
@@ -85,7 +84,7 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
         log_to_stderr()
 
     async def main() -> int:
-        with _bind_socket(host, port) as listener, stoppable() as wait_for_stop:
+        with _bind_socket(options, loaded) as listener, stoppable() as wait_for_stop:
             async with (
                 _gateway(ctx, loaded, options) as (gateway, configuration),
                 _up(gateway, configuration, options, listener, host) as (served, running),
@@ -282,20 +281,11 @@ def _require_safe(host: str, options: GatewayArguments) -> int:
     return 2
 
 
-def _bind_socket(host: str, port: int) -> socket.socket:
+def _bind_socket(options: GatewayArguments, loaded: LoadedConfig) -> socket.socket:
     try:
-        return bind(host, port)
-    except ListenFailed as exc:
-        url = f"http://{local_name(host)}:{port}"
-        for running in living(os.environ):
-            if running.url == url:
-                hint = (
-                    "use that one: `fairlead gateway open` opens its dashboard; "
-                    "`fairlead gateway stop` ends it, and `--port 0` starts another"
-                )
-                raise ListenFailed(
-                    f"a gateway runs at {url} already (process {running.pid})", hint=hint
-                ) from exc
+        return bind(*options.address(loaded))
+    except ListenFailed:
+        options.require_free(loaded)  # names the gateway that has the port, if it is one
         raise
 
 

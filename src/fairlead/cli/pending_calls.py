@@ -14,7 +14,7 @@ from fairlead.actions.approvals import (
     pending_calls,
 )
 from fairlead.actions.context import ActionContext
-from fairlead.errors import ConfigError, ConnectFailed
+from fairlead.errors import ConfigError, ConnectFailed, UnknownCall
 from fairlead.gateway.registry import RunningGateway
 from fairlead.terminal.decisions import lines_of_calls
 from fairlead.terminal.exit_codes import Exit
@@ -34,8 +34,8 @@ def answer_pending(context: ActionContext, given: dict[str, str], *, as_json: bo
     if not gateways:
         raise ConfigError("no gateway is running, so no call waits", hint="start one with `fairlead gateway`")
     if given:
-        taken = [_give(context, gateways, name, word) for name, word in given.items()]
-        return Exit.OK if all(taken) else Exit.FIXABLE
+        _give_all(context, gateways, given)
+        return Exit.OK
     pending = read_pending(gateways)
     if as_json:
         print_json({"pending": pending})
@@ -46,11 +46,7 @@ def answer_pending(context: ActionContext, given: dict[str, str], *, as_json: bo
     for same in equal_calls(pending):
         show_calls(same)
         if is_interactive():
-            words = [*answers_to(same), "later"]
-            word = str(click.prompt("Allow it?", type=click.Choice(words), default="later", err=True))
-            if word != "later":
-                for call in same:
-                    _give(context, gateways, str(call["id"]), word)
+            _ask(context, gateways, same)
     if is_interactive():
         return Exit.OK
     others = ", ".join(APPROVAL_ANSWERS[1:])
@@ -64,14 +60,34 @@ def show_calls(same: Sequence[dict[str, Any]]) -> None:
         print_data(line)
 
 
+def _ask(context: ActionContext, gateways: Sequence[RunningGateway], same: Sequence[dict[str, Any]]) -> None:
+    """Ask about calls that are the same, and give the answer to each."""
+    words = [*answers_to(same), "later"]
+    word = str(click.prompt("Allow it?", type=click.Choice(words), default="later", err=True))
+    if word == "later":
+        return
+    for name in [str(call["id"]) for call in same]:
+        if not _give(context, gateways, name, word):
+            warn(_waits_no_more(name))
+
+
+def _give_all(context: ActionContext, gateways: Sequence[RunningGateway], given: dict[str, str]) -> None:
+    """Give every answer; raises for those whose calls wait no more."""
+    gone = [name for name, word in given.items() if not _give(context, gateways, name, word)]
+    if gone:
+        raise UnknownCall(_waits_no_more(", ".join(gone)), hint="`fairlead approvals` shows what waits")
+
+
 def _give(context: ActionContext, gateways: Sequence[RunningGateway], name: str, word: str) -> bool:
     is_taken, failures = give_answer(context, gateways, name, word)
     _warn_of(failures)
     if is_taken:
         say(f"{name}: {word}")
-    else:
-        warn(f"no call {printable(name)} is waiting any more")
     return is_taken
+
+
+def _waits_no_more(name: str) -> str:
+    return f"no call {printable(name)} is waiting any more"
 
 
 def _warn_of(failures: Sequence[ConnectFailed]) -> None:

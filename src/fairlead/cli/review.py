@@ -20,7 +20,8 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError
 from fairlead.policy.decision import claims_of
-from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, findings_of, words_of
+from fairlead.policy.findings import findings_of, has_findings, words_of
+from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool
 from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_recorded, show_tool
 from fairlead.terminal.output import confirm, is_interactive, on_one_line, print_table, say, warn
 
@@ -218,7 +219,7 @@ def _row(tool: ReviewedTool) -> tuple[str, str, str]:
 
 
 def _warn_of_findings(tools: list[ReviewedTool]) -> None:
-    found = [tool.entry.key.shown_tool for tool in tools if findings_of(tool.entry)]
+    found = [tool.entry.key.shown_tool for tool in tools if has_findings(tool.entry)]
     if found:
         warn(f"look closer at {', '.join(found)}: what they say of themselves is odd", "answer `some`")
 

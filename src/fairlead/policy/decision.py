@@ -21,7 +21,7 @@ from fairlead.config.merge import STRICTNESS
 from fairlead.config.models import ApprovalMode, PolicyRule, Server
 from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.policy.arguments import ArgumentReadings, match
-from fairlead.policy.tool_names import exact_name, is_glob, matches_any, refuses_any
+from fairlead.policy.tool_names import escape_name, globs_in, matches_any, refuses_any
 from fairlead.policy.tool_names import matches as fits
 
 
@@ -381,10 +381,10 @@ def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | Non
     said = server.approval
     if said is None or isinstance(said, str):
         return (said, None) if said else None
-    named = next((pattern for pattern in said.tools if exact_name(pattern) == tool), None)
-    if named is not None:
+    named = escape_name(tool)  # the one pattern that matches no other tool; a review writes thousands
+    if named in said.tools:
         return said.tools[named], named
-    globs = [glob for glob in said.tools if is_glob(glob) and fits(tool, glob)]
+    globs = [glob for glob in globs_in(tuple(said.tools)) if fits(tool, glob)]
     if globs:
         # Not the longest or the first glob: a server chooses its tools' names, and so which globs match.
         strictest = max(globs, key=lambda glob: STRICTNESS[said.tools[glob]])

@@ -1,6 +1,5 @@
-"""Review of a server's tools: findings, changes since the last review, and recording the answers.
+"""Review of a server's tools: changes since the last review, and recording the answers.
 
-Findings (hidden characters, text that looks like prompt injection) are advice; nothing is refused for them.
 Answers are pinned and written as one edit of the server's entry, so that the configuration alone says what a
 tool may do:
 
@@ -22,14 +21,8 @@ from typing import Any, Final, Literal
 
 from fairlead.catalog.definitions import TOOL_FIELDS, entry_digests, read_for_certain, visible_definition
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.sanitize.definitions import (
-    MAX_FINDINGS,
-    DefinitionFinding,
-    hidden_text,
-    mask_value,
-    texts,
-)
-from fairlead.catalog.sanitize.text import reveal_hidden, suspicious
+from fairlead.catalog.sanitize.definitions import mask_value
+from fairlead.catalog.sanitize.text import reveal_hidden
 from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.command_lines import command_line
 from fairlead.config.document import jsonc
@@ -58,6 +51,7 @@ from fairlead.policy.decision import (
     is_destructive,
     is_harmless,
 )
+from fairlead.policy.findings import findings_of, has_findings
 from fairlead.policy.pins import (
     Pin,
     Pins,
@@ -71,26 +65,6 @@ from fairlead.policy.pins import (
 from fairlead.policy.tool_names import escape_name, is_glob, matches_any, refuses_any
 from fairlead.policy.upgrade import record_defaults
 from fairlead.store.sqlite_file import DIGEST_PREFIX
-
-__all__ = ["DefinitionFinding", "findings_of"]
-
-
-def findings_of(entry: ToolEntry) -> tuple[DefinitionFinding, ...]:
-    """Findings in a tool's definition: hidden characters first, then suspicious text."""
-    try:
-        advice = tuple(islice(_advice(entry), MAX_FINDINGS))
-    except (ValueError, RecursionError):
-        return ()  # an unreadable definition is not offered
-    return (*hidden_text(entry), *advice)
-
-
-def _advice(entry: ToolEntry) -> Iterator[DefinitionFinding]:
-    for where, text in texts(entry.read()):
-        for advice in suspicious(text):
-            yield DefinitionFinding(
-                where=gate.mask_secrets(where), kind="suspicious", count=1, sample=gate.mask_secrets(advice)
-            )
-
 
 REVIEW_FIELDS: Final = ("allow_tools", "approval")
 """Fields that decide about tools, and so which entry the answers are written into."""
@@ -350,17 +324,27 @@ class ReviewedTool:
     pin: Pin | None
     allowed: bool
     denied: bool
-    decision: Decision
-    """Current decision about calls of the tool."""
     has_mode: bool
-    """Whether its server's entry decides that, rather than a default."""
-    suggested: ReviewAnswer
-    """Suggested answer."""
+    """Whether its server's entry decides about calls of it, rather than a default."""
+    policy: CallPolicy
+    """Policy of its server."""
 
     @property
     def name(self) -> str:
         """Name of the tool on its server."""
         return self.entry.key.tool
+
+    # Worked out for the tools that are shown: a server may have thousands.
+
+    @property
+    def decision(self) -> Decision:
+        """Current decision about calls of the tool."""
+        return self.policy.decide(self.name, entry=self.entry)
+
+    @property
+    def suggested(self) -> ReviewAnswer:
+        """Suggested answer."""
+        return _suggest_answer(self.policy.server, self.entry)
 
     @property
     def waits(self) -> bool:
@@ -389,7 +373,7 @@ class ReviewedTool:
     @property
     def risk(self) -> int:
         """Need for a closer look: 2 where its definition has findings."""
-        return 2 if findings_of(self.entry) else int(is_destructive(self.entry.definition))
+        return 2 if has_findings(self.entry) else int(is_destructive(self.entry.definition))
 
     @property
     def digest(self) -> str:
@@ -420,26 +404,25 @@ def tools_to_review(
         before_defaults: Whether it keeps the default of an earlier release (see `policy.upgrade`).
     """
     policy = CallPolicy(server, before_defaults=before_defaults)
-    tools = [_tool(server, policy, entry, pins) for entry in listing.tools]
+    guarded = is_guarded(server)
+    tools = [_tool(policy, entry, pins, guarded=guarded) for entry in listing.tools]
     return sorted(tools, key=lambda tool: (not tool.waits, tool.state == "reviewed"))
 
 
-def _tool(server: LoadedServer, policy: CallPolicy, entry: ToolEntry, pins: Pins | None) -> ReviewedTool:
-    assert server.config is not None, "only servers with a valid entry are listed"
-    name = entry.key.tool
-    lists = decide_by_lists(server.config, name)
+def _tool(policy: CallPolicy, entry: ToolEntry, pins: Pins | None, *, guarded: bool) -> ReviewedTool:
+    config, name = policy.server.config, entry.key.tool
+    assert config is not None, "only servers with a valid entry are listed"
+    lists = decide_by_lists(config, name)
     pin = pins.tools.get(name) if pins else None
-    has_mode = approval_mode_of(server.config, name) is not None
-    state = _state(entry, pin) if is_guarded(server) else _state_if_trusted(entry, pin, has_mode=has_mode)
+    has_mode = approval_mode_of(config, name) is not None
     return ReviewedTool(
         entry=entry,
-        state=state,
+        state=_state(entry, pin) if guarded else _state_if_trusted(entry, pin, has_mode=has_mode),
         pin=pin,
         allowed=lists.verdict == "allow",
         denied=lists.field == "deny_tools",
-        decision=policy.decide(name, entry=entry),
         has_mode=has_mode,
-        suggested=_suggest_answer(server, entry),
+        policy=policy,
     )
 
 
@@ -466,7 +449,7 @@ def review_notes(server: LoadedServer, tools: int, *, before_defaults: bool = Fa
 
 def _suggest_answer(server: LoadedServer, entry: ToolEntry) -> ReviewAnswer:
     """Answer to preselect. Annotations count where the server is trusted; a tool with findings is denied."""
-    if findings_of(entry):
+    if has_findings(entry):
         return "deny"
     trusted = server.transport == "builtin" or (
         server.config is not None and server.config.trust == "trusted"
@@ -559,14 +542,6 @@ def _new_letters(old: list[str], new: list[str]) -> str:
         for letter in came[:8]
     ]
     return ", ".join([*shown, "…"] if len(came) > len(shown) else shown)
-
-
-def words_of(finding: DefinitionFinding) -> str:
-    """Description of a finding."""
-    where = reveal_hidden(finding.where)
-    if finding.kind == "suspicious":
-        return f"its {where} looks suspicious: it {finding.sample}"
-    return f"{where} hides {finding.kind} characters ({finding.count}): {reveal_hidden(finding.sample)}"
 
 
 def review_as_json(

@@ -50,6 +50,11 @@ def matches_any(tool: str, patterns: tuple[str, ...]) -> bool:
     return tool in names or any(fnmatchcase(tool, glob) for glob in globs)
 
 
+def globs_in(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """The patterns that can match more than one tool."""
+    return _names_and_globs(patterns)[1]
+
+
 def refuses_any(tool: str, patterns: tuple[str, ...]) -> bool:
     """Whether any pattern of a denylist matches the tool, or is spelled just like it.
 

@@ -16,8 +16,9 @@ from fairlead.config.secrets.redaction import redact_entry
 from fairlead.config.untyped import as_list, is_object
 from fairlead.errors import ConnectFailed
 from fairlead.policy.decision import claims_of
+from fairlead.policy.findings import findings_of, has_findings, words_of
 from fairlead.policy.pins import Pins
-from fairlead.policy.review import ReviewedTool, diff, findings_of, instructions_diff, whole, words_of
+from fairlead.policy.review import ReviewedTool, diff, instructions_diff, whole
 from fairlead.terminal.output import (
     display_path,
     plural,
@@ -180,7 +181,7 @@ def show_recorded(recorded: RecordedReview) -> None:
             say(f"{word} {plural(len(tools), 'tool')} of `{server_id}`{where}")
     if decision.instructions:
         say(f"models may see what `{server_id}` says of itself as it is now")
-    if odd := [tool.key for tool in decision.allow if findings_of(tool)]:
+    if odd := [tool.key for tool in decision.allow if has_findings(tool)]:
         names = ", ".join(f"`{printable(key.shown_tool)}`" for key in odd)
         command = command_line("review", server_id)
         warn(f"look closer at {names}: what they say of themselves is odd", f"`{command}` shows it")

@@ -25,7 +25,7 @@ from fairlead.actions.context import (
 from fairlead.actions.explain import explain_live_tools
 from fairlead.actions.logins import own_way_in, require_ready
 from fairlead.actions.logs import server_log
-from fairlead.actions.review import ServerReview, live_review, record_review
+from fairlead.actions.review import ServerReview, by_risk, live_review, record_review
 from fairlead.actions.switch import restart_server, switch_server
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.tools import sanitize_entry
@@ -35,7 +35,7 @@ from fairlead.config.models import Bundle, RemoteServer
 from fairlead.config.principal import LOCAL
 from fairlead.connection.process.stderr import log_tail
 from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownServer, UnknownTool
-from fairlead.events import Event
+from fairlead.events import Event, McpToolsChanged
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
@@ -44,6 +44,7 @@ from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, is_direct, token_cost
 from fairlead.host.model.explain import ToolExplanation
 from fairlead.host.operator import ApprovalAnswer
+from fairlead.policy.findings import has_findings
 from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
 from fairlead.web.config_panel import ConfigPanel
 from fairlead.web.live import Activity, ChangeSignal
@@ -52,6 +53,7 @@ from fairlead.web.panel import (
     MOST_EXPLAINED,
     ListedTool,
     NoQueue,
+    OpenReviews,
     PanelReview,
     PanelVerdict,
     PendingLogin,
@@ -63,6 +65,8 @@ from fairlead.web.trials import ToolTrial, ToolTrials
 from fairlead.web.watch import Watch
 
 MAX_HITS: Final = 200
+_PREPARED_AT_ONCE: Final = 200
+"""Tools whose definitions are looked through before the next pause."""
 
 logger = logging.getLogger(__name__)
 
@@ -107,15 +111,13 @@ class _Running:
 class _EventCounter(Subscriber):
     """Hears what happens in a host at once, as part of every call: no task has to wake up for it."""
 
-    def __init__(self, activity: Activity, changes: ChangeSignal) -> None:
+    def __init__(self, note: Callable[[Event], None]) -> None:
         super().__init__()
-        self._activity = activity
-        self._changes = changes
+        self._note = note
 
     def put(self, event: Event) -> None:
         """Take an event in."""
-        self._activity.note(event)
-        self._changes.note()
+        self._note(event)
 
 
 class HostPanel:
@@ -142,6 +144,8 @@ class HostPanel:
         self.sessions = sessions
         """All clients of the gateway."""
         self._changes = ChangeSignal()
+        self._listed = anyio.Event()
+        """Set when a server lists tools anew."""
         self._running: _Running | None = None
         self.activity = Activity()
         self.edits = ConfigPanel(self._actions, self._connect_soon, self.note_change)
@@ -157,9 +161,10 @@ class HostPanel:
         async with anyio.create_task_group() as tasks:
             self._running = _Running(tasks=tasks, logins=DashboardLogins(self._host, self._changes, tasks))
             tasks.start_soon(self.watch.warm_up)
+            tasks.start_soon(self._prepare_reviews)
             try:
                 with (
-                    self._host.bus.listening(_EventCounter(self.activity, self._changes)),
+                    self._host.bus.listening(_EventCounter(self._note_event)),
                     self.watch.log.kept(),
                 ):
                     yield
@@ -167,6 +172,13 @@ class HostPanel:
                 self._running = None
                 self._changes.close()
                 tasks.cancel_scope.cancel()
+
+    def _note_event(self, event: Event) -> None:
+        self.activity.note(event)
+        self._changes.note()
+        if isinstance(event, McpToolsChanged):
+            self._listed.set()
+            self._listed = anyio.Event()
 
     def note_change(self) -> None:
         """Tell who watches: something is new that no event of the host says."""
@@ -333,8 +345,7 @@ class HostPanel:
         found = await self._find_review(server)
         if server.config is None or found is None:
             return PanelReview(server_id=server_id, problem="it has not been listed yet")
-        # Without pins nothing was reviewed yet: the first tool to be allowed brings the instructions along.
-        is_new = found.pins is not None and found.instructions_changed
+        is_new = _has_new_instructions(found)
         return PanelReview(
             server_id=server_id,
             tools=found.tools,
@@ -343,14 +354,25 @@ class HostPanel:
             instructions_digest=_digest(found.listing.instructions) if is_new else "",
         )
 
-    async def reviews(self) -> Sequence[PanelReview]:
-        """What there is to review of all servers that were listed, the riskiest first."""
-        found: list[PanelReview] = []
-        for server_id, server in self._configuration.loaded.servers.items():
-            if server.usable:
-                found.append(await self.review(server_id))
-        listed = [review for review in found if review.problem is None]
-        return await to_thread.run_sync(lambda: sorted(listed, key=_risk, reverse=True))
+    async def reviews(self) -> OpenReviews:
+        """What there is to decide about all servers that were listed, the riskiest tools first."""
+        found: list[ServerReview] = []
+        for server in self._configuration.loaded.servers.values():
+            review = await self._find_review(server) if server.usable else None
+            if review is not None:
+                found.append(review)
+        return await to_thread.run_sync(_open_reviews, found)
+
+    async def _prepare_reviews(self) -> None:
+        """Look through listed definitions before anyone reviews them: the first page need not wait for it."""
+        while True:
+            listed = self._listed
+            for managed in [*self._host.servers]:
+                tools = managed.snapshot.listing.tools if managed.snapshot else ()
+                for start in range(0, len(tools), _PREPARED_AT_ONCE):  # a thread cannot be stopped
+                    some = tools[start : start + _PREPARED_AT_ONCE]
+                    await to_thread.run_sync(lambda some=some: [*map(has_findings, some)])
+            await listed.wait()
 
     def bundles(self) -> dict[str, Bundle]:
         """The bundles of the configuration."""
@@ -360,12 +382,17 @@ class HostPanel:
         """The ids of all configured servers."""
         return list(self._configuration.loaded.servers)
 
-    def tool_costs(self) -> Mapping[str, int]:
+    async def tool_costs(self) -> Mapping[str, int]:
         """About how many tokens the definitions of each server's tools are together."""
-        costs: Counter[str] = Counter()
-        for tool in self._host.catalog(self._selection).tools:
-            costs[tool.key.server_id] += token_cost(tool.entry)
-        return costs
+        tools = self._host.catalog(self._selection).tools
+
+        def add_up() -> Mapping[str, int]:
+            costs: Counter[str] = Counter()
+            for tool in tools:
+                costs[tool.key.server_id] += token_cost(tool.entry)
+            return costs
+
+        return await to_thread.run_sync(add_up)  # the first time all definitions are read
 
     async def decide(
         self, server_id: str, verdict: PanelVerdict, scope: str | None = None, *, principal: str
@@ -494,9 +521,21 @@ def _tool_page(
     )
 
 
-def _risk(review: PanelReview) -> tuple[int, int]:
-    risks = [tool.risk for tool in review.tools if tool.is_open]
-    return max(risks, default=-1), sum(map(bool, risks))
+def _open_reviews(reviews: Sequence[ServerReview]) -> OpenReviews:
+    """Sorted by tool: findings first, then what claims to be destructive, then what is held back."""
+    opened = [(review, tools) for review in by_risk(reviews) if (tools := review.open_tools)]
+    every = [(review.server.server_id, tool) for review, tools in opened for tool in tools]
+    return OpenReviews(
+        tools=sorted(every, key=lambda each: (-each[1].risk, not each[1].waits)),
+        servers=len(opened),
+        waiting=sum(tool.waits for _, tool in every),
+        instructions=[review.server.server_id for review in reviews if _has_new_instructions(review)],
+    )
+
+
+def _has_new_instructions(review: ServerReview) -> bool:
+    # Without pins nothing was reviewed yet: the first tool to be allowed brings the instructions along.
+    return review.pins is not None and review.instructions_changed
 
 
 def _digest(text: str | None) -> str:

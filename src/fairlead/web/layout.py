@@ -1,11 +1,11 @@
 """What all pages have in common: the frame around them, and the small parts they are made of."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fairlead.catalog.sanitize import gate
 from fairlead.config.edit_scope import EditTarget
@@ -256,6 +256,42 @@ def outcome(word: str, fate: str) -> Html:
     kinds = {"ok": "good", "failed": "trouble", "refused": "warn"}
     return tag(
         "span", tag("span", class_="dot", aria_hidden="true"), word or fate, class_=f"outcome {kinds[fate]}"
+    )
+
+
+def page_start(visit: PageRequest) -> int:
+    """The place of the first item to show of a long list, as the address says it."""
+    given = visit.query("start")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
+
+
+def page_links(
+    what: str, path: str, start: int, count: int, size: int, query: Mapping[str, str] | None = None
+) -> Html | None:
+    """The way through a long list, page by page; None where one page shows all of it.
+
+    Args:
+        what: What the list is of.
+        path: The address of the list.
+        start: The place of the first item shown.
+        count: How many items there are.
+        size: How many a page shows.
+        query: What else the address says.
+    """
+    if count <= size:
+        return None
+
+    def link(label: str, to: int) -> Html:
+        return tag("a", label, href=f"{path}?{urlencode({**(query or {}), 'start': to})}")
+
+    last = min(start + size, count)
+    return tag(
+        "nav",
+        link("Previous", max(0, start - size)) if start else None,
+        tag("span", f" {start + 1:,} to {last:,} of {count:,} "),
+        link("Next", last) if last < count else None,
+        aria_label=f"Pages of {what}",
+        class_="pages",
     )
 
 

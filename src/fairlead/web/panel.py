@@ -106,6 +106,20 @@ class PanelReview:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OpenReviews:
+    """What there is to decide about all servers."""
+
+    tools: Sequence[tuple[str, ReviewedTool]] = ()
+    """The tools, each with its server, the riskiest first."""
+    servers: int = 0
+    """How many servers they are of."""
+    waiting: int = 0
+    """How many of them are held back."""
+    instructions: Sequence[str] = ()
+    """The servers whose instructions changed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PanelVerdict:
     """What a person decided in a review, each by the digest of what they looked at."""
 

@@ -162,6 +162,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
         show_snippets(options.reach_of(running), agents)
         return Exit.OK
+    if started_by == "terminal":
+        options.require_free(load(ctx))
     from fairlead.cli.gateway_serving import serve
 
     return serve(ctx, options, as_json=as_json, snippets=agents)

@@ -112,6 +112,7 @@ class Explainer:
         self._names = names
         self._cost = cost_of(catalog)
         self._entries: dict[str, dict[ToolKey, ToolEntry]] = {}
+        self._policies: dict[str, CallPolicy] = {}
 
     def explain(self, key: ToolKey) -> ToolExplanation:
         """Why a tool is there, or not."""
@@ -133,7 +134,10 @@ class Explainer:
         assert server.config is not None
         bundle_filter = self._selection.bundle_filter(key.server_id)
         rule = self._rule(server, key.tool, decide_by_lists(server.config, key.tool, bundle_filter))
-        policy = CallPolicy(server, before_defaults=key.server_id in self._before_defaults)
+        policy = self._policies.get(key.server_id)
+        if policy is None:
+            policy = CallPolicy(server, before_defaults=key.server_id in self._before_defaults)
+            self._policies[key.server_id] = policy
         decision = self._selection.decide(policy, key.tool, self._entry(key))
         over_gateway = self._over_gateway.decide(policy, key.tool, self._entry(key)).verdict
         approval = self._approval(server, key.tool, decision) if decision.field not in _LISTS else rule

@@ -1,10 +1,12 @@
 """A review: every tool of a server with nothing hidden, what changed, and what a person says to that."""
 
+from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
 from fairlead.policy.decision import claims_of
-from fairlead.policy.review import ReviewedTool, diff, findings_of, whole, words_of
+from fairlead.policy.findings import findings_of, words_of
+from fairlead.policy.review import ReviewedTool, diff, whole
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
@@ -33,7 +35,9 @@ def review(panel: HostPanel) -> Answer:
     async def answer(visit: PageRequest) -> Response:
         found = await panel.review(visit.step("server"))
         title = f"Review {found.server_id}"
-        content = live("review", tag("p", "Back to ", server_link(found.server_id)), _content(visit, found))
+        # In a thread, because definitions may be long.
+        made = await to_thread.run_sync(lambda: tag("div", _content(visit, found)))
+        content = live("review", tag("p", "Back to ", server_link(found.server_id)), made)
         return HTMLResponse(page(visit, panel, title, content))
 
     return answer

@@ -1,39 +1,58 @@
-"""The reviews of all servers at once: the risky tools first, an answer for each, one button."""
+"""The reviews of all servers at once: the risky tools first, an answer for each, one button a page."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
+from urllib.parse import urlencode
 
+from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.catalog.sanitize import gate
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.policy.decision import claims_of
-from fairlead.policy.review import ReviewedTool, diff, findings_of, whole, words_of
+from fairlead.policy.findings import findings_of, words_of
+from fairlead.policy.review import ReviewedTool, diff, whole
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import block, code, diff_block, form, page, plural, server_link, server_path
+from fairlead.web.layout import (
+    block,
+    code,
+    diff_block,
+    form,
+    page,
+    page_links,
+    page_start,
+    plural,
+    server_link,
+    server_path,
+)
 from fairlead.web.page_request import Answer, PageRequest, confirm
-from fairlead.web.panel import PanelReview, PanelVerdict
+from fairlead.web.panel import OpenReviews, PanelVerdict
 
-MOST: Final = 100
+PAGE: Final = 100
 """How many tools are shown at once."""
 ANSWERS: Final = {"allow": "Allow", "ask": "Ask each time", "deny": "Deny", "": "Later"}
 _FIELD: Final = "answer:"
 
 
 def show(panel: HostPanel) -> Answer:
-    """All that is open, the riskiest first."""
+    """All that is open, the riskiest first, page by page."""
 
     async def answer(visit: PageRequest) -> Response:
-        reviews = await panel.reviews()
-        shown = _risky_first(reviews)
-        waiting = sum(tool.waits for review in reviews for tool in review.tools)
+        found = await panel.reviews()
+        start = page_start(visit)
+        if start >= len(found.tools):  # what was on that page is decided by now
+            start = max(0, len(found.tools) - 1) // PAGE * PAGE
+        # In a thread, because definitions may be long.
+        made = await to_thread.run_sync(partial(_form, visit, found, start)) if found.tools else None
         content = (
-            tag("p", _lead(reviews, shown, waiting), class_="dim"),
-            tag("h2", "Tools", class_="hidden") if shown else None,
-            _form(visit, shown[:MOST], preselect=visit.query("preselect") == "yes") if shown else None,
-            _instructions(reviews),
+            tag("p", _lead(found), class_="dim"),
+            tag("h2", "Tools", class_="hidden") if found.tools else None,
+            made,
+            page_links("tools to review", "/reviews", start, len(found.tools), PAGE),
+            _instructions(found.instructions),
         )
         return HTMLResponse(page(visit, panel, "Reviews", *content))
 
@@ -58,7 +77,7 @@ def decide(panel: HostPanel) -> Answer:
                 said.append(f"`{server_id}`: {counts}.")
             except FairleadError as exc:
                 said.append(f"`{server_id}` was not decided: {gate.error_text(exc)}.")
-        return confirm(visit, "/reviews", f"Reviewed. {' '.join(said)}")
+        return confirm(visit, _path(page_start(visit)), f"Reviewed. {' '.join(said)}")
 
     return answer
 
@@ -70,30 +89,32 @@ def _answers(visit: PageRequest) -> Iterator[tuple[str, str, str]]:
             yield server_id, digest, values[0]
 
 
-def _risky_first(reviews: Sequence[PanelReview]) -> list[tuple[str, ReviewedTool]]:
-    opened = [(review.server_id, tool) for review in reviews for tool in review.tools if tool.is_open]
-    return sorted(opened, key=lambda each: (-each[1].risk, not each[1].waits))
+def _path(start: int, **query: str) -> str:
+    """The address of a page of the tools."""
+    words = {**query, **({"start": str(start)} if start else {})}
+    return f"/reviews?{urlencode(words)}" if words else "/reviews"
 
 
-def _lead(reviews: Sequence[PanelReview], shown: Sequence[object], waiting: int) -> str:
-    if not shown:
+def _lead(found: OpenReviews) -> str:
+    if not found.tools:
         return "Nothing is open: every tool that is known was reviewed, and is as it was."
-    servers = sum(any(tool.is_open for tool in review.tools) for review in reviews)
-    first = f" The first {MOST} are shown." if len(shown) > MOST else ""
     return (
-        f"{plural(len(shown), 'tool')} of {plural(servers, 'server')} to decide about, {waiting} held back."
-        f" Risky ones come first; nothing in what follows is hidden.{first}"
+        f"{plural(len(found.tools), 'tool')} of {plural(found.servers, 'server')} to decide about,"
+        f" {found.waiting} held back. Risky ones come first; nothing in what follows is hidden."
     )
 
 
-def _form(visit: PageRequest, shown: Sequence[tuple[str, ReviewedTool]], *, preselect: bool) -> Html:
+def _form(visit: PageRequest, found: OpenReviews, start: int) -> Html:
+    """The tools of one page. Answers are sent with the digests of what is shown, and of nothing else."""
+    preselect = visit.query("preselect") == "yes"
+    shown = found.tools[start : start + PAGE]
     cards = [_card(server_id, tool, preselect=preselect) for server_id, tool in shown]
     buttons = (
         tag("button", "Record the answers", type="submit", class_="main"),
         " ",
-        tag("a", "Choose what is suggested", href="/reviews?preselect=yes", class_="button"),
+        tag("a", "Choose what is suggested", href=_path(start, preselect="yes"), class_="button"),
     )
-    return form(visit, "/reviews", cards, tag("p", buttons, class_="toolbar"))
+    return form(visit, _path(start), cards, tag("p", buttons, class_="toolbar"))
 
 
 def _card(server_id: str, tool: ReviewedTool, *, preselect: bool) -> Html:
@@ -144,8 +165,8 @@ def _choice(server_id: str, tool: ReviewedTool, chosen: str) -> Html:
     )
 
 
-def _instructions(reviews: Sequence[PanelReview]) -> Child:
-    changed = [review.server_id for review in reviews if review.instructions]
+def _instructions(changed: Sequence[str]) -> Child:
+    """Links to the servers whose instructions changed."""
     if not changed:
         return None
     links = [

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
 
@@ -30,6 +29,8 @@ from fairlead.web.layout import (
     live,
     moment,
     page,
+    page_links,
+    page_start,
     plural,
     prose,
     server_link,
@@ -60,10 +61,9 @@ def overview(panel: HostPanel) -> Answer:
     async def answer(visit: PageRequest) -> Response:
         servers = panel.status()
         lead = f"{plural(len(servers), 'server')}: {_counted(servers)}." if servers else _NONE
-        costs = panel.tool_costs()
+        costs = await panel.tool_costs()
         shown = _ordered(_matching(servers, visit), visit.query("sort"), costs)
-        given = visit.query("start")
-        start = int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
+        start = page_start(visit)
         rows = [_row(visit, status, costs.get(status.server_id)) for status in shown[start : start + PAGE]]
         adding = tag(
             "p",
@@ -78,7 +78,9 @@ def overview(panel: HostPanel) -> Answer:
         )
         listed = table("Servers", COLUMNS, rows) if rows else None
         none = tag("p", "No server fits.") if servers and not rows else None
-        content = (tag("p", lead, class_="dim"), listed, none, _pages(visit, start, len(shown)))
+        query = {name: visit.query(name) for name in ("q", "state", "sort")}
+        pages = page_links("servers", visit.path, start, len(shown), PAGE, query)
+        content = (tag("p", lead, class_="dim"), listed, none, pages)
         search = _search(visit, servers) if len(servers) > 1 else None
         return HTMLResponse(page(visit, panel, "Servers", adding, search, live("servers", *content)))
 
@@ -136,36 +138,18 @@ def _search(visit: PageRequest, servers: Sequence[ServerStatus]) -> Html:
     )
 
 
-def _pages(visit: PageRequest, start: int, count: int) -> Child:
-    if count <= PAGE:
-        return None
-
-    def link(label: str, to: int) -> Html:
-        query = {name: visit.query(name) for name in ("q", "state", "sort")}
-        return tag("a", label, href=f"{visit.path}?{urlencode({**query, 'start': to})}")
-
-    last = min(start + PAGE, count)
-    return tag(
-        "nav",
-        link("Previous", max(0, start - PAGE)) if start else None,
-        tag("span", f" {start + 1:,} to {last:,} of {count:,} "),
-        link("Next", last) if last < count else None,
-        aria_label="Pages of servers",
-        class_="pages",
-    )
-
-
 def one(panel: HostPanel) -> Answer:
     """One server."""
 
     async def answer(visit: PageRequest) -> Response:
         details = await panel.details(visit.step("server"))
         server_id = details.status.server_id
+        tokens = (await panel.tool_costs()).get(server_id)
         path = server_path(server_id)
         acts = _actions(visit, details.status, path, can_switch=details.can_switch, files=details.files)
         content = (
             tag("div", live("actions", acts), _changes(panel, details), class_="row"),
-            live("facts", _facts(details, panel.tool_costs().get(server_id)), _notes(details)),
+            live("facts", _facts(details, tokens), _notes(details)),
             live("permissions", _permissions(details)),
             live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
             live("log", _log(details)) if details.status.transport in CHILD_TRANSPORTS else None,

@@ -1,12 +1,22 @@
 """The catalog: every tool that agents get, searchable, with what it costs a model to read."""
 
-from urllib.parse import urlencode
-
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import choice, code, field, first_line, live, page, plural, server_link, table
+from fairlead.web.layout import (
+    choice,
+    code,
+    field,
+    first_line,
+    live,
+    page,
+    page_links,
+    page_start,
+    plural,
+    server_link,
+    table,
+)
 from fairlead.web.page_request import Answer, PageRequest
 from fairlead.web.pages.tool import tool_path
 from fairlead.web.panel import ListedTool, ToolPage
@@ -21,8 +31,7 @@ def catalog(panel: HostPanel) -> Answer:
 
     async def answer(visit: PageRequest) -> Response:
         query, server_id = visit.query("q").strip(), visit.query("server")
-        given = visit.query("start")
-        start = int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
+        start = page_start(visit)
         sort = visit.query("sort") if visit.query("sort") in SORTS else ""
         found = await panel.tools(query, server_id or None, start=start, limit=PAGE, sort=sort)
         servers = [status.server_id for status in panel.status()]
@@ -32,7 +41,14 @@ def catalog(panel: HostPanel) -> Answer:
                 "tools",
                 _summary(found),
                 _render_tools(found),
-                _pages({"q": query, "server": server_id, "sort": sort}, start, found),
+                page_links(
+                    "tools",
+                    "/tools",
+                    start,
+                    found.matching,
+                    PAGE,
+                    {"q": query, "server": server_id, "sort": sort},
+                ),
                 _render_hidden(found),
             ),
         )
@@ -94,24 +110,6 @@ def _about(each: ListedTool) -> Child:
         return text
     whole = tag("div", text, class_="text")
     return tag("details", tag("summary", first_line(text)), whole, id=f"about-{each.tool.name}")
-
-
-def _pages(query: dict[str, str], start: int, found: ToolPage) -> Child:
-    if found.matching <= PAGE:
-        return None
-
-    def link(label: str, to: int) -> Html:
-        return tag("a", label, href="/tools?" + urlencode({**query, "start": to}))
-
-    last = min(start + PAGE, found.matching)
-    return tag(
-        "nav",
-        link("Previous", max(0, start - PAGE)) if start else None,
-        tag("span", f" {start + 1:,} to {last:,} of {found.matching:,} "),
-        link("Next", last) if last < found.matching else None,
-        aria_label="Pages of tools",
-        class_="pages",
-    )
 
 
 def _render_hidden(found: ToolPage) -> Child:
