@@ -325,6 +325,44 @@ async def test_too_many_requests_at_once_are_refused_and_the_rest_answered() -> 
 
 
 @pytest.mark.requirement("HARD-46")
+async def test_answers_that_the_server_does_not_take_do_not_pile_up() -> None:
+    class SlowSender(MemoryEnd):
+        waiting = 0
+        taken = anyio.Event()
+
+        async def post(self, frame: bytes, opts: CallOptions | None = None) -> None:
+            self.waiting += 1
+            await self.taken.wait()
+            await super().post(frame)
+
+    async def answer_at_once(context: Context, method: str, params: Params) -> dict[str, Any]:
+        return {}
+
+    refused: list[str] = []
+
+    async def ask() -> None:
+        try:
+            await theirs.call_raw("sampling/createMessage", None)
+        except RequestRejected as exc:
+            refused.append(exc.message)
+            if len(refused) == 192:
+                ours.taken.set()
+
+    ours, theirs = SlowSender(max_inbound_requests=8), MemoryEnd()
+    ours.join(theirs)
+    async with running(ours, theirs, on_request=answer_at_once):
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for number in range(200):
+                    tasks.start_soon(ask)
+                    if number % 8 == 7:
+                        await anyio.wait_all_tasks_blocked()  # what can be answered has been
+
+    assert ours.waiting == 8
+    assert refused == ["too many requests at once"] * 192
+
+
+@pytest.mark.requirement("HARD-46")
 async def test_a_flood_of_equal_notifications_is_handled_as_few() -> None:
     handled: list[str] = []
     last = anyio.Event()

@@ -220,14 +220,18 @@ class Inbox:
     ) -> None:
         frame: bytes | None = None
         try:
-            with inbound.scope:
-                frame = await self._answer_frame(inbound, request_id, method, params)
+            try:
+                with inbound.scope:
+                    frame = await self._answer_frame(inbound, request_id, method, params)
+            finally:
+                inbound.close()
+            # A server that cancelled its request is owed no answer, and must not get one.
+            if frame is not None and not inbound.cancel_requested.is_set():
+                await self._peer.post(frame)
         finally:
-            inbound.close()
+            # Not before its answer is on its way: a server that asks faster than it takes answers would have
+            # them pile up without a limit.
             self._requests.remove(request_id)
-        # A server that cancelled its request is owed no answer, and must not get one.
-        if frame is not None and not inbound.cancel_requested.is_set():
-            await self._peer.post(frame)
 
     async def _answer_frame(
         self, inbound: Inbound, request_id: RequestId | float, method: str, params: Mapping[str, Any] | None
