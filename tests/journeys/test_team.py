@@ -41,8 +41,8 @@ def test_a_team_of_three_has_its_own_tools_each_without_an_edit_of_a_file(journe
     with terminal(journey) as gateway, terminal(journey) as shell, browser() as visitor:
         add(shell, "github", 2)
         add(shell, "notes", 2)
-        shell.runs("fairlead bundle add reading github.get_file notes.find_note")
-        shell.runs("fairlead bundle add writing github notes")
+        shell.runs("fairlead bundle add reading --scope user github.get_file notes.find_note")
+        shell.runs("fairlead bundle add writing --scope user github notes")
         url, _ = start_gateway(gateway)
         agents: dict[str, UrlAgent] = {}
         for name, bundle in TEAM.items():
