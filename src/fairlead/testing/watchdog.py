@@ -165,7 +165,9 @@ class LoopWatchdog:
         by_processor = min(ran - due - waited.get(self._loop_task, 0.0), used)
         late = max(ran - due - sum(waited.values()), by_processor)
         if late > self.worst.seconds:
-            collected = sum(took for began, took in self._collections if began <= ran and began + took >= due)
+            # A copy, made in one step: the collector may run, and add to it, in any thread and at any line.
+            collections = list(self._collections)
+            collected = sum(took for began, took in collections if began <= ran and began + took >= due)
             stacks = [*self._seen[:1], *self._seen[1:][-1:]]  # when it was noticed, and the latest
             self.worst = Lateness(
                 seconds=late, waited=ran - due - late, collected=collected, stack="\n".join(stacks)
