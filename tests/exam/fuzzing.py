@@ -1,7 +1,7 @@
 """Run one fuzz target: `python -m tests.exam.fuzzing TARGET [--seconds 60] [FILE...]`.
 
-With files, checks these and needs nothing else. Without, atheris looks for inputs that reach new code, beginning
-with the corpus; `tests/tools/fuzz` installs it.
+With files, checks these and needs nothing else. Without, atheris looks for inputs that reach new code,
+beginning with the corpus; `tests/tools/fuzz` installs it.
 """
 
 import argparse
