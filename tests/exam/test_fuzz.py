@@ -35,7 +35,11 @@ def test_a_changed_seed_holds(name: str) -> None:
     check = load(name)
     examples = [file.read_bytes() for file in seeds(name)]
 
-    @settings(max_examples=150, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=150,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
     @given(st.data())
     def run(data: st.DataObject) -> None:
         check(data.draw(_changed(examples), label="input"))

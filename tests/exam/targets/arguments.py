@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, unquote
 
+from fairlead.config.untyped import is_object
 from fairlead.policy.arguments import (
     MAX_READ_CHARACTERS,
     MAX_READ_SPELLINGS,
@@ -93,11 +94,10 @@ def _check_path(text: str) -> None:
 def _check_any(content: bytes) -> None:
     """Any arguments: they are read within the limits, and a rule that allows them sees no denied path."""
     try:
-        arguments = json.loads(content)
+        given: Any = json.loads(content)
     except (ValueError, RecursionError):
         return
-    if not isinstance(arguments, dict):
-        arguments = {"path": arguments}
+    arguments: dict[str, Any] = given if is_object(given) else {"path": given}
     for context in (LOCAL, REMOTE):
         values = read_arguments([DENIED, ALLOWED], arguments, context).values.get("path")
         if values is None:

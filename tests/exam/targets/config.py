@@ -9,11 +9,23 @@ from typing import Any
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import append_name, names_at, remove_name, remove_value, set_value
 from fairlead.config.load import load_config
+from fairlead.config.untyped import is_object
 from fairlead.errors import ConfigError, ConfigInvalid, ConfigUnwritable
 from tests.exam.targets import Choices, split
 
 NAMES = ("servers", "policy", "a", "", 'quote " \\ \u00e9')
-VALUES = (None, True, 7, -0.5, "text", [], {}, ["a", "b"], {"command": "x", "args": ["-y"]}, [{"deep": [1]}])
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    7,
+    -0.5,
+    "text",
+    [],
+    {},
+    ["a", "b"],
+    {"command": "x", "args": ["-y"]},
+    [{"deep": [1]}],
+)
 MAX_PROBLEMS = 10_000
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="fairlead-fuzz-")
@@ -125,20 +137,20 @@ def _check_names(choices: Choices, text: str) -> None:
 _MISSING: Any = object()
 
 
-def _choose_path(choices: Choices, data: object) -> list[str]:
+def _choose_path(choices: Choices, data: Any) -> list[str]:
     """Names of members that exist, or of new ones."""
     path: list[str] = []
     for _ in range(1 + choices.number(4)):
-        own = list(data) if isinstance(data, dict) else []
+        own: list[str] = list(data) if is_object(data) else []
         name = [*own[:8], *NAMES][choices.number(len(own[:8]) + len(NAMES))]
         path.append(name)
-        data = data.get(name) if isinstance(data, dict) else None
+        data = data.get(name) if is_object(data) else None
     return path
 
 
-def _lookup(data: object, path: list[str]) -> Any:
+def _lookup(data: Any, path: list[str]) -> Any:
     for name in path:
-        if not isinstance(data, dict) or name not in data:
+        if not is_object(data) or name not in data:
             return _MISSING
         data = data[name]
     return data
@@ -147,7 +159,7 @@ def _lookup(data: object, path: list[str]) -> Any:
 def _with(data: Any, path: list[str], value: object) -> Any:
     if not path:
         return value
-    members = {**data} if isinstance(data, dict) else {}
+    members = {**data} if is_object(data) else {}
     members[path[0]] = _with(members.get(path[0]), path[1:], value)
     return members
 
@@ -160,13 +172,13 @@ def _moved(data: Any, path: list[str], value: object) -> Any:
     )
 
 
-def _is_refused(data: object, path: list[str], text: str) -> bool:
+def _is_refused(data: Any, path: list[str], text: str) -> bool:
     """Whether there is no object to put the value into, or it would lie too deep."""
     for name in path[:-1]:
-        if not isinstance(data, dict):
+        if not is_object(data):
             return True
         data = data.get(name, {})
-    return not isinstance(data, dict) or text.count("{") + text.count("[") + len(path) > jsonc.MAX_DEPTH - 3
+    return not is_object(data) or text.count("{") + text.count("[") + len(path) > jsonc.MAX_DEPTH - 3
 
 
 def _is_within(part: str, whole: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from mcp_types import JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
 
+from fairlead.config.untyped import is_object
 from fairlead.connection.outcomes import NotEncodable, RequestFailed
 from fairlead.connection.transport.messages import object_of, progress_of, request_frame, result_of
 from fairlead.jsonrpc.frames import Frame, LineSplitter, UnusableLine, parse
@@ -33,10 +34,8 @@ def _lines(chunks: Iterable[bytes]) -> list[bytes | UnusableLine | None]:
     found: list[bytes | UnusableLine | None] = []
     try:
         for chunk in chunks:
-            found += (
-                line if isinstance(line, UnusableLine) else bytes(line) for line in splitter.feed(chunk)
-            )
-        found += (line if isinstance(line, UnusableLine) else bytes(line) for line in splitter.finish())
+            found += map(_frozen, splitter.feed(chunk))
+        found += map(_frozen, splitter.finish())
     except LineTooLong:
         found.append(None)
     return found
@@ -49,12 +48,13 @@ def _frozen(line: bytes | bytearray | UnusableLine) -> bytes | UnusableLine:
 def _strict(line: bytes) -> dict[str, Any] | None:
     """The message as any JSON parser reads it; None where parsers may differ, or it is none."""
     try:
-        message = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
+        message: Any = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
         line.decode().encode("ascii")
     except (ValueError, RecursionError):
         return None
-    is_usual = isinstance(message, dict) and b"\\" not in line and message.get("jsonrpc") == "2.0"
-    return message if is_usual else None
+    if not is_object(message) or b"\\" in line or message.get("jsonrpc") != "2.0":
+        return None
+    return message
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
