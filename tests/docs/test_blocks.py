@@ -64,8 +64,7 @@ def test_commands_are_ones_that_the_command_line_takes(machine: Machine, page: P
         while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
             words.pop(0)
         if words and words[0] == "fairlead":
-            words = [each for each in words if not each.startswith((">", "2>"))]
-            parse(words[1:])
+            parse(words[1 : words.index(">") if ">" in words else None])
         else:
             assert not words or words[0] in OTHER_WORDS, line
 
