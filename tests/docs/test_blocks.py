@@ -84,7 +84,8 @@ def test_json_is_json_and_a_configuration_is_a_valid_one(page: Page, block: Bloc
 def test_commands_in_workflows_are_ones_that_the_command_line_takes(
     machine: Machine, page: Page, block: Block
 ) -> None:
-    YAML(typ="safe", pure=True).load(block.text)
+    reader: Any = YAML(typ="safe", pure=True)
+    reader.load(block.text)
     commands = re.findall(r"run: (?:uv run )?fairlead (.*)$", block.text, re.MULTILINE)
     assert commands
     for each in commands:

@@ -29,6 +29,7 @@ def _is(path: Path, text: str) -> bool:
 def test_every_error_has_its_code_and_every_exit_status_its_meaning(made: dict[str, str]) -> None:
     for each in _all_errors(FairleadError):
         assert f"| `{each.code}` |" in made["reference/errors.md"]
+        assert re.search(rf"^[│├└─ ]*{each.__name__} ", made["reference/errors.md"], re.MULTILINE)
     for status in Exit:
         assert re.search(rf"^\| {int(status)} \| \S", made["reference/exit-codes.md"], re.MULTILINE)
 

@@ -49,12 +49,14 @@ def test_every_link_to_a_file_leads_to_one(page: Page) -> None:
     for found in LINK.finditer(re.sub(r"`[^`\n]*`", "", prose)):
         target = (found[1] or found[2]).partition("#")[0]
         if target and not target.startswith(("http://", "https://")):
-            assert (page.path.parent / target).exists(), target
+            path = (page.path.parent / target).resolve()
+            assert path.exists(), target
+            assert page.path.parent == ROOT or path.is_relative_to(DOCS), f"{target} is not on the site"
 
 
 def test_pages_load_nothing_from_elsewhere() -> None:
     assert SITE["theme"]["font"] is False
-    assert not {"extra_css", "extra_javascript", "extra"} & SITE.keys()
+    assert not {"extra_css", "extra_javascript", "extra", "repo_url"} & SITE.keys()
     for page in PAGES:
         assert not re.search(
             r"!\[[^\]]*\]\(http|<(?:script|img|link|iframe)\b", re.sub(r"`[^`\n]*`", "", page.text)
