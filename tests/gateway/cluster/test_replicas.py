@@ -1,16 +1,17 @@
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.redis_server import RedisServer, redis_server
 
 from fairlead.config.store_location import StoreLocation
 from fairlead.errors import StoreError
 from fairlead.gateway.cluster.replicas import LEASE_SECONDS, ReplicaDirectory, ReplicaLoad
 from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import Store
+from tests.gateway.support import until
+from tests.redis_server import RedisServer, redis_server
 
 
 @pytest.fixture
@@ -50,12 +51,6 @@ async def running(*directories: ReplicaDirectory) -> AsyncIterator[None]:
             await tasks.start(directory.run)
         yield
         tasks.cancel_scope.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(15):
-        while not condition():
-            await anyio.sleep(0.02)
 
 
 async def test_replicas_find_each_other_by_id_with_address_and_load(store: Store) -> None:
