@@ -57,7 +57,7 @@ async def replica(
     }
     document = {
         "servers": servers,
-        "gateway": {"approval": "allow"},
+        "gateway": {"approval": "allow", "startup_wait_ms": 60_000},
         "bundles": {"work": {"servers": {server: {} for server in servers}}},
         "store": store or {"path": str(folder / "store.db")},
     }

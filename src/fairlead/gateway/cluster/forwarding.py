@@ -142,7 +142,7 @@ class Forwarder:
             pass
         try:
             await self._peers.greet(replica)
-        except (PeerUnreachable, TimeoutError):
+        except PeerUnreachable:
             return False
         self._directory.note_alive(replica.id)
         return True

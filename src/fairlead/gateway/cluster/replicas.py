@@ -239,7 +239,7 @@ class ReplicaDirectory:
     async def _read(self) -> None:
         asked_at = self._clock()
         async with self._reading:
-            if self._read_at >= asked_at:
+            if self._read_at > asked_at:
                 return  # another task has read it meanwhile
             began = self._clock()
             values = await self._store.scan(self._namespace)
