@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,11 @@ from tests.gateway.support import MODERN, Raw, text_of, until
 from tests.host.asking import HANDSHAKE, NAME_FORM, AskingServer
 
 TOOLS = ["ask", "echo", "say", "meet"]
-WHO = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": NAME_FORM}}
-SAMPLE = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 10}}
+WHO: dict[str, Any] = {
+    "method": "elicitation/create",
+    "params": {"message": "Who?", "requestedSchema": NAME_FORM},
+}
+SAMPLE: dict[str, Any] = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 10}}
 ADA = {"action": "accept", "content": {"name": "Ada", "city": "Kiel"}}
 KIEL = {"role": "assistant", "content": {"type": "text", "text": "Kiel"}, "model": "m"}
 
@@ -37,7 +40,7 @@ def called(tool: str, request_id: int = 7, *, meta: dict[str, Any] | None = None
 
 
 @asynccontextmanager
-async def streamed(client: Raw, message: Any) -> AsyncIterator[AsyncIterator[Any]]:
+async def streamed(client: Raw, message: Any) -> AsyncGenerator[AsyncIterator[Any]]:
     """Send a message; what comes on the stream of its answer, one after the other."""
     async with client.http.post(client.url, json=message, headers=client.headers) as response:
         assert response.status == 200
@@ -66,7 +69,7 @@ async def test_a_session_works_whichever_replica_each_request_comes_to(tmp_path:
 
         # Progress comes on the stream of its call.
         progress = {"progressToken": "$token", "progress": 1, "total": 2}
-        said = {"messages": [{"method": "notifications/progress", "params": progress}]}
+        said: dict[str, Any] = {"messages": [{"method": "notifications/progress", "params": progress}]}
         async with streamed(client, called("say", meta={"progressToken": "p"}, **said)) as events:
             came = [event async for event in events]
         assert [event["params"]["progress"] for event in came if "params" in event] == [1]
@@ -109,7 +112,8 @@ async def test_a_stateless_request_goes_on_where_it_waits_whichever_replica_its_
     tmp_path: Path,
 ) -> None:
     server = AskingServer(tmp_path / "record", version=MODERN, tools=TOOLS)
-    meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    meta: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    answers: dict[str, Any] = {}
     async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
         client = Rounds(http, served)
         call: dict[str, Any] = {"name": "a_ask", "arguments": {"questions": {"q": WHO}}}
@@ -292,12 +296,12 @@ async def test_an_owner_whose_lease_ended_leaves_its_calls_unknown(tmp_path: Pat
         client = Raw(http, f"{served[0].url}/mcp")
         await client.begin()
         client.url = f"{served[1].url}/mcp"
+        answers: list[Any] = []
+
+        async def call(message: Any) -> None:
+            answers.append((await client.post(message))[2])
+
         async with anyio.create_task_group() as tasks:
-            answers: list[Any] = []
-
-            async def call(message: Any) -> None:
-                answers.append((await client.post(message))[2])
-
             tasks.start_soon(call, called("meet", 1, count=9))
             await until(lambda: bool(server.heard("tools/call")))
             # As if it were suspended: it renews its lease no more, and says nothing.

@@ -15,8 +15,18 @@ from tests.cli.gateway_support import INITIALIZE
 from tests.gateway.test_replicas import Replica, eventually, replica
 from tests.redis_server import RedisServer, redis_server
 
-CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "s_wait", "arguments": {}}}
-ECHO = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "s_echo", "arguments": {}}}
+CALL: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "method": "tools/call",
+    "params": {"name": "s_wait", "arguments": {}},
+}
+ECHO: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 3,
+    "method": "tools/call",
+    "params": {"name": "s_echo", "arguments": {}},
+}
 
 
 @pytest.fixture

@@ -244,7 +244,9 @@ class PeerClient:
                 _, connection = await loop.create_unix_connection(PeerConnection, path)
             else:
                 url = urlsplit(replica.address)
-                _, connection = await loop.create_connection(PeerConnection, url.hostname, url.port or 80)
+                _, connection = await loop.create_connection(
+                    PeerConnection, url.hostname or "", url.port or 80
+                )
         except (ConnectionRefusedError, FileNotFoundError) as exc:
             raise PeerUnreachable("nothing listens at its address", is_gone=True) from exc
         except OSError as exc:
