@@ -108,6 +108,7 @@ class ReplicaDirectory:
         self._namespace = namespace
         self._clock = clock
         self._started = time.time()
+        self._fairlead = version("fairlead")  # reads a file
         self._known: dict[str, _KnownReplica] = {}
         self._missing: dict[str, float] = {}
         """Replicas that a reading did not find, and until when it is not read for them again."""
@@ -208,7 +209,7 @@ class ReplicaDirectory:
             own = Replica(
                 id=self.id,
                 address=self.address,
-                version=version("fairlead"),
+                version=self._fairlead,
                 started=self._started,
                 sessions=load.sessions,
                 calls=load.calls,
