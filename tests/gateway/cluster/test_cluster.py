@@ -252,7 +252,7 @@ async def test_a_forwarded_request_is_never_forwarded_on(tmp_path: Path) -> None
         async def find(replica_id: str) -> Any:
             return found
 
-        served[1].cluster.directory.find = find
+        served[1].cluster.forwarder.find = find
         client.url = f"{served[1].url}/mcp"
         status, _, _ = await client.post(called("echo"))
         assert status == 404

@@ -1,4 +1,6 @@
 """Several gateway processes as one gateway: replicas find each other, and forward what another one owns.
 
-`replicas` is the directory of replicas in the store, `replica_keys` what they authenticate each other with.
+`cluster` is what the gateway uses: it tells which requests another replica answers. Below it: `replicas` (the
+directory in the store), `addresses`, `replica_keys` (keys and signatures), `session_ids` (sealed ids),
+`forwarding` (one request to another replica and back) and `peer_client` (its HTTP).
 """

@@ -172,6 +172,11 @@ class ReplicaDirectory:
         known = self._known.get(replica_id)
         return known.replica if known is not None and known.lease_ends > self._clock() else None
 
+    def last_known(self, replica_id: str) -> Replica | None:
+        """Return a replica as it was known last, even if its lease ended while the store was away."""
+        known = self._known.get(replica_id)
+        return known.replica if known is not None else None
+
     async def find(self, replica_id: str) -> Replica | None:
         """Return a living replica; None where it is gone. One that is not known is looked for in the store.
 
