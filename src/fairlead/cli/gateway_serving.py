@@ -22,7 +22,7 @@ from fairlead.cli.gateway_options import GatewayArguments, local_name
 from fairlead.cli.gateway_summary import ServedGateway, introduce, show_snippets
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig
-from fairlead.config.models import BundleMode
+from fairlead.config.models import BundleMode, GatewaySettings
 from fairlead.config.sources import place_of, workspace
 from fairlead.errors import ConfigError, ListenFailed, StoreError
 from fairlead.gateway import gateway as core
@@ -30,6 +30,8 @@ from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.access.middleware import GuardedApp, authenticator_for
 from fairlead.gateway.access.shared_tokens import TokenMirror
 from fairlead.gateway.access.tokens import decide_token, local_token
+from fairlead.gateway.cluster.addresses import authority, replica_address
+from fairlead.gateway.cluster.cluster import ReplicaPlace
 from fairlead.gateway.control.server import ApprovalReply, approval_routes, control_routes
 from fairlead.gateway.install import GatewayRoute
 from fairlead.gateway.registry import (
@@ -85,8 +87,9 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
 
     async def main() -> int:
         with _bind_socket(options, loaded) as listener, stoppable() as wait_for_stop:
+            place = await anyio.to_thread.run_sync(_place, loaded, host, listener)
             async with (
-                _gateway(ctx, loaded, options) as (gateway, configuration),
+                _gateway(ctx, loaded, options, place) as (gateway, configuration),
                 _up(gateway, configuration, options, listener, host) as (served, running),
             ):
                 if as_json:
@@ -96,6 +99,7 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
                 show_snippets(served.reach, snippets)
                 await _wait_for_end(wait_for_stop, gateway, running, options.idle_seconds)
                 logger.info("stopping")
+                await gateway.drain()
         return Exit.OK
 
     return run_async(main)
@@ -145,14 +149,14 @@ def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
 
 @asynccontextmanager
 async def _gateway(
-    ctx: click.Context, loaded: LoadedConfig, options: GatewayArguments
+    ctx: click.Context, loaded: LoadedConfig, options: GatewayArguments, place: ReplicaPlace | None = None
 ) -> AsyncGenerator[tuple[core.Gateway, LiveConfiguration]]:
     """Run a gateway that follows its configuration files."""
     mode = cast("BundleMode | None", options.mode)
     async with (
         tracing() as tracer,
         core.open_gateway(
-            loaded, core.GatewayOptions(mode=mode, agent=options.agent), tracer=tracer
+            loaded, core.GatewayOptions(mode=mode, agent=options.agent), tracer=tracer, place=place
         ) as gateway,
     ):
         if gateway.agent is not None and loaded.config.model is None:
@@ -181,7 +185,7 @@ async def _up(
         await mirror.look()
         gateway.tasks.start_soon(mirror.follow)
     keeper = authenticator_for(
-        loaded.config.gateway,
+        _settings(gateway),
         host,
         port,
         env,
@@ -200,6 +204,7 @@ async def _up(
         queue=gateway.approvals,
         sessions=gateway.sessions,
         connections=gateway,
+        cluster=gateway.cluster,
     )
     gateway.approvals.on_change = panel.note_change
 
@@ -251,6 +256,21 @@ async def _up(
                 ready=ready,
             )
             yield served, running
+
+
+def _place(loaded: LoadedConfig, host: str, listener: socket.socket) -> ReplicaPlace | None:
+    """Where other replicas reach this one, if it may have any."""
+    address = replica_address(loaded, os.environ, host, listener.getsockname()[1])
+    return ReplicaPlace(address=address) if address is not None else None
+
+
+def _settings(gateway: core.Gateway) -> GatewaySettings:
+    """The section `gateway`, with the name that other replicas know it by among its names."""
+    settings = gateway.loaded.config.gateway
+    if gateway.cluster is None:
+        return settings
+    name = authority(gateway.cluster.directory.address)
+    return settings.model_copy(update={"names": (*settings.names, name)})
 
 
 def _readiness(loaded: LoadedConfig, bundle: str | None, mode: BundleMode | None) -> Readiness:

@@ -37,6 +37,7 @@ from fairlead.gateway.batches import answer_batch, post_batch
 from fairlead.gateway.client_session import LIST_FIELDS, MAX_SESSION_KEY, ClientKey, ClientSession
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.request_context import (
+    DISCONNECT_SECONDS,
     UNASKABLE,
     MultiRoundContext,
     PlainCall,
@@ -48,9 +49,7 @@ from fairlead.gateway.sdk_server import ADMITTED, SERVER_INFO
 from fairlead.gateway.tool_results import fit_result
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal, repair_body, split_batch
-
-DISCONNECT_SECONDS: Final = 0.2
-"""After how long a disconnect is looked for: most answers come sooner."""
+from fairlead.net.listen import read_body
 
 PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
 """The older versions whose results take what servers of today put into them."""
@@ -117,7 +116,7 @@ class FastPath:
         if scope["method"] != "POST":
             await endpoint.handle(scope, receive, send)
             return
-        body = await _body(receive)
+        body = await read_body(receive)
         if body is None:
             return
         if body[:1] != b"{" and (parts := split_batch(body)) is not None:
@@ -148,7 +147,7 @@ class FastPath:
         self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Handle a message of a client of the HTTP+SSE transport."""
-        body = await _body(receive)
+        body = await read_body(receive)
         if body is None:
             return
         if body[:1] != b"{" and (parts := split_batch(body)) is not None:
@@ -465,18 +464,6 @@ def _info(info: bytes) -> _Info:
         return msgspec.json.decode(info, type=_Info)
     except _UNREADABLE:
         return _Info()
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """Read the body of a request, which `GuardedApp` limits; None where the client disconnected."""
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return body
 
 
 def _read(body: bytes) -> _FastRequest | None:

@@ -1,5 +1,6 @@
 """The gateway: its ASGI application, its endpoints, the hosts of its principals, and session quotas."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import AGENT_ID, BundleMode
 from fairlead.config.principal import LOCAL
+from fairlead.config.store_location import store_location
 from fairlead.connection.peer import detach_from_caller
 from fairlead.connection.tracing import Tracer
 from fairlead.errors import ConfigError, UnknownBundle
@@ -25,6 +27,9 @@ from fairlead.gateway.access.auth import OpenStreams, RequestAuthenticator, Toke
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.agent import AgentTools
 from fairlead.gateway.client_session import ClientSession, SessionInfo
+from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace, read_replica_keys
+from fairlead.gateway.cluster.replica_keys import ReplicaKeys
+from fairlead.gateway.cluster.replicas import ReplicaLoad
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
@@ -39,6 +44,7 @@ from fairlead.host.logins import is_personal
 from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.host.parts import GatewayBacking
 from fairlead.jsonrpc.stdio import open_stdio
+from fairlead.store.protocol import Store
 
 if TYPE_CHECKING:
     from fairlead.servers.framework.server import McpServer
@@ -63,6 +69,10 @@ class GatewayApp:
         if scope["type"] != "http":
             await self._others(scope, receive, send)
             return
+        cluster = self._gateway.cluster
+        if cluster is not None and (answer := cluster.receive(scope)):
+            await answer(scope, receive, send)
+            return
         kind, _, bundle = scope["path"].strip("/").partition("/")
         if kind not in _MCP_PATHS or "/" in bundle:
             await self._others(scope, receive, send)
@@ -77,6 +87,10 @@ class GatewayApp:
         )
         if endpoint is None:
             await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
+        elif cluster is not None and await cluster.answer_elsewhere(
+            kind, endpoint.bundle, endpoint.sessions, admitted, scope, receive, send
+        ):
+            pass
         elif scope["method"] == "GET":
             with self._gateway.streams.bind_to_token(token_in(scope)):
                 await self._handle_get(kind, endpoint, scope, receive, send)
@@ -159,6 +173,8 @@ class Gateway:
         """The pages where principals log in to servers, for clients without URL elicitation."""
         self.agent: AgentTools | None = None
         """The agent, if clients get one."""
+        self.cluster: Cluster | None = None
+        """The other processes that act as one gateway with this one, if there may be any."""
         self.since = time.time()
         self._request_ended = anyio.Event()
         self._listen_streams: Counter[TokenKey] = Counter()
@@ -279,6 +295,10 @@ class Gateway:
         """Return all client sessions."""
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
 
+    def new_session_id(self, principal: str, bundle: str | None, random: bytes | None = None) -> str | None:
+        """Return an id for a session that other replicas know to be this one's; None where there are none."""
+        return self.cluster.session_ids.seal(principal, bundle, random) if self.cluster else None
+
     @asynccontextmanager
     async def room_for_session(self, principal: str, credential: str | None) -> AsyncGenerator[bool]:
         """Make room for a session of a token, to be opened in the block. Yields False where there is none.
@@ -386,12 +406,35 @@ class Gateway:
         for client in clients:
             await client.view.prepare()
 
+    async def drain(self) -> None:
+        """Leave the other replicas, while requests are still answered: new sessions begin elsewhere."""
+        if self.cluster is not None:
+            await self.cluster.directory.drain()
+            await self.finish()
+            await self.cluster.leave()
+
     async def finish(self) -> None:
         """Let requests under way finish, but not for long."""
         with anyio.move_on_after(self.options.grace_seconds):
-            while any(not context.is_parked for client in self.clients() for context in client.requests):
+            while self._calls():
                 self._request_ended = anyio.Event()
                 await self._request_ended.wait()
+
+    def _calls(self) -> int:
+        """How many requests are under way, here or at other replicas."""
+        here = sum(not context.is_parked for client in self.clients() for context in client.requests)
+        return here + (self.cluster.forwarder.calls if self.cluster is not None else 0)
+
+    def load(self) -> ReplicaLoad:
+        """Return what there is to do now, for other replicas to see."""
+        return ReplicaLoad(sessions=len(self.clients()), calls=self._calls())
+
+    async def join(self, store: Store, place: ReplicaPlace, keys: ReplicaKeys) -> None:
+        """Become one of the replicas that share a store. Raises `StoreError`."""
+        cluster = Cluster(store, place, keys, load=self.load, on_end=self.note_request_end)
+        await self.tasks.start(cluster.directory.run)
+        self.tasks.start_soon(cluster.forwarder.run)
+        self.cluster = cluster
 
     def note_request_end(self) -> None:
         """Take note that a request of a client ended."""
@@ -478,6 +521,7 @@ async def open_gateway(
     env: Mapping[str, str] | None = None,
     servers: "Mapping[str, McpServer] | None" = None,
     tracer: Tracer | None = None,
+    place: ReplicaPlace | None = None,
 ) -> AsyncGenerator[Gateway]:
     """Run a gateway for the length of the block. Requests under way at its end have some time to finish.
 
@@ -487,9 +531,11 @@ async def open_gateway(
         env: The environment; `os.environ` if not given.
         servers: Additional servers that run in this process, by id.
         tracer: Records requests as spans.
+        place: Where other replicas reach it. It is one of them with a shared store, or with keys.
 
     Raises:
         ConfigError: The configuration cannot be used.
+        StoreError: A shared store cannot be used.
     """
     options = options or GatewayOptions()
     approvals = PendingApprovals(options.approval_seconds)
@@ -517,6 +563,10 @@ async def open_gateway(
             host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)
             try:
+                if place is not None and host.store is not None and (host.store.is_shared or place.keys):
+                    location = store_location(os.environ if env is None else env, loaded.config.store)
+                    keys = place.keys or await read_replica_keys(location)
+                    await gateway.join(host.store, place, keys)
                 with host.bus.listening(_SharedLogs(gateway, host)):
                     yield gateway
             except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it

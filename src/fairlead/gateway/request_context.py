@@ -35,6 +35,9 @@ MAX_ASKED: Final = 64
 MAX_PARKED: Final = 100
 """How many requests of one client may wait for its answers."""
 
+DISCONNECT_SECONDS: Final = 0.2
+"""After how long a disconnect is looked for: most answers come sooner."""
+
 _STATE_KEY: Final = secrets.token_bytes(32)
 """Seals request states: those of another process or an earlier run are refused."""
 

@@ -67,6 +67,10 @@ class GatewayServices(Protocol):
         """Return whether two principals may be logged in differently at a server."""
         ...
 
+    def new_session_id(self, principal: str, bundle: str | None, random: bytes | None = None) -> str | None:
+        """Return an id for a session that other replicas know to be this one's; None where there are none."""
+        ...
+
     def room_for_session(self, principal: str, credential: str | None) -> AbstractAsyncContextManager[bool]:
         """Make room for a session that is opened in the block. Yields False at a quota."""
         ...

@@ -23,7 +23,7 @@ from fairlead.errors import ListenFailed
 from fairlead.net.port_owner import explain_bind_error
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive
 
 
 try:
@@ -179,6 +179,18 @@ def mark_authenticated(scope: MutableMapping[str, Any]) -> None:
     connection: OpenConnection | None = scope.get(_CONNECTION)
     if connection is not None and not connection.is_authenticated:
         connection.authenticate()
+
+
+async def read_body(receive: "Receive") -> bytes | None:
+    """Read the body of a request, which is limited elsewhere; None where the client disconnected."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return body
 
 
 def _max_open_files() -> int:

@@ -14,6 +14,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fairlead.actions.status import status_as_json
 from fairlead.events import ServerState
+from fairlead.gateway.cluster.cluster import Cluster
+from fairlead.gateway.cluster.forwarding import Outcome
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.page_request import Answer, PageRequest
 
@@ -99,6 +101,32 @@ def metrics(panel: HostPanel) -> Iterator[str]:
     yield from _metric("clients", "gauge", "Clients of the gateway.", [({}, len(panel.sessions()))])
     yield from _metric(
         "approvals_pending", "gauge", "Calls that wait for a person.", [({}, len(panel.pending()))]
+    )
+
+    if panel.cluster is not None:
+        yield from _replica_metrics(panel.cluster)
+
+
+def _replica_metrics(cluster: Cluster) -> Iterator[str]:
+    living, outcomes = cluster.directory.living(), cluster.forwarder.outcomes
+    draining = sum(replica.is_draining for replica in living)
+    yield from _metric(
+        "replicas",
+        "gauge",
+        "Replicas of this gateway that live, as this one knows.",
+        [({"state": "serving"}, len(living) - draining), ({"state": "draining"}, draining)],
+    )
+    yield from _metric(
+        "forwarded_requests_total",
+        "counter",
+        "Requests of clients that were forwarded to another replica, by what became of them.",
+        [({"outcome": outcome}, outcomes[outcome]) for outcome in get_args(Outcome)],
+    )
+    yield from _metric(
+        "forwarded_requests_open",
+        "gauge",
+        "Requests of clients that other replicas work on.",
+        [({}, cluster.forwarder.calls)],
     )
 
 
