@@ -18,6 +18,7 @@ import anyio
 from fairlead.connection.process.child import ProcessLease
 from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.transport.stdio import StdioDispatcher
+from fairlead.store.protocol import lease_now
 from tests.connection.servers import call_tool, hostile, running
 
 LEASE_SECONDS = 3.0
@@ -35,13 +36,13 @@ def fork() -> int:
 async def renew(lease: ProcessLease) -> None:
     while True:
         await anyio.sleep(RENEW_SECONDS)
-        lease.extend(ProcessLease.now() + LEASE_SECONDS)
+        lease.extend(lease_now() + LEASE_SECONDS)
         os.write(2, b"renewed\n")
 
 
 async def main(folder: Path, *, forks: bool, leased: bool) -> None:
     guardian = Guardian()
-    lease = ProcessLease(ProcessLease.now() + LEASE_SECONDS) if leased else None
+    lease = ProcessLease(lease_now() + LEASE_SECONDS) if leased else None
     commands = [
         hostile("ignore-sigterm", f"grandchild={folder / 'grandchild'}", "serve", "sleep=600", lease=lease),
         hostile(f"escaped-grandchild={folder / 'escaped'}", "serve", "sleep=600", lease=lease),

@@ -13,6 +13,7 @@ import pytest
 from fairlead.connection.outcomes import SpawnFailed
 from fairlead.connection.process.child import EXPIRE_SECONDS, ProcessLease
 from fairlead.connection.process.guardian import Guardian
+from fairlead.store.protocol import lease_now
 from tests.connection.guarded_host import LEASE_SECONDS, RENEW_SECONDS
 from tests.connection.process.test_guardian import is_alive, serving, until, wait_until
 from tests.connection.servers import call_tool, hostile
@@ -30,7 +31,7 @@ async def guardian() -> AsyncGenerator[Guardian]:
 
 
 def lease_for(seconds: float) -> ProcessLease:
-    return ProcessLease(ProcessLease.now() + seconds)
+    return ProcessLease(lease_now() + seconds)
 
 
 @contextmanager
@@ -88,7 +89,7 @@ async def test_a_server_ends_at_its_deadline_although_it_ignores_sigterm(
 async def test_one_lease_is_for_a_group_of_servers(guardian: Guardian) -> None:
     lease = lease_for(SECONDS)
     async with serving(guardian, hostile(lease=lease)) as one, serving(guardian, hostile(lease=lease)) as two:
-        lease.extend(ProcessLease.now() + 2 * SECONDS)
+        lease.extend(lease_now() + 2 * SECONDS)
         await call_tool(one, "echo")
         lease.end()
         await until(lambda: not is_alive(one.pid) and not is_alive(two.pid))
@@ -96,7 +97,7 @@ async def test_one_lease_is_for_a_group_of_servers(guardian: Guardian) -> None:
 
 async def test_a_lease_that_has_ended_starts_nothing_and_is_not_renewed(guardian: Guardian) -> None:
     lease = lease_for(-0.001)
-    lease.extend(ProcessLease.now() + SECONDS)
+    lease.extend(lease_now() + SECONDS)
     assert lease.has_ended
     with pytest.raises(SpawnFailed, match="lease"):
         async with serving(guardian, hostile(lease=lease)):

@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import shutil
-import time
 import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,6 +21,7 @@ from urllib.parse import unquote
 import anyio.abc
 
 from fairlead.connection.outcomes import SpawnFailed
+from fairlead.store.protocol import lease_now
 
 EXIT_SECONDS = 2.0
 """How long a server may take to end by itself once its input is closed."""
@@ -45,14 +45,6 @@ EXPIRE_SECONDS = 1.0
 """How long after the deadline of its lease a process is gone: half a second of grace, and a margin."""
 
 
-LEASE_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 0))
-"""The clock of process leases.
-
-All processes of a machine read the same time from it, so a deadline means the same to host and guardian, and
-it is never set. Where there is such a clock, it counts the time that the machine sleeps as well.
-"""
-
-
 class ProcessLease:
     """How long processes may run: until a deadline, which the host moves for as long as they may go on.
 
@@ -62,18 +54,13 @@ class ProcessLease:
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
-        """In seconds of `LEASE_CLOCK`."""
+        """A time of `lease_now`."""
         self._followers: set[Callable[[float], None]] = set()
-
-    @staticmethod
-    def now() -> float:
-        """The time of the lease clock."""
-        return time.clock_gettime(LEASE_CLOCK)
 
     @property
     def has_ended(self) -> bool:
         """Whether its deadline has passed."""
-        return self.now() >= self.deadline
+        return lease_now() >= self.deadline
 
     def extend(self, deadline: float) -> None:
         """Let the processes run until a later deadline. One that has passed is never moved."""
@@ -82,7 +69,7 @@ class ProcessLease:
 
     def end(self) -> None:
         """Have the guardian end the processes now: they may not go on."""
-        self._move(min(self.deadline, self.now()))
+        self._move(min(self.deadline, lease_now()))
 
     def _move(self, deadline: float) -> None:
         self.deadline = deadline

@@ -20,12 +20,12 @@ import anyio
 
 from fairlead.connection.outcomes import SpawnFailed
 from fairlead.connection.process.child import (
-    LEASE_CLOCK,
     TERMINATE_SECONDS,
     Command,
     ProcessLease,
     child_environment,
 )
+from fairlead.store.protocol import LEASE_CLOCK
 
 logger = logging.getLogger(__name__)
 

@@ -108,7 +108,8 @@ class Forwarder:
         self._directory = directory
         self._signatures = signatures
         self._on_end = on_end
-        self._peers = PeerClient(signatures)
+        self.peers = PeerClient(signatures)
+        """Connections to other replicas."""
         self._open: set[_Exchange] = set()
         self._starter = TaskStarter()
 
@@ -124,14 +125,14 @@ class Forwarder:
                 tasks.start_soon(self._starter.run, tasks)
                 while True:
                     await anyio.sleep(LOOK_SECONDS)
-                    self._peers.close_idle()
+                    self.peers.close_idle()
                     for replica in {each.replica.id: each.replica for each in self._open}.values():
-                        if not await self._lives(replica):
+                        if not await self.lives(replica):
                             self._end_exchanges(replica)
         finally:
-            self._peers.close()
+            self.peers.close()
 
-    async def _lives(self, replica: Replica) -> bool:
+    async def lives(self, replica: Replica) -> bool:
         """Whether a replica has a lease; where the store cannot say, whether it answers by itself."""
         if self._directory.known(replica.id) is not None:
             return True
@@ -141,7 +142,7 @@ class Forwarder:
         except (StoreError, TimeoutError):
             pass
         try:
-            await self._peers.greet(replica)
+            await self.peers.greet(replica)
         except (PeerUnreachable, TimeoutError):
             return False
         self._directory.note_alive(replica.id)
@@ -167,7 +168,7 @@ class Forwarder:
             PeerUnreachable: The request was not sent, or refused as a whole. Nothing was answered.
         """
         try:
-            connection = await self._peers.connect(replica)
+            connection = await self.peers.connect(replica)
         except PeerUnreachable:
             self.outcomes["not_sent"] += 1
             raise
@@ -188,7 +189,7 @@ class Forwarder:
             watch.cancel()
             exchange.is_over = True
             self._open.discard(exchange)
-            self._peers.release(replica, connection)
+            self.peers.release(replica, connection)
             self.outcomes[outcome] += 1
             self._on_end()
 
