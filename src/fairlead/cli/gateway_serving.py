@@ -184,7 +184,7 @@ async def _up(
     if mirror is not None:
         await mirror.look()
         gateway.tasks.start_soon(mirror.follow)
-    keeper = authenticator_for(
+    authenticator = authenticator_for(
         _settings(gateway),
         host,
         port,
@@ -195,7 +195,7 @@ async def _up(
         shared_tokens=mirror,
     )
     origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
-    entrance = LoginSessions(keeper, origins, shared)
+    sessions = LoginSessions(authenticator, origins, shared)
     gateway.login_links.origin = url
     panel = HostPanel(
         gateway.host,
@@ -222,11 +222,11 @@ async def _up(
         )
 
     routes = [
-        *dashboard_routes(panel, entrance, gateway.login_links),
-        *approval_routes(gateway.approvals, keeper, answer),
-        *control_routes(gateway, keeper, configuration.reload, restart),
+        *dashboard_routes(panel, sessions, gateway.login_links),
+        *approval_routes(gateway.approvals, authenticator, answer),
+        *control_routes(gateway, authenticator, configuration.reload, restart),
     ]
-    app = GuardedApp(gateway.app(keeper, routes), keeper)
+    app = GuardedApp(gateway.app(authenticator, routes), authenticator)
     token_file = None if options.open_to_all else local_token_file(env)
     async with listening(app, listener), panel.running():
         running = here(
@@ -244,7 +244,7 @@ async def _up(
             )
             token = local_token(env) if token_file else None
             # A log may have other readers than a terminal.
-            links = await entrance.links(decide_token(env)) if sys.stderr.isatty() else []
+            links = await sessions.links(decide_token(env)) if sys.stderr.isatty() else []
             servers = [name for name, server in loaded.servers.items() if server.usable]
             logger.info("listening", extra={"url": url, "servers": len(servers)})
             mode = cast("BundleMode | None", options.mode)

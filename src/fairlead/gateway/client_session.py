@@ -319,6 +319,10 @@ class ClientSession:
             since=self.since,
         )
 
+    def new_state_nonce(self) -> str | None:
+        """Return what tells other replicas that a request of it waits here; None where there are none."""
+        return self.endpoint.gateway.new_session_id(self.principal, self.endpoint.bundle)
+
     def in_use(self) -> "_InUse":
         """Count a request of its transport for the length of a block, so that it is not taken for idle."""
         return self._in_use

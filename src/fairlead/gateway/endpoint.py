@@ -125,8 +125,8 @@ class SseListener:
     async def send(self, message: Message) -> None:
         """Send a part of the stream, and learn from the first event what the session is called."""
         if self.session_id is None and (found := _SESSION_ID.search(message.get("body", b""))):
-            self.session_id = found[1].decode()
-            if sealed := self._seal(bytes.fromhex(self.session_id)):
+            self.session_id = named = found[1].decode()
+            if sealed := self._seal(bytes.fromhex(named)):
                 message = {**message, "body": message["body"].replace(found[1], sealed.encode())}
         await self._send(message)
 

@@ -135,6 +135,8 @@ class FastPath:
         request = _read(body)
         if request is not None and await exchange.try_answer(request):
             return
+        if request is not None and await exchange.try_resume_elsewhere(request, body):
+            return
         sound = repair_body(body)
         if isinstance(sound, MessageRefusal):
             await _unreadable(sound)(scope, receive, send)
@@ -194,6 +196,16 @@ class _HttpExchange:
         if self._tracer is None and request.params.meta.traceparent is None and _HEADER not in self._headers:
             return await answer(request)
         return await self._answer_traced(request, answer)
+
+    async def try_resume_elsewhere(self, request: _FastRequest, body: bytes) -> bool:
+        """Have the replica answer that a request waits at, if it is another one."""
+        cluster, state = self._endpoint.gateway.cluster, bytes(request.params.request_state)
+        if cluster is None or not state:
+            return False
+        bundle, admitted = self._endpoint.bundle, self._scope[ADMITTED]
+        return await cluster.resume_elsewhere(
+            state, bundle, admitted, self._scope, body, self._receive, self._send
+        )
 
     async def _answer_traced(self, request: _FastRequest, answer: _Answer) -> bool:
         """Answer a request as part of the trace that its `_meta` or its headers name."""

@@ -20,7 +20,7 @@ from fairlead.web.host_panel import HostPanel
 from fairlead.web.page_request import Answer, PageRequest
 
 
-async def alive(visit: PageRequest) -> Response:
+async def alive(request: PageRequest) -> Response:
     """It answers, so it lives."""
     return PlainTextResponse("ok\n")
 
@@ -28,7 +28,7 @@ async def alive(visit: PageRequest) -> Response:
 def readiness(panel: HostPanel) -> Answer:
     """Ready when every required server is."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         if panel.is_ready:
             return PlainTextResponse("ok\n")
         return PlainTextResponse("not ready\n", 503)
@@ -46,7 +46,7 @@ Sample = tuple[Mapping[str, str], float]
 def metrics_answer(panel: HostPanel) -> Answer:
     """All numbers."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         return PlainTextResponse("".join(metrics(panel)), media_type=MEDIA_TYPE)
 
     return answer
@@ -140,7 +140,7 @@ def _metric(name: str, kind: str, meaning: str, samples: Iterable[Sample]) -> It
 def status_answer(panel: HostPanel) -> Answer:
     """The state of all servers as JSON."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         servers = [status_as_json(status) for status in panel.status()]
         return JSONResponse({"servers": servers, "pending_approvals": len(panel.pending())})
 

@@ -38,10 +38,6 @@ class ServedReplica:
 async def replica(
     folder: Path,
     name: str,
-    *,
-    store: object = None,
-    env: dict[str, str] | None = None,
-    keys: ReplicaKeys | None = KEYS,
     **servers: dict[str, Any],
 ) -> AsyncGenerator[ServedReplica]:
     """Run one gateway with a home of its own, and the store that all have in the folder."""
@@ -53,17 +49,16 @@ async def replica(
         "USERPROFILE": str(home),
         "PATH": os.environ.get("PATH", os.defpath),
         "FAIRLEAD_BUILTINS": "off",
-        **(env or {}),
     }
-    document = {
+    document: dict[str, Any] = {
         "servers": servers,
-        "gateway": {"approval": "allow"},
+        "gateway": {"approval": "allow", "startup_wait_ms": 60_000},
         "bundles": {"work": {"servers": {server: {} for server in servers}}},
-        "store": store or {"path": str(folder / "store.db")},
+        "store": {"path": str(folder / "store.db")},
     }
     loaded = load_config(None, document, own, project)
     with bind("127.0.0.1", 0) as listener:
-        place = ReplicaPlace(address=url_of(listener), keys=keys)
+        place = ReplicaPlace(address=url_of(listener), keys=KEYS)
         options = GatewayOptions(grace_seconds=1.0)
         async with (
             open_gateway(loaded, options, env=own, place=place) as gateway,

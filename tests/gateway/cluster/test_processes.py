@@ -15,8 +15,18 @@ from tests.cli.gateway_support import INITIALIZE
 from tests.gateway.test_replicas import Replica, eventually, replica
 from tests.redis_server import RedisServer, redis_server
 
-CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "s_wait", "arguments": {}}}
-ECHO = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "s_echo", "arguments": {}}}
+CALL: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "method": "tools/call",
+    "params": {"name": "s_wait", "arguments": {}},
+}
+ECHO: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 3,
+    "method": "tools/call",
+    "params": {"name": "s_echo", "arguments": {}},
+}
 
 
 @pytest.fixture
@@ -43,13 +53,13 @@ class Waiting:
     """A call of the tool that never answers, made in a thread."""
 
     def __init__(self, at: Replica, session: dict[str, str]) -> None:
-        self.answer: tuple[int, Any] | None = None
+        self.answer: tuple[int, bytes] | None = None
         self._thread = threading.Thread(target=self._run, args=(at, session), daemon=True)
         self._thread.start()
 
     def _run(self, at: Replica, session: dict[str, str]) -> None:
         status, _, body = at.send("/mcp", CALL, **session)
-        self.answer = status, json.loads(body)
+        self.answer = status, body
 
     def seconds_until_answered(self) -> float:
         began = time.monotonic()
@@ -59,7 +69,8 @@ class Waiting:
 
     def require_unknown(self) -> None:
         assert self.answer is not None
-        status, body = self.answer
+        status, text = self.answer
+        body: Any = json.loads(text)
         assert (status, body["id"], body["result"]["isError"]) == (200, 2, True)
         assert body["result"]["_meta"]["fairlead/delivery"] == "unknown"
 
@@ -113,7 +124,7 @@ def test_replicas_that_are_killed_suspended_or_stopped(tmp_path: Path, redis: Re
         # Stopped: it is not ready from then on, its peers know at once, and it ends by itself.
         session = begin(fourth, made)
         assert fourth.up.get("/readyz")[0] == 200
-        call = Waiting(fourth, session)
+        Waiting(fourth, session)  # keeps it from ending at once
         eventually(lambda: metric(fourth, "fairlead_calls_running") == 1)
         fourth.up.process.terminate()
         eventually(lambda: fourth.up.get("/readyz")[0] == 503)

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def running(*directories: ReplicaDirectory) -> AsyncIterator[None]:
+async def running(*directories: ReplicaDirectory) -> AsyncGenerator[None]:
     async with anyio.create_task_group() as tasks:
         for directory in directories:
             await tasks.start(directory.run)
@@ -102,11 +102,11 @@ async def test_a_replica_that_stops_renewing_is_gone_when_its_lease_ended(store:
     watching = ReplicaDirectory(store, address="http://127.0.0.1:1", clock=clock)
     paused = ReplicaDirectory(store, address="http://127.0.0.1:2")
     async with running(watching):
-        await paused._announce()
+        await paused.announce()
         assert await watching.find(paused.id) is not None
         # Reading the same announcement again does not renew it.
         clock.now += LEASE_SECONDS - 1
-        await watching._read()
+        await watching.refresh()
         assert watching.known(paused.id) is not None
         clock.now += 1.1
         assert watching.known(paused.id) is None
@@ -135,15 +135,15 @@ async def test_known_replicas_stay_known_while_the_store_is_away(redis: RedisSer
 async def test_a_store_that_lost_announcements_ends_no_lease(store: Store) -> None:
     reading = ReplicaDirectory(store, address="http://127.0.0.1:1")
     other = ReplicaDirectory(store, address="http://127.0.0.1:2")
-    await other._announce()
-    await reading._announce()
-    await reading._read()
+    await other.announce()
+    await reading.announce()
+    await reading.refresh()
     for replica in (reading, other):
         await store.delete("replicas", replica.id, expect=await version_of(store, replica.id))
-    await reading._read()
+    await reading.refresh()
     assert reading.known(other.id) is not None
-    await reading._announce()  # this one is back, the other has not had its turn yet
-    await reading._read()
+    await reading.announce()  # this one is back, the other has not had its turn yet
+    await reading.refresh()
     assert reading.known(other.id) is not None
 
 

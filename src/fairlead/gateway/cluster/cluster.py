@@ -192,27 +192,60 @@ class Cluster:
         if FORWARDED in scope:
             await UNKNOWN_SESSION(scope, receive, send)
             return True
-        await self._forward_to_owner(sealed.owner, scope, receive, send)
+        body = await read_body(receive)
+        if body is not None and not await self._forward_to_owner(sealed.owner, scope, body, receive, send):
+            await UNKNOWN_SESSION(scope, receive, send)
         return True
 
-    async def _forward_to_owner(self, owner_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def resume_elsewhere(  # noqa: PLR0913 - what a request is, and where it goes on
+        self,
+        state: bytes,
+        bundle: str | None,
+        admitted: AuthenticatedRequest,
+        scope: Scope,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+    ) -> bool:
+        """Have another replica go on with a stateless request that waits there for its client's answers.
+
+        Args:
+            state: Its `requestState`, as JSON.
+            bundle: The bundle that it is for.
+            admitted: Who made the request.
+            scope: The request.
+            body: Its body.
+            receive: Tells when the client disconnects.
+            send: Where its answer goes.
+
+        Returns:
+            Whether it was answered: not where it waits here, or at a replica that is gone.
+        """
+        try:
+            nonce = msgspec.json.decode(state, type=str).partition(".")[0]
+        except ValueError:
+            return False
+        sealed = self.session_ids.open(nonce, admitted.principal, bundle)
+        if sealed is None or sealed.owner == self.directory.id or FORWARDED in scope:
+            return False
+        return await self._forward_to_owner(sealed.owner, scope, body, receive, send)
+
+    async def _forward_to_owner(
+        self, owner_id: str, scope: Scope, body: bytes, receive: Receive, send: Send
+    ) -> bool:
+        """Have the owner answer, or say why it does not. Returns False where it is gone."""
         try:
             owner = await self.directory.find(owner_id)
         except StoreError:
             await _OWNER_UNKNOWN(scope, receive, send)
-            return
+            return True
         if owner is None or owner.protocol != PEER_PROTOCOL:
-            await UNKNOWN_SESSION(scope, receive, send)
-            return
-        body = await read_body(receive)
-        if body is None:
-            return
+            return False
         try:
             await self.forwarder.forward(owner, scope, body, receive, send)
         except PeerUnreachable as exc:
             if exc.is_gone:
-                await UNKNOWN_SESSION(scope, receive, send)
-                return
+                return False
             logger.warning("a replica is not reached", extra={"replica": owner.id, "reason": str(exc)})
             failed = ReplicaFailed(
                 f"the gateway's replica {owner.id} that has this session is not reached: {exc}",
@@ -220,6 +253,7 @@ class Cluster:
                 hint="try again in a moment, or begin a new session",
             )
             await failure_answer(failed, body)(scope, receive, send)
+        return True
 
     async def _place_session(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Have another replica begin a session, where this one takes none."""

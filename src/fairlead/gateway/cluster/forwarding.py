@@ -61,7 +61,8 @@ class _Asked(msgspec.Struct):
     method: str | None = None
 
 
-_decode = msgspec.json.Decoder(_Asked | list[_Asked]).decode
+_decode_one = msgspec.json.Decoder(_Asked).decode
+_decode_batch = msgspec.json.Decoder(list[_Asked]).decode
 
 
 class _Exchange:
@@ -143,7 +144,7 @@ class Forwarder:
             pass
         try:
             await self.peers.greet(replica)
-        except (PeerUnreachable, TimeoutError):
+        except PeerUnreachable:
             return False
         self._directory.note_alive(replica.id)
         return True
@@ -280,13 +281,16 @@ def _lost(replica: Replica) -> ReplicaFailed:
     )
 
 
+def _is_batch(body: bytes) -> bool:
+    return body.lstrip()[:1] == b"["
+
+
 def answers_of(error: ReplicaFailed, body: bytes) -> list[bytes]:
     """Answers to all requests in a body: an error result for a call, a JSON-RPC error for all else."""
     try:
-        found = _decode(body)
+        messages = _decode_batch(body) if _is_batch(body) else [_decode_one(body)]
     except (ValueError, RecursionError):
         return []
-    messages = found if isinstance(found, list) else [found]
     return [_answer(error, asked) for asked in messages if asked.id is not None and asked.method is not None]
 
 
@@ -305,8 +309,7 @@ def failure_answer(error: ReplicaFailed, body: bytes) -> RequestRefused:
     if not answers:
         status = 502 if error.delivery == "unknown" else 503
         return RequestRefused.saying(status, str(error), {"Retry-After": "1"})
-    is_batch = body.lstrip()[:1] == b"["
-    whole = b"[" + b",".join(answers) + b"]" if is_batch else answers[0]
+    whole = b"[" + b",".join(answers) + b"]" if _is_batch(body) else answers[0]
     return RequestRefused(status=200, headers={"Content-Type": "application/json"}, body=whole)
 
 

@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -121,8 +121,8 @@ class PeerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take note of the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Transports of uvloop are none by their class.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came."""
@@ -176,7 +176,10 @@ class PeerClient:
         self._clock = clock
         self._idle: defaultdict[str, list[PeerConnection]] = defaultdict(list)
         """Connections that no exchange has, by replica, the latest used last."""
-        self._connecting = asyncio.Semaphore(_AT_ONCE)
+        self._connecting: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(_AT_ONCE)
+        )
+        """Of each replica its own: one that does not answer holds up no other."""
 
     async def connect(self, replica: Replica) -> PeerConnection:
         """Return a connection to a replica. The caller gives it back with `release`.
@@ -190,12 +193,11 @@ class PeerClient:
             if connection.is_reusable and self._clock() - connection.idle_since < _IDLE_SECONDS:
                 return connection
             connection.abort()
-        async with self._connecting:
-            try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    return await self._open(replica)
-            except TimeoutError:
-                raise PeerUnreachable("it does not answer") from None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS), self._connecting[replica.id]:
+                return await self._open(replica)
+        except TimeoutError:
+            raise PeerUnreachable("it does not answer") from None
 
     def release(self, replica: Replica, connection: PeerConnection) -> None:
         """Take a connection back: for the next exchange, or to close it where its own did not end."""
@@ -207,8 +209,11 @@ class PeerClient:
 
     async def greet(self, replica: Replica) -> None:
         """See that a replica answers, over a new connection. Raises `PeerUnreachable`."""
-        async with asyncio.timeout(CONNECT_SECONDS):
-            connection = await self._open(replica)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connection = await self._open(replica)
+        except TimeoutError:
+            raise PeerUnreachable("it does not answer") from None
         self.release(replica, connection)
 
     def close_idle(self) -> None:
@@ -223,6 +228,7 @@ class PeerClient:
                 self._idle[replica_id] = kept
             else:
                 del self._idle[replica_id]
+                self._connecting.pop(replica_id, None)
 
     def close(self) -> None:
         """Close all connections that no exchange has."""
@@ -238,7 +244,9 @@ class PeerClient:
                 _, connection = await loop.create_unix_connection(PeerConnection, path)
             else:
                 url = urlsplit(replica.address)
-                _, connection = await loop.create_connection(PeerConnection, url.hostname, url.port or 80)
+                _, connection = await loop.create_connection(
+                    PeerConnection, url.hostname or "", url.port or 80
+                )
         except (ConnectionRefusedError, FileNotFoundError) as exc:
             raise PeerUnreachable("nothing listens at its address", is_gone=True) from exc
         except OSError as exc:

@@ -134,8 +134,8 @@ class ReplicaDirectory:
             StoreError: The first announcement failed: a replica that no peer finds must not begin to serve.
         """
         try:
-            await self._announce()
-            await self._read()
+            await self.announce()
+            await self.refresh()
             task_status.started()
             renewed_at = self._clock()
             while True:
@@ -143,8 +143,8 @@ class ReplicaDirectory:
                 await anyio.sleep(LOOK_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311 - no secret
                 if self._clock() - renewed_at >= RENEW_SECONDS - LOOK_SECONDS / 2 and not self._has_left:
                     renewed_at = self._clock()
-                    await self._try("replica not announced", self._announce)
-                await self._try("replicas not read", self._read)
+                    await self._try("replica not announced", self.announce)
+                await self._try("replicas not read", self.refresh)
         finally:
             with anyio.move_on_after(_LEAVE_SECONDS, shield=True):
                 await self.leave()
@@ -152,7 +152,7 @@ class ReplicaDirectory:
     async def drain(self) -> None:
         """Announce that this replica takes no new sessions. Without a store, peers learn it from refusals."""
         self.is_draining = True
-        await self._try("drain not announced", self._announce)
+        await self._try("drain not announced", self.announce)
 
     async def leave(self) -> None:
         """Take this replica out of the directory, so that its peers need not wait for its lease to end."""
@@ -183,7 +183,7 @@ class ReplicaDirectory:
         # find is gone, so that its clients' requests do not cost a reading each.
         if self._missing.get(replica_id, float("-inf")) > self._clock():
             return None
-        await self._read()
+        await self.refresh()
         found = self.known(replica_id)
         if found is None:
             self._missing[replica_id] = self._clock() + LOOK_SECONDS
@@ -197,7 +197,8 @@ class ReplicaDirectory:
 
     # The announcement.
 
-    async def _announce(self) -> None:
+    async def announce(self) -> None:
+        """Announce this replica, with a new lease, unless it has left. `run` does so. Raises `StoreError`."""
         async with self._announcing:
             if self._has_left:
                 return
@@ -236,10 +237,11 @@ class ReplicaDirectory:
 
     # The others.
 
-    async def _read(self) -> None:
+    async def refresh(self) -> None:
+        """Read which replicas there are. `run` does so. Raises `StoreError`."""
         asked_at = self._clock()
         async with self._reading:
-            if self._read_at >= asked_at:
+            if self._read_at > asked_at:
                 return  # another task has read it meanwhile
             began = self._clock()
             values = await self._store.scan(self._namespace)
