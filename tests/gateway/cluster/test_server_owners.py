@@ -8,12 +8,14 @@ import aiohttp
 import anyio
 import pytest
 
-from fairlead.gateway.cluster.server_owners import MEMORY_LOST
+from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER
+from fairlead.gateway.cluster.server_owners import MEMORY_LOST, server_key
 from tests.gateway.cluster.cluster_support import ServedReplica, replica, replicas
 from tests.gateway.support import Raw, text_of, until
 from tests.host.asking import HANDSHAKE, MODERN, NAME_FORM, AskingServer
 
 TOOLS = ["ask", "change", "crash", "echo", "log", "meet", "pid", "say"]
+HEADER = REPLICA_HEADER.decode()
 DELIVERY = "fairlead/delivery"
 
 
@@ -90,7 +92,7 @@ async def test_progress_questions_and_changes_pass_through_the_owner(tmp_path: P
         assert text_of(came[-1]) == "said"
 
         # A question is answered with the next request, which goes to the same process.
-        meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+        meta: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
         form = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": NAME_FORM}}
         asked = await second.modern(
             "tools/call", 4, meta=meta, name="a_ask", arguments={"questions": {"q": form}}
@@ -180,3 +182,16 @@ async def test_a_server_with_sessions_is_started_by_each_replica_that_needs_it(t
             await client.begin()
             pids.add(int(text_of(await client.older("tools/call", name="a_pid", arguments={}))))
         assert len(pids) == 2
+
+
+async def test_only_replicas_reach_the_processes_of_others(tmp_path: Path) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        await pid_at(client_of(http, served[0]))
+        loaded = served[0].gateway.loaded.servers["a"]
+        url = f"{served[0].url}/replica/servers/{server_key(loaded)}"
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "pid"}}
+        for headers, status in (({}, 404), ({"Authorization": "Bearer local"}, 404), ({HEADER: "1 x"}, 403)):
+            async with http.post(url, json=call, headers=headers) as response:
+                assert response.status == status
+        assert len(server.heard("tools/call")) == 1

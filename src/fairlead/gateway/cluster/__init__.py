@@ -1,4 +1,6 @@
 """Several gateway processes as one gateway: replicas find each other, and forward what another one owns.
 
-`replicas` is the directory of replicas in the store, `replica_keys` what they authenticate each other with.
+`replicas` is the directory of replicas in the store, `replica_keys` what they authenticate each other with,
+`forwarding` and `peer_client` pass requests of sessions on, and `server_owners` and `peer_transport` those to
+server processes that run once for all.
 """

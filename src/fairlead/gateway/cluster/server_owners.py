@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from starlette.types import Receive, Scope, Send
 
 from fairlead.config.load import LoadedServer
+from fairlead.config.models import Server
 from fairlead.connection.outcomes import NotSent, RequestFailed, RequestRejected
 from fairlead.connection.process.child import EXPIRE_SECONDS, ProcessLease
 from fairlead.connection.transport.dispatcher import WireDispatcher
@@ -45,6 +46,10 @@ MEMORY_LOST: Final = (
 )
 
 _LOOK_AGAIN_SECONDS: Final = 0.25
+_SENDER_SECONDS: Final = 5.0
+"""How often an owner looks whether the replica that it works for still lives."""
+_MAX_WAITING: Final = 1000
+"""Notifications of one exchange that wait to be sent."""
 _JOIN_SECONDS: Final = 20.0
 _NAMESPACE: Final = "server owners"
 _OF_ONE_REQUEST: Final = frozenset({"notifications/progress", "notifications/cancelled"})
@@ -96,6 +101,8 @@ class _OwnedServer:
 
     dispatcher: WireDispatcher
     lease: ProcessLease
+    max_seconds: float
+    """How long a request may take, as its entry says."""
     exchanges: dict[str, list["_Exchange"]] = field(default_factory=dict[str, list["_Exchange"]])
     """By the replica that began them."""
 
@@ -133,7 +140,9 @@ class _Exchange:
         self._news = anyio.Event()
 
     def put(self, message: dict[str, Any]) -> None:
-        """Add a message that comes before the answer."""
+        """Add a message that comes before the answer; the oldest are dropped for a reader that is slow."""
+        if len(self._lines) >= _MAX_WAITING:
+            del self._lines[0]
         self._lines.append(msgspec.json.encode(message) + b"\n")
         self._news.set()
 
@@ -270,7 +279,7 @@ class ServerOwners:
             else:
                 dispatcher = await stack.enter_async_context(start(claim.lease))
                 assert claim.lease is not None
-                stack.enter_context(self._offer(key, dispatcher, claim.lease))
+                stack.enter_context(self._offer(key, dispatcher, claim.lease, server.config))
             if claim.record.is_successor and self._seen.get(key) != claim.record.token:
                 dispatcher.notice = MEMORY_LOST
             self._seen[key] = claim.record.token
@@ -342,9 +351,11 @@ class ServerOwners:
         return _Claim(record=record, replica=owner) if found else None
 
     @contextmanager
-    def _offer(self, key: str, dispatcher: WireDispatcher, lease: ProcessLease) -> Generator[None]:
+    def _offer(
+        self, key: str, dispatcher: WireDispatcher, lease: ProcessLease, config: Server
+    ) -> Generator[None]:
         """Let other replicas use a process for the length of the block."""
-        owned = self._owned[key] = _OwnedServer(dispatcher, lease)
+        owned = self._owned[key] = _OwnedServer(dispatcher, lease, config.max_request_ms / 1000)
         dispatcher.listeners.append(owned.listen)
         try:
             yield
@@ -387,12 +398,22 @@ class ServerOwners:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
+                tasks.start_soon(self._until_dead, sender, tasks.cancel_scope)
                 tasks.start_soon(exchange.pass_on)
                 await self._relay(owned, exchange, scope, receive)
                 tasks.cancel_scope.cancel()
         finally:
             mine.remove(exchange)
             owned.dispatcher.used_at = time.monotonic()
+
+    async def _until_dead(self, sender: str, scope: anyio.CancelScope) -> None:
+        """Cancel a request when the replica that sent it is gone without a word, as after a power cut."""
+        assert self._joined is not None, "a request was authenticated"
+        while True:
+            await anyio.sleep(_SENDER_SECONDS)
+            with suppress(StoreError):  # it may live
+                if await self._joined.directory.find(sender) is None:
+                    scope.cancel()
 
     async def _relay(self, owned: _OwnedServer, exchange: _Exchange, scope: Scope, receive: Receive) -> None:
         request = exchange.request
@@ -404,6 +425,8 @@ class ServerOwners:
             options["on_progress"] = exchange.report
         if request.method == "subscriptions/listen":
             exchange.own_id = options["request_id"] = f"{id(exchange):x}-{request.id}"
+        else:
+            options["timeout"] = owned.max_seconds
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": request.id}
         try:
             answer["result"] = await owned.dispatcher.call_raw(request.method, params, options)
