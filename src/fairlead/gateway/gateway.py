@@ -30,6 +30,7 @@ from fairlead.gateway.client_session import ClientSession, SessionInfo
 from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace, read_replica_keys
 from fairlead.gateway.cluster.replica_keys import ReplicaKeys
 from fairlead.gateway.cluster.replicas import ReplicaLoad
+from fairlead.gateway.cluster.server_owners import ServerOwners
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
@@ -423,17 +424,20 @@ class Gateway:
     def _calls(self) -> int:
         """How many requests are under way, here or at other replicas."""
         here = sum(not context.is_parked for client in self.clients() for context in client.requests)
-        return here + (self.cluster.forwarder.calls if self.cluster is not None else 0)
+        if self.cluster is None:
+            return here
+        return here + self.cluster.forwarder.calls + self.cluster.owners.calls
 
     def load(self) -> ReplicaLoad:
         """Return what there is to do now, for other replicas to see."""
         return ReplicaLoad(sessions=len(self.clients()), calls=self._calls())
 
-    async def join(self, store: Store, place: ReplicaPlace, keys: ReplicaKeys) -> None:
-        """Become one of the replicas that share a store. Raises `StoreError`."""
-        cluster = Cluster(store, place, keys, load=self.load, on_end=self.note_request_end)
+    async def join(self, store: Store, place: ReplicaPlace, keys: ReplicaKeys, owners: ServerOwners) -> None:
+        """Become one of the replicas that share a store, and servers. Raises `StoreError`."""
+        cluster = Cluster(store, place, keys, load=self.load, on_end=self.note_request_end, owners=owners)
         await self.tasks.start(cluster.directory.run)
         self.tasks.start_soon(cluster.forwarder.run)
+        cluster.share_servers(store)
         self.cluster = cluster
 
     def note_request_end(self) -> None:
@@ -513,6 +517,18 @@ def _require_free_id(loaded: LoadedConfig) -> None:
         )
 
 
+async def _find_peers(
+    gateway: Gateway, place: ReplicaPlace, owners: ServerOwners, env: Mapping[str, str]
+) -> None:
+    """Make a gateway one of several replicas, where its store is for several. Raises `StoreError`."""
+    store = gateway.host.store
+    if store is None or not (store.is_shared or place.keys):
+        owners.stay_alone()
+        return
+    keys = place.keys or await read_replica_keys(store_location(env, gateway.loaded.config.store))
+    await gateway.join(store, place, keys, owners)
+
+
 @asynccontextmanager
 async def open_gateway(
     loaded: LoadedConfig,
@@ -539,6 +555,7 @@ async def open_gateway(
     """
     options = options or GatewayOptions()
     approvals = PendingApprovals(options.approval_seconds)
+    owners = ServerOwners() if place is not None else None
     failure: BaseException | None = None
     agent: AgentTools | None = None
     if options.agent or loaded.config.gateway.agent is not None:
@@ -550,7 +567,7 @@ async def open_gateway(
         env=env,
         servers=servers,
         operator=ClientOperator(approvals),
-        backing=GatewayBacking(),
+        backing=GatewayBacking(ownership=owners),
         tracer=tracer,
     ) as host:
         async with anyio.create_task_group() as tasks:
@@ -563,10 +580,8 @@ async def open_gateway(
             host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)
             try:
-                if place is not None and host.store is not None and (host.store.is_shared or place.keys):
-                    location = store_location(os.environ if env is None else env, loaded.config.store)
-                    keys = place.keys or await read_replica_keys(location)
-                    await gateway.join(host.store, place, keys)
+                if place is not None and owners is not None:
+                    await _find_peers(gateway, place, owners, os.environ if env is None else env)
                 with host.bus.listening(_SharedLogs(gateway, host)):
                     yield gateway
             except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it

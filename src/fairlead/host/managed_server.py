@@ -206,7 +206,7 @@ class ManagedServer:
         supervisor = Supervisor(
             server.server_id,
             config,
-            transports_of(server, context.transports),
+            transports_of(server, context.transports, version=lambda: self.version),
             tasks=context.tasks,
             admission=context.start_limit if server.transport in CHILD_TRANSPORTS else None,
             known_version=snapshot.known_version if snapshot else None,

@@ -128,6 +128,22 @@ def _replica_metrics(cluster: Cluster) -> Iterator[str]:
         "Requests of clients that other replicas work on.",
         [({}, cluster.forwarder.calls)],
     )
+    owners = cluster.owners
+    yield from _metric(
+        "owned_servers", "gauge", "Shared server processes that run here.", [({}, owners.owned)]
+    )
+    yield from _metric(
+        "peer_requests_open",
+        "gauge",
+        "Requests of other replicas to servers that run here.",
+        [({}, owners.calls)],
+    )
+    yield from _metric(
+        "lease_losses_total",
+        "counter",
+        "Shared server processes that were ended because their lease was not renewed.",
+        [({}, owners.lease_losses)],
+    )
 
 
 def _metric(name: str, kind: str, meaning: str, samples: Iterable[Sample]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -10,7 +11,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.config.store_location import RedisLocation, StoreLocation
 from fairlead.errors import ReplicaFailed, StoreError
@@ -18,6 +19,7 @@ from fairlead.gateway.access.auth import FORWARDED, AuthenticatedRequest
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER, Forwarder, failure_answer, target_of
 from fairlead.gateway.cluster.peer_client import GREETING_PATH, PeerUnreachable
+from fairlead.gateway.cluster.peer_transport import SERVERS_PATH
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures, ReplicaKeys
 from fairlead.gateway.cluster.replicas import (
     LOOK_SECONDS,
@@ -26,6 +28,7 @@ from fairlead.gateway.cluster.replicas import (
     ReplicaDirectory,
     ReplicaLoad,
 )
+from fairlead.gateway.cluster.server_owners import ServerOwners
 from fairlead.gateway.cluster.session_ids import UNKNOWN_SESSION, SessionIds
 from fairlead.net.listen import mark_authenticated, read_body
 from fairlead.store.cluster_key import ClusterKeys
@@ -92,6 +95,7 @@ class Cluster:
         keys: What they share.
         load: Returns what this one has to do now.
         on_end: Called when a request that was forwarded ended.
+        owners: The server processes that the replicas share.
     """
 
     def __init__(
@@ -102,16 +106,22 @@ class Cluster:
         *,
         load: Callable[[], ReplicaLoad],
         on_end: Callable[[], None],
+        owners: ServerOwners,
     ) -> None:
         self.directory = ReplicaDirectory(store, address=place.address, load=load, namespace=place.namespace)
         self.session_ids = SessionIds(keys.session_ids, self.directory.id)
         self._signatures = PeerSignatures(keys.peers, self.directory.id)
         self.forwarder = Forwarder(self.directory, self._signatures, on_end)
+        self.owners = owners
 
     @property
     def is_ready(self) -> bool:
         """Whether new sessions may come to this replica."""
         return self.directory.is_announced and not self.directory.is_draining
+
+    def share_servers(self, store: Store) -> None:
+        """Share server processes with the others, from now on: peers find this replica."""
+        self.owners.join(store, self.directory, self.forwarder, self._signatures)
 
     async def leave(self) -> None:
         """Leave the directory, and wait until others know: what they forward after that is not sent here."""
@@ -119,7 +129,7 @@ class Cluster:
         if any(replica.id != self.directory.id for replica in self.directory.living()):
             await anyio.sleep(LOOK_SECONDS)
 
-    def receive(self, scope: Scope) -> RequestRefused | None:
+    def receive(self, scope: Scope) -> ASGIApp | None:
         """Authenticate a request that says it is a replica's. Returns the answer where it goes no further."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         signed = [value for name, value in headers if name == REPLICA_HEADER]
@@ -138,6 +148,8 @@ class Cluster:
         mark_authenticated(scope)
         if target_of(scope) == GREETING_PATH:
             return RequestRefused(status=204, headers={REPLICA_HEADER.decode(): found.answer.decode()})
+        if scope["path"].startswith(SERVERS_PATH):
+            return partial(self.owners.serve, found.sender)
         scope["headers"] = others
         scope["client"] = found.client
         scope[FORWARDED] = found

@@ -109,7 +109,8 @@ class Forwarder:
         self._directory = directory
         self._signatures = signatures
         self._on_end = on_end
-        self._peers = PeerClient(signatures)
+        self.peers = PeerClient(signatures)
+        """Connections to other replicas."""
         self._open: set[_Exchange] = set()
         self._starter = TaskStarter()
         self._finding = anyio.Lock()
@@ -126,12 +127,12 @@ class Forwarder:
                 tasks.start_soon(self._starter.run, tasks)
                 while True:
                     await anyio.sleep(LOOK_SECONDS)
-                    self._peers.close_idle()
+                    self.peers.close_idle()
                     for replica in {each.replica.id: each.replica for each in self._open}.values():
-                        if not await self._lives(replica):
+                        if not await self.lives(replica):
                             self._end_exchanges(replica)
         finally:
-            self._peers.close()
+            self.peers.close()
 
     async def find(self, replica_id: str) -> Replica | None:
         """Return a living replica; None where it is gone. Where the store cannot say, it is asked itself.
@@ -152,11 +153,12 @@ class Forwarder:
                 found = self._directory.last_known(replica_id)
                 if found is None:
                     raise StoreUnavailable("the store does not answer") from exc
-            await self._peers.greet(found)
+            await self.peers.greet(found)
             self._directory.note_alive(replica_id)
             return found
 
-    async def _lives(self, replica: Replica) -> bool:
+    async def lives(self, replica: Replica) -> bool:
+        """Whether a replica has a lease; where the store cannot say, whether it answers by itself."""
         try:
             return await self.find(replica.id) is not None
         except (StoreError, PeerUnreachable):
@@ -182,7 +184,7 @@ class Forwarder:
             PeerUnreachable: The request was not sent, or refused as a whole. Nothing was answered.
         """
         try:
-            connection = await self._peers.connect(replica)
+            connection = await self.peers.connect(replica)
         except PeerUnreachable:
             self.outcomes["not_sent"] += 1
             raise
@@ -203,7 +205,7 @@ class Forwarder:
             watch.cancel()
             exchange.is_over = True
             self._open.discard(exchange)
-            self._peers.release(replica, connection)
+            self.peers.release(replica, connection)
             self.outcomes[outcome] += 1
             self._on_end()
 
