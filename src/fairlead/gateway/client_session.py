@@ -171,7 +171,7 @@ class ClientSession:
         """The digest of the token that began its session."""
         self.label = label
         self.family: ProtocolFamily = family
-        self.id = secrets.token_hex(16)
+        self.id = f"{endpoint.gateway.id_prefix}{secrets.token_hex(16)}"
         self.name: str | None = None
         self.since = time.time()
         self.last_used = time.monotonic()

@@ -32,6 +32,9 @@ from fairlead.gateway.operator import ClientOperator
 from fairlead.gateway.pending_approvals import PATIENCE_SECONDS, PendingApprovals
 from fairlead.gateway.sdk_server import ADMITTED
 from fairlead.gateway.services import TokenKey
+from fairlead.gateway.workers.member import PoolMember
+from fairlead.gateway.workers.owners import NO_OWNER
+from fairlead.gateway.workers.peer_states import PeerStates
 from fairlead.host.client_host import open_principal_host
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
@@ -39,6 +42,8 @@ from fairlead.host.logins import is_personal
 from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.host.parts import GatewayBacking
 from fairlead.jsonrpc.stdio import open_stdio
+from fairlead.store.protocol import Store
+from fairlead.store.sealed import SealedStore
 
 if TYPE_CHECKING:
     from fairlead.servers.framework.server import McpServer
@@ -53,7 +58,7 @@ class GatewayApp:
     def __init__(self, gateway: "Gateway", access: RequestAuthenticator, routes: Sequence[BaseRoute]) -> None:
         self._gateway = gateway
         self._access = access
-        self._fast_path = FastPath(gateway.host.tracer)
+        self._fast_path = FastPath(gateway.host.tracer, gateway.member)
         self._others = Starlette(routes=[*routes])
         if isinstance(access, TokenRevocations):
             gateway.tasks.start_soon(gateway.end_revoked, access)
@@ -64,6 +69,8 @@ class GatewayApp:
             await self._others(scope, receive, send)
             return
         kind, _, bundle = scope["path"].strip("/").partition("/")
+        if kind.startswith("messages~"):
+            kind = "messages"  # the rest says which worker has the stream
         if kind not in _MCP_PATHS or "/" in bundle:
             await self._others(scope, receive, send)
             return
@@ -145,6 +152,7 @@ class Gateway:
         options: GatewayOptions,
         approvals: PendingApprovals,
         tasks: TaskGroup,
+        member: PoolMember | None = None,
     ) -> None:
         loaded.require_section("gateway")  # who may answer approvals, say, is not for a default to decide
         self.host = host
@@ -153,9 +161,14 @@ class Gateway:
         self.approvals = approvals
         """The calls that wait for the user's decision."""
         self.tasks = tasks
+        self.member = member
+        """This process among the workers of the gateway; None where it is the only one."""
+        self.shared = _shared_store(host.store, member)
+        """The store for what is only in memory where the gateway has one process; None for such a gateway."""
+        self._peers = PeerStates(self, member) if member is not None else None
         self.streams = OpenStreams()
         """The requests that may outlast the token they came with."""
-        self.login_links = LoginLinks()
+        self.login_links = LoginLinks(self.id_prefix)
         """The pages where principals log in to servers, for clients without URL elicitation."""
         self.agent: AgentTools | None = None
         """The agent, if clients get one."""
@@ -195,6 +208,11 @@ class Gateway:
         endpoint = await self.endpoint(bundle)
         async with open_stdio(self.options.grace_seconds) as (received, sent):
             await endpoint.serve_streams(received, sent, principal)
+
+    @property
+    def id_prefix(self) -> str:
+        """What the ids begin with that this process gives out."""
+        return self.member.id_prefix if self.member is not None else NO_OWNER
 
     @property
     def startup_wait(self) -> float:
@@ -260,20 +278,33 @@ class Gateway:
     def status(self) -> list[ServerStatus]:
         """Return the status of every server, over shared connections and those of principals and sessions."""
         hosts = [self.host, *(held.host for held in self._principals.values())]
-        return [
+        own = [
             combine(shared, [each for host in hosts for each in host.statuses_besides(shared.server_id)])
             for shared in self.host.status()
         ]
+        return self._peers.combine(own) if self._peers is not None else own
+
+    async def refresh(self) -> None:
+        """Learn what other workers have of the servers and clients that `status` and `sessions` tell of."""
+        if self._peers is not None:
+            await self._peers.refresh()
 
     async def close_server(self, server_id: str) -> None:
         """End every connection to a server, whichever principal's or session's. The next use starts it."""
+        await self.close_server_here(server_id)
+        if self._peers is not None:
+            await self._peers.close_server(server_id)
+
+    async def close_server_here(self, server_id: str) -> None:
+        """End every connection that this process has to a server."""
         async with anyio.create_task_group() as closing:
             for host in [self.host, *(held.host for held in self._principals.values())]:
                 closing.start_soon(host.close, server_id)
 
     def sessions(self) -> list[SessionInfo]:
         """Return all client sessions, for display."""
-        return [client.info() for client in self.clients()]
+        elsewhere = self._peers.sessions if self._peers is not None else ()
+        return [*(client.info() for client in self.clients()), *elsewhere]
 
     def clients(self) -> list[ClientSession]:
         """Return all client sessions."""
@@ -461,6 +492,13 @@ class _SharedLogs(Subscriber):
             self._gateway.forward_log(event, self._host)
 
 
+def _shared_store(store: Store | None, member: PoolMember | None) -> Store | None:
+    """The store that all processes of a gateway share: Redis, or a file that is sealed with the run's key."""
+    if store is None or store.is_shared or member is None:
+        return store if store is not None and store.is_shared else None
+    return SealedStore(store, member.key)
+
+
 def _require_free_id(loaded: LoadedConfig) -> None:
     """Raise `ConfigError` where a server has the id of the agent: neither may stand in for the other."""
     if AGENT_ID in loaded.servers:
@@ -478,6 +516,7 @@ async def open_gateway(
     env: Mapping[str, str] | None = None,
     servers: "Mapping[str, McpServer] | None" = None,
     tracer: Tracer | None = None,
+    member: PoolMember | None = None,
 ) -> AsyncGenerator[Gateway]:
     """Run a gateway for the length of the block. Requests under way at its end have some time to finish.
 
@@ -487,6 +526,7 @@ async def open_gateway(
         env: The environment; `os.environ` if not given.
         servers: Additional servers that run in this process, by id.
         tracer: Records requests as spans.
+        member: This process among the workers of the gateway, if it has several.
 
     Raises:
         ConfigError: The configuration cannot be used.
@@ -509,11 +549,11 @@ async def open_gateway(
     ) as host:
         async with anyio.create_task_group() as tasks:
             detach_from_caller()
-            gateway = Gateway(host, loaded, options, approvals, tasks)
+            gateway = Gateway(host, loaded, options, approvals, tasks, member)
             gateway.agent = agent
-            if host.store is not None and host.store.is_shared:
-                approvals.store = host.store
-                tasks.start_soon(approvals.follow, host.store)
+            if gateway.shared is not None:
+                approvals.store = gateway.shared
+                tasks.start_soon(approvals.follow, gateway.shared)
             host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)
             try:

@@ -22,6 +22,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.connection.peer import INPUT_REQUEST, TooManyElicitations
+from fairlead.gateway.workers.owners import split_prefix
 from fairlead.host.operator import Ability
 
 Context = ServerRequestContext[Any, Any]
@@ -101,6 +102,11 @@ class ContextTracker(Protocol):
 
 class ContextClient(Protocol):
     """A client session, as its request contexts know it."""
+
+    @property
+    def id(self) -> str:
+        """Its id, which says what process it is in."""
+        ...
 
     @property
     def principal(self) -> str:
@@ -247,9 +253,13 @@ class RequestIdentity:
     arguments: Mapping[str, object] | None = None
 
 
-def seal_state(principal: str, about: RequestIdentity) -> str:
-    """Make the `requestState` of one round: unguessable, and bound to principal, request and time."""
-    nonce, expires = secrets.token_hex(16), int(time.monotonic() + PARKED_SECONDS)
+def seal_state(principal: str, about: RequestIdentity, client_id: str = "") -> str:
+    """Make the `requestState` of one round: unguessable, and bound to principal, request and time.
+
+    Like the id of its client, it says which worker has the request.
+    """
+    nonce = f"{split_prefix(client_id)}{secrets.token_hex(16)}"
+    expires = int(time.monotonic() + PARKED_SECONDS)
     return f"{nonce}.{expires}.{_seal(nonce, expires, principal, about)}"
 
 
@@ -407,7 +417,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             raise MCPError(INTERNAL_ERROR, "too many requests wait for answers: answer some of them first")
         if not self._is_over:
             self._scope.deadline = anyio.current_time() + PARKED_SECONDS
-            self.state = seal_state(self.client.principal, self.about)
+            self.state = seal_state(self.client.principal, self.about, self.client.id)
             self.client.parked[self.state] = self
             return types.InputRequiredResult(
                 input_requests={key: elicitation.request for key, elicitation in self._elicitations.items()},

@@ -46,6 +46,11 @@ class GatewayServices(Protocol):
         ...
 
     @property
+    def id_prefix(self) -> str:
+        """What the ids begin with that this process gives out: it says whose they are, among workers."""
+        ...
+
+    @property
     def startup_wait(self) -> float:
         """How many seconds a client's first list waits for servers."""
         ...

@@ -20,6 +20,7 @@ from fairlead.gateway.access.auth import token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.registry import DASHBOARD_LINKS_PATH, STATUS_PATH
+from fairlead.gateway.workers.member import PoolMember
 from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.monitoring import metrics_answer, status_answer
@@ -61,7 +62,10 @@ STATIC: Final = {
 
 
 def dashboard_routes(
-    panel: HostPanel, entrance: LoginSessions, links: LoginLinks | None = None
+    panel: HostPanel,
+    entrance: LoginSessions,
+    links: LoginLinks | None = None,
+    peers: PoolMember | None = None,
 ) -> list[BaseRoute]:
     """The pages for people, and what programs ask: status, health and metrics.
 
@@ -93,15 +97,24 @@ def dashboard_routes(
         )
         return Route(path, endpoint=endpoint)
 
+    def fresh(answer: Answer) -> Answer:
+        """Ask the other processes of the gateway first, for pages that tell of all of it."""
+
+        async def answer_freshly(visit: PageRequest) -> Response:
+            await panel.refresh()
+            return await answer(visit)
+
+        return answer_freshly
+
     async def show_missing(visit: PageRequest) -> Response:
         return HTMLResponse(layout.missing_page(visit, panel), 404)
 
     programs = partial(door, audience="programs")
     public = partial(door, audience="public")
     pages = [
-        door("/", overview.overview(panel)),
-        door("/servers", servers.overview(panel)),
-        door("/servers/{server}", servers.one(panel), servers.act(panel)),
+        door("/", fresh(overview.overview(panel))),
+        door("/servers", fresh(servers.overview(panel))),
+        door("/servers/{server}", fresh(servers.one(panel)), servers.act(panel)),
         *working_pages(panel, door),
         door("/tools", tools.catalog(panel)),
         door("/calls", calls.calls(panel), calls.act(panel)),
@@ -121,8 +134,8 @@ def dashboard_routes(
         door(LOGIN, login.show, login.log_in, audience="strangers"),
         door("/connect/{code}", connect.show(panel, links), connect.act(panel, links), audience="strangers"),
         Route(DASHBOARD_LINKS_PATH, _links(entrance), methods=["POST"]),
-        programs(STATUS_PATH, status_answer(panel)),
-        programs("/metrics", metrics_answer(panel)),
+        programs(STATUS_PATH, fresh(status_answer(panel))),
+        programs("/metrics", fresh(metrics_answer(panel, peers))),
         public("/healthz", monitoring.alive),
         public("/readyz", monitoring.readiness(panel)),
         *(public(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),

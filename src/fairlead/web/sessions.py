@@ -110,15 +110,25 @@ class _Session:
 class LoginSessions:
     """Lets people in, and remembers whom it let in."""
 
-    def __init__(self, keeper: Doorkeeper, origins: Sequence[str] = (), shared: Store | None = None) -> None:
+    def __init__(
+        self,
+        keeper: Doorkeeper,
+        origins: Sequence[str] = (),
+        shared: Store | None = None,
+        *,
+        id_prefix: str = "",
+    ) -> None:
         """Let in those whom `keeper` lets in.
 
         Args:
             keeper: The gateway's authenticator.
             origins: Where people reach it, the best first.
             shared: The store that all replicas share, if they do.
+            id_prefix: What the paths of sessions begin with: it says which process has their logins and
+                confirmations.
         """
         self._keeper = keeper
+        self._id_prefix = id_prefix
         self._store = shared
         self._origins = tuple(origins)
         self._key = secrets.token_bytes(32)
@@ -269,7 +279,7 @@ class LoginSessions:
         return _Grant(token=token, principal=admitted.principal, scopes=admitted.scopes)
 
     async def _begin(self, grant: _Grant) -> BrowserSession:
-        ticket, place = _new_ticket(), secrets.token_urlsafe(24)
+        ticket, place = _new_ticket(), f"{self._id_prefix}{secrets.token_urlsafe(24)}"
         session = _Session(
             grant=grant,
             place=_digest(place),

@@ -1,0 +1,124 @@
+"""Messages between the supervisor and a worker besides connections: lines of JSON over a socket pair."""
+
+import socket
+from typing import Final, Generic, TypeVar
+
+import anyio
+import msgspec
+from anyio.abc import UNIXSocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from fairlead.gateway.control.protocol import CommandFailed
+
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+
+Question = str
+"""What one worker asks all others: each name stands where its answer is made."""
+RELOAD: Final[Question] = "reload"
+"""The request to read the configuration again, which the supervisor follows too."""
+
+
+class BeginWork(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
+    """The first message to a worker: who it is."""
+
+    number: int
+    key: str
+    """The key of this run, which is in no file, no argument and no environment."""
+    folder: str
+    """Where the workers' own sockets are; only this user can enter it."""
+
+
+class LivingWorkers(msgspec.Struct, frozen=True, tag="living"):
+    """The numbers of the workers that serve."""
+
+    numbers: tuple[int, ...]
+
+
+class PeerQuestion(msgspec.Struct, frozen=True, kw_only=True, tag="question"):
+    """What another worker asks this one."""
+
+    id: int
+    about: Question
+    payload: str
+
+
+class PeerAnswers(msgspec.Struct, frozen=True, kw_only=True, tag="answers"):
+    """What all others answered to a worker's question, as far as they did."""
+
+    id: int
+    answers: list[str]
+
+
+class WorkerReady(msgspec.Struct, frozen=True, tag="ready"):
+    """A worker can be given connections."""
+
+
+class WorkerFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """A worker ends, because of this error."""
+
+    error: CommandFailed
+
+
+class AskPeers(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
+    """A worker's question to all others."""
+
+    id: int
+    about: Question
+    payload: str
+
+
+class PeerAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+    """A worker's answer to another one's question."""
+
+    id: int
+    payload: str
+
+
+ToWorker = BeginWork | LivingWorkers | PeerQuestion | PeerAnswers
+FromWorker = WorkerReady | WorkerFailed | AskPeers | PeerAnswer
+
+MessageT = TypeVar("MessageT")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class MessageChannel(Generic[MessageT]):
+    """One end of the socket pair."""
+
+    def __init__(self, stream: UNIXSocketStream, kind: object) -> None:
+        self._stream = stream
+        self._received = BufferedByteReceiveStream(stream)
+        self._decoder: msgspec.json.Decoder[MessageT] = msgspec.json.Decoder(kind)
+        self._sending = anyio.Lock()
+
+    @classmethod
+    async def over(cls, end: socket.socket, kind: object) -> "MessageChannel[MessageT]":
+        """Speak over one end of a socket pair; `kind` is the type of the messages that come."""
+        return cls(await UNIXSocketStream.from_socket(end), kind)
+
+    async def send(self, message: ToWorker | FromWorker) -> None:
+        """Send a message. One to a process that is gone is lost: that is noticed elsewhere."""
+        line = _encode(message) + b"\n"
+        async with self._sending:
+            try:
+                await self._stream.send(line)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+    async def receive(self) -> MessageT | None:
+        """The next message; None where no more will come."""
+        try:
+            line = await self._received.receive_until(b"\n", MAX_MESSAGE_BYTES)
+        except (
+            anyio.IncompleteRead,
+            anyio.DelimiterNotFound,
+            anyio.EndOfStream,
+            anyio.BrokenResourceError,
+            anyio.ClosedResourceError,
+        ):
+            return None
+        return self._decoder.decode(line)
+
+    async def close(self) -> None:
+        """Close this end."""
+        await self._stream.aclose()
