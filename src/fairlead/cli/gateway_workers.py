@@ -26,6 +26,7 @@ from fairlead.cli.gateway_registration import (
 from fairlead.cli.gateway_summary import introduce, show_snippets
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig
+from fairlead.config.store_location import RedisLocation, store_location
 from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigError, ConnectFailed, FairleadError
 from fairlead.gateway.access.tokens import decide_token, local_token
@@ -51,15 +52,11 @@ def serve_with_workers(
 
     The parameters are those of `gateway_serving.serve`.
     """
-    if not hasattr(socket, "send_fds"):
-        raise ConfigError(
-            "this system cannot pass connections between processes",
-            hint="leave out `--workers`, or run several gateways with `--store redis://…`",
-        )
     is_service = options.started_by != "terminal"
     if is_service:
         log_to_file(service_log(os.environ, options.started_by))
     loaded = load(ctx)
+    _require_possible(loaded)
     host, _ = options.address(loaded)
     warned = require_safe(host, options)
     other = None if is_service else options.find_shared(loaded)
@@ -99,6 +96,20 @@ def serve_with_workers(
         return Exit.OK
 
     return run_async(main)
+
+
+def _require_possible(loaded: LoadedConfig) -> None:
+    """Raise `ConfigError` where a gateway cannot have several workers."""
+    if not hasattr(socket, "send_fds"):
+        raise ConfigError(
+            "this system cannot pass connections between processes",
+            hint="leave out `--workers`, or run several gateways with `--store redis://…`",
+        )
+    if isinstance(store_location(os.environ, loaded.config.store), RedisLocation):
+        raise ConfigError(
+            "`--workers` shares a store in a file, and this gateway's store is a Redis",
+            hint="start one gateway for each core, each on a `--port` of its own: with a Redis they are one",
+        )
 
 
 def _prepare_files(options: GatewayArguments) -> None:
