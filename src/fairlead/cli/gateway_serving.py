@@ -233,10 +233,10 @@ async def open_surfaces(
         *approval_routes(gateway.approvals, keeper, answer),
         *control_routes(gateway, keeper, configuration.reload, restart),
     ]
-    app: ASGIApp = gateway.app(keeper, routes)
+    app: ASGIApp = GuardedApp(gateway.app(keeper, routes), keeper)
     if member is not None:
         app = OwnerRouter(app, member)
-    return Surfaces(app=GuardedApp(app, keeper), panel=panel, entrance=entrance)
+    return Surfaces(app=app, panel=panel, entrance=entrance)
 
 
 def _follow_peers(member: PoolMember, configuration: LiveConfiguration) -> None:

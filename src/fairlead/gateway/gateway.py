@@ -29,12 +29,12 @@ from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import ClientOperator
+from fairlead.gateway.peer_states import PeerStates
 from fairlead.gateway.pending_approvals import PATIENCE_SECONDS, PendingApprovals
 from fairlead.gateway.sdk_server import ADMITTED
 from fairlead.gateway.services import TokenKey
+from fairlead.gateway.worker_ids import NO_OWNER
 from fairlead.gateway.workers.member import PoolMember
-from fairlead.gateway.workers.owners import NO_OWNER
-from fairlead.gateway.workers.peer_states import PeerStates
 from fairlead.host.client_host import open_principal_host
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
@@ -69,8 +69,6 @@ class GatewayApp:
             await self._others(scope, receive, send)
             return
         kind, _, bundle = scope["path"].strip("/").partition("/")
-        if kind.startswith("messages~"):
-            kind = "messages"  # the rest says which worker has the stream
         if kind not in _MCP_PATHS or "/" in bundle:
             await self._others(scope, receive, send)
             return

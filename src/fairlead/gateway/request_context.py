@@ -22,7 +22,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.connection.peer import INPUT_REQUEST, TooManyElicitations
-from fairlead.gateway.workers.owners import split_prefix
+from fairlead.gateway.worker_ids import split_prefix
 from fairlead.host.operator import Ability
 
 Context = ServerRequestContext[Any, Any]

@@ -38,12 +38,13 @@ def new_machine(folder: Path) -> Machine:
 def configure(machine: Machine, *servers: str) -> None:
     """Have a machine's configuration name these servers."""
     gateway = {"startup_wait_ms": 60_000}
-    document = {"servers": {name: scripted_entry() for name in servers}, "gateway": gateway}
+    document = {"servers": {name: scripted_entry(machine) for name in servers}, "gateway": gateway}
     machine.write_user(json.dumps(document))
 
 
-def scripted_entry() -> dict[str, object]:
-    script = {"tools": ["echo", "ask_first"], "any_tool": True}
+def scripted_entry(machine: Machine) -> dict[str, object]:
+    record = str(machine.home / "s.record")
+    script = {"tools": ["echo", "ask_first"], "any_tool": True, "record": record}
     return {
         "command": sys.executable,
         "args": [SERVER, json.dumps(script)],

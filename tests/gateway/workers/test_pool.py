@@ -232,12 +232,15 @@ def test_a_killed_worker_is_replaced_and_the_other_does_not_notice(pool: Pool) -
             assert new.open_session()
         eventually(lambda: len(set(workers_of(pool.up)) - set(before)) == 1)
 
-        def is_back() -> bool:
-            with pool.connections(4) as clients:
-                return {worker_of(client.open_session()) for client in clients} == {"w1", "w2"}
-
-        eventually(is_back)
+        eventually(lambda: _are_both_up(survivor))
+        with pool.connections(4) as clients:
+            assert {worker_of(client.open_session()) for client in clients} == {"w1", "w2"}
         assert "s_echo" in survivor.list_tools(session).body.decode()
+
+
+def _are_both_up(client: Client) -> bool:
+    metrics = client.send("/metrics").body
+    return all(b'fairlead_calls_running{worker="%d"}' % number in metrics for number in (1, 2))
 
 
 def _works(client: Client, session: str) -> bool:
@@ -254,6 +257,8 @@ def test_a_worker_that_is_asked_to_end_finishes_and_is_replaced(pool: Pool) -> N
         eventually(lambda: not is_alive(before[1]))
         assert sum(_works(client, session) for client, session in ((one, first), (two, second))) == 1
     eventually(lambda: len(workers_of(pool.up)) == 2 and before[1] not in workers_of(pool.up))
+    with Client(pool.up) as client:
+        eventually(lambda: _are_both_up(client))
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "SIGKILL"])

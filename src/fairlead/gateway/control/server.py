@@ -25,6 +25,7 @@ from fairlead.errors import CallFailed, ConfigError, FairleadError
 from fairlead.events import DOWN
 from fairlead.gateway.access.auth import AuthenticatedRequest, RequestAuthenticator
 from fairlead.gateway.access.origin import RequestRefused
+from fairlead.gateway.carried_errors import CommandFailed, encode_error
 from fairlead.gateway.client_session import ClientKey, ClientSession
 from fairlead.gateway.control.protocol import (
     ANSWERS_PATH,
@@ -32,7 +33,6 @@ from fairlead.gateway.control.protocol import (
     AllowTool,
     CallTool,
     CommandEvent,
-    CommandFailed,
     CommandProgress,
     ControlCommand,
     Done,
@@ -43,7 +43,6 @@ from fairlead.gateway.control.protocol import (
     ListServers,
     ListTools,
     RestartServer,
-    encode_error,
 )
 from fairlead.gateway.gateway import Gateway
 from fairlead.gateway.pending_approvals import PendingApproval, PendingApprovals

@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from fairlead.errors import FairleadError, ListenFailed
 from fairlead.gateway.access.origin import RequestRefused
-from fairlead.gateway.control.protocol import encode_error
+from fairlead.gateway.carried_errors import encode_error
+from fairlead.gateway.worker_ids import home_of, owner_of, prefix_of
 from fairlead.gateway.workers.handover import ADOPTED, ENDED, LEAVING, HandoverReceiver
 from fairlead.gateway.workers.messages import (
     AskPeers,
@@ -28,7 +29,6 @@ from fairlead.gateway.workers.messages import (
     WorkerFailed,
     WorkerReady,
 )
-from fairlead.gateway.workers.owners import home_of, owner_of, prefix_of
 from fairlead.gateway.workers.passing import pass_connection, socket_of, taking_connections
 from fairlead.net.listen import ConnectionServer, detach_connection, was_passed
 from fairlead.store.cluster_key import ClusterKeys
@@ -40,6 +40,7 @@ ANSWER_SECONDS: Final = 10.0
 """How long a worker waits for what the others answer."""
 
 _SESSION_HEADER: Final = b"mcp-session-id"
+_MESSAGES: Final = "messages"
 _SEPARATE: Final = RequestRefused.saying(
     503,
     "this belongs to another process of the gateway: send it again, not before the answer to another request",
@@ -212,7 +213,8 @@ class OwnerRouter:
     """ASGI middleware: passes requests on whose address or session names another worker.
 
     Sessions of clients name theirs in the header, event streams, dashboard sessions and login links in the
-    path. A request whose owner is gone is answered here.
+    path. A request whose owner is gone is answered here. Nothing is checked before it is passed on: its owner
+    does that.
     """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], member: PoolMember) -> None:
@@ -226,6 +228,7 @@ class OwnerRouter:
             if number is not None:
                 await self._member.pass_on(number, scope, receive, send)
                 return
+            _drop_name(scope)
         await self._app(scope, receive, send)
 
     def _owner(self, scope: Scope) -> int | None:
@@ -241,9 +244,18 @@ def _named_in(path: str) -> str:
     """The id in a path that says whose it is: `/~ID/…`, `/messages~ID/…` or `/connect/ID`."""
     first, _, rest = path.lstrip("/").partition("/")
     kind, mark, name = first.partition("~")
-    if mark and kind in ("", "messages"):
+    if mark and kind in ("", _MESSAGES):
         return unquote(name)
     return rest.partition("/")[0] if first == "connect" else ""
+
+
+def _drop_name(scope: Scope) -> None:
+    """Take the name out of `/messages~ID/…`: from here on the path is what it is without workers."""
+    path: str = scope["path"]
+    if path.startswith(f"/{_MESSAGES}~"):
+        _, slash, rest = path[1:].partition("/")
+        scope["path"] = f"/{_MESSAGES}{slash}{rest}"
+        scope["raw_path"] = scope["path"].encode("utf-8", "surrogateescape")
 
 
 @asynccontextmanager

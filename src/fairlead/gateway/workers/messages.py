@@ -8,7 +8,7 @@ import msgspec
 from anyio.abc import UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from fairlead.gateway.control.protocol import CommandFailed
+from fairlead.gateway.carried_errors import CommandFailed
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 

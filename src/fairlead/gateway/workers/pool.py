@@ -23,7 +23,7 @@ import anyio
 from anyio.abc import Process, TaskGroup
 
 from fairlead.errors import FairleadError, ListenFailed
-from fairlead.gateway.control.protocol import decode_error
+from fairlead.gateway.carried_errors import decode_error
 from fairlead.gateway.workers.handover import HandoverSender
 from fairlead.gateway.workers.messages import (
     AskPeers,

@@ -1,6 +1,6 @@
 """Ids that say which worker gave them out."""
 
-from fairlead.gateway.workers.owners import home_of, owner_of, prefix_of, split_prefix
+from fairlead.gateway.worker_ids import home_of, owner_of, prefix_of, split_prefix
 
 
 def test_an_id_says_whose_it_is() -> None:
