@@ -24,7 +24,7 @@ from fairlead.gateway.registry import (
 MAX_WORKERS: Final = 64
 
 
-class _Workers(click.ParamType):
+class _Workers(click.ParamType[int]):
     """A number of processes, or `auto` for one on each core."""
 
     name = "workers"

@@ -161,8 +161,12 @@ def _follow_configuration(ctx: click.Context, loaded: LoadedConfig, pool: Worker
                 await configuration.reload_here()
 
     pool.on_question = follow_question
-    pool.tasks.start_soon(configuration.watch, lambda _: None)
+    pool.tasks.start_soon(configuration.watch, _ignore_outcome)
     return configuration
+
+
+def _ignore_outcome(_: ConfigError | None) -> None:
+    """Say nothing: the workers log it."""
 
 
 def _dashboard_link(running: RunningGateway) -> str | None:

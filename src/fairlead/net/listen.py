@@ -421,8 +421,9 @@ class _DetachableProtocol(_Protocol):
             self._begun = 0
 
     def _detach(self) -> DetachedConnection | None:
-        wire, is_begun = self._wire, self.cycle is not None and self.cycle.response_started
-        if self._begun != 1 or not self._unanswered or is_begun or wire.is_closing():
+        wire = self._wire
+        is_only = self._begun == 1 and self._unanswered == 1
+        if not is_only or self.cycle.response_started or wire.is_closing():
             return None
         wire.pause_reading()
         # A copy of the descriptor: the transport closes its own, which does not end the connection then.

@@ -124,7 +124,7 @@ class Answered:
     body: bytes
 
     @property
-    def json(self) -> Any:
+    def json(self) -> dict[str, Any]:
         return json.loads(self.body)
 
     def message(self, number: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from fairlead.gateway.workers.messages import (
     ToWorker,
     WorkerFailed,
     WorkerReady,
+    channel_of_worker,
 )
 from fairlead.gateway.workers.passing import pass_connection, socket_of, taking_connections
 from fairlead.net.listen import ConnectionServer, detach_connection, was_passed
@@ -270,7 +271,7 @@ async def join_pool(descriptors: tuple[int, int]) -> AsyncGenerator[PoolMember]:
     """
     connections, messages = (socket.socket(fileno=descriptor) for descriptor in descriptors)
     receiver = HandoverReceiver(connections)
-    channel: MessageChannel[ToWorker] = await MessageChannel.over(messages, ToWorker)
+    channel = await channel_of_worker(messages)
     failure: BaseException | None = None
     try:
         begin: ToWorker | None = None

@@ -1,6 +1,7 @@
 """Messages between the supervisor and a worker besides connections: lines of JSON over a socket pair."""
 
 import socket
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 import anyio
@@ -80,21 +81,19 @@ FromWorker = WorkerReady | WorkerFailed | AskPeers | PeerAnswer
 MessageT = TypeVar("MessageT")
 
 _encode = msgspec.json.Encoder().encode
+_decode_to_worker = msgspec.json.Decoder(ToWorker).decode
+_decode_from_worker = msgspec.json.Decoder(FromWorker).decode
 
 
 class MessageChannel(Generic[MessageT]):
     """One end of the socket pair."""
 
-    def __init__(self, stream: UNIXSocketStream, kind: object) -> None:
+    def __init__(self, stream: UNIXSocketStream, decode: Callable[[bytes], MessageT]) -> None:
+        """Speak over a stream; `decode` reads the messages that come."""
         self._stream = stream
         self._received = BufferedByteReceiveStream(stream)
-        self._decoder: msgspec.json.Decoder[MessageT] = msgspec.json.Decoder(kind)
+        self._decode = decode
         self._sending = anyio.Lock()
-
-    @classmethod
-    async def over(cls, end: socket.socket, kind: object) -> "MessageChannel[MessageT]":
-        """Speak over one end of a socket pair; `kind` is the type of the messages that come."""
-        return cls(await UNIXSocketStream.from_socket(end), kind)
 
     async def send(self, message: ToWorker | FromWorker) -> None:
         """Send a message. One to a process that is gone is lost: that is noticed elsewhere."""
@@ -117,8 +116,18 @@ class MessageChannel(Generic[MessageT]):
             anyio.ClosedResourceError,
         ):
             return None
-        return self._decoder.decode(line)
+        return self._decode(line)
 
     async def close(self) -> None:
         """Close this end."""
         await self._stream.aclose()
+
+
+async def channel_of_worker(end: socket.socket) -> MessageChannel[ToWorker]:
+    """Open the worker's end of the socket pair."""
+    return MessageChannel(await UNIXSocketStream.from_socket(end), _decode_to_worker)
+
+
+async def channel_to_worker(end: socket.socket) -> MessageChannel[FromWorker]:
+    """Open the supervisor's end of the socket pair."""
+    return MessageChannel(await UNIXSocketStream.from_socket(end), _decode_from_worker)

@@ -36,6 +36,7 @@ from fairlead.gateway.workers.messages import (
     PeerQuestion,
     WorkerFailed,
     WorkerReady,
+    channel_to_worker,
 )
 
 START_SECONDS: Final = 120.0
@@ -201,6 +202,7 @@ class WorkerPool:
         """Run a process in a slot until it ends. Returns whether it served."""
         pairs = socket.socketpair(), socket.socketpair()
         (connections, its_connections), (messages, its_messages) = pairs
+        process: Process | None = None
         try:
             descriptors = its_connections.fileno(), its_messages.fileno()
             words = [*self._words, "--worker", f"{descriptors[0]},{descriptors[1]}"]
@@ -222,7 +224,8 @@ class WorkerPool:
         finally:
             its_connections.close()
             its_messages.close()
-        channel: MessageChannel[FromWorker] = await MessageChannel.over(messages, FromWorker)
+        assert process is not None, "the block above is left with one, or not at all"
+        channel = await channel_to_worker(messages)
         sender = HandoverSender(connections, self._note_change)
         worker = WorkerProcess(number=slot.number, process=process, sender=sender, channel=channel)
         slot.worker = worker
