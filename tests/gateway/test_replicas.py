@@ -127,7 +127,8 @@ def new_machine(folder: Path, redis: RedisServer) -> Machine:
     env = {"HOME": str(home), "USERPROFILE": str(home), "PATH": os.environ["PATH"], KEY_VARIABLE: KEY}
     env |= {"REDIS_PORT": str(redis.port), "FAIRLEAD_VAULT": "file"}
     machine = Machine(home=home, project=project, env=env)
-    script = {"tools": ["echo", "ask_first"], "any_tool": True, "record": str(folder.parent / "s.record")}
+    tools = ["echo", "ask_first", "wait"]
+    script = {"tools": tools, "any_tool": True, "record": str(folder.parent / "s.record")}
     entry = {
         "command": sys.executable,
         "args": [SERVER, json.dumps(script)],

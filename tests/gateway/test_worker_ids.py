@@ -1,18 +1,16 @@
 """Ids that say which worker gave them out."""
 
-from fairlead.gateway.worker_ids import home_of, owner_of, prefix_of, split_prefix
+from fairlead.gateway.worker_ids import home_of, owner_of, prefix_of
 
 
 def test_an_id_says_whose_it_is() -> None:
     made = f"{prefix_of(12)}0123abcd"
     assert owner_of(made) == 12
-    assert split_prefix(made) == prefix_of(12)
 
 
 def test_other_texts_have_no_owner() -> None:
     for text in ("", "0123abcd", "w-1", "w0-abc", "w1234-abc", "x1-abc", " w1-abc"):
         assert owner_of(text) is None
-        assert split_prefix(text) == ""
 
 
 def test_a_name_has_one_home_and_moves_only_when_that_goes() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -26,13 +27,15 @@ from fairlead.cli.gateway_registration import (
 from fairlead.cli.gateway_summary import introduce, show_snippets
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig
-from fairlead.config.models import BundleMode
+from fairlead.config.models import BundleMode, GatewaySettings
 from fairlead.errors import ConfigError
 from fairlead.gateway import gateway as core
 from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.access.middleware import GuardedApp, authenticator_for
 from fairlead.gateway.access.shared_tokens import TokenMirror
 from fairlead.gateway.access.tokens import decide_token
+from fairlead.gateway.cluster.addresses import authority, replica_address
+from fairlead.gateway.cluster.cluster import ReplicaPlace
 from fairlead.gateway.control.server import ApprovalReply, approval_routes, control_routes
 from fairlead.gateway.registry import RunningGateway, dashboard_name, is_attached, service_log
 from fairlead.gateway.workers.member import OwnerRouter, PoolMember
@@ -82,7 +85,8 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
 
     async def main() -> int:
         with bind_socket(options, loaded) as listener, stoppable() as wait_for_stop:
-            async with open_configured(ctx, loaded, options) as (gateway, configuration):
+            place = await anyio.to_thread.run_sync(_place, loaded, host, listener)
+            async with open_configured(ctx, loaded, options, place=place) as (gateway, configuration):
                 address = host, listener.getsockname()[1]
                 surfaces = await open_surfaces(gateway, configuration, options, address)
                 url = base_url(*address)
@@ -90,7 +94,7 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
                     with registered(options, configuration, url) as running:
                         # A log may have other readers than a terminal.
                         is_watched = sys.stderr.isatty()
-                        links = await surfaces.entrance.links(decide_token(os.environ)) if is_watched else []
+                        links = await surfaces.sessions.links(decide_token(os.environ)) if is_watched else []
                         link = links[0] if links else None
                         served = await describe_served(gateway.loaded, options, url, link)
                         if as_json:
@@ -100,6 +104,7 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
                         show_snippets(served.reach, snippets)
                         await _wait_for_end(wait_for_stop, gateway, running, options.idle_seconds)
                         logger.info("stopping")
+                        await gateway.drain()
         return Exit.OK
 
     return run_async(main)
@@ -149,14 +154,23 @@ def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
 
 @asynccontextmanager
 async def open_configured(
-    ctx: click.Context, loaded: LoadedConfig, options: GatewayArguments, member: PoolMember | None = None
+    ctx: click.Context,
+    loaded: LoadedConfig,
+    options: GatewayArguments,
+    *,
+    member: PoolMember | None = None,
+    place: ReplicaPlace | None = None,
 ) -> AsyncGenerator[tuple[core.Gateway, LiveConfiguration]]:
     """Run a gateway that follows its configuration files; `member` is this process among several, if so."""
     mode = cast("BundleMode | None", options.mode)
     async with (
         tracing() as tracer,
         core.open_gateway(
-            loaded, core.GatewayOptions(mode=mode, agent=options.agent), tracer=tracer, member=member
+            loaded,
+            core.GatewayOptions(mode=mode, agent=options.agent),
+            tracer=tracer,
+            member=member,
+            place=place,
         ) as gateway,
     ):
         if gateway.agent is not None and loaded.config.model is None:
@@ -172,7 +186,7 @@ class Surfaces:
 
     app: "ASGIApp"
     panel: HostPanel
-    entrance: LoginSessions
+    sessions: LoginSessions
 
 
 async def open_surfaces(
@@ -182,7 +196,7 @@ async def open_surfaces(
     address: tuple[str, int],
 ) -> Surfaces:
     """Put a gateway, its dashboard and its control API together, for an address that it listens at."""
-    loaded, env, member = gateway.loaded, os.environ, gateway.member
+    env, member = os.environ, gateway.member
     host, port = address
     url = base_url(host, port)
     store, shared = gateway.host.store, gateway.shared
@@ -190,8 +204,8 @@ async def open_surfaces(
     if mirror is not None:
         await mirror.look()
         gateway.tasks.start_soon(mirror.follow)
-    keeper = authenticator_for(
-        loaded.config.gateway,
+    authenticator = authenticator_for(
+        _settings(gateway),
         host,
         port,
         env,
@@ -201,7 +215,7 @@ async def open_surfaces(
         shared_tokens=mirror,
     )
     origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
-    entrance = LoginSessions(keeper, origins, shared, id_prefix=gateway.id_prefix)
+    sessions = LoginSessions(authenticator, origins, shared, id_prefix=gateway.id_prefix)
     gateway.login_links.origin = url
     panel = HostPanel(
         gateway.host,
@@ -210,6 +224,7 @@ async def open_surfaces(
         queue=gateway.approvals,
         sessions=gateway.sessions,
         connections=gateway,
+        cluster=gateway.cluster,
     )
     gateway.approvals.on_change = panel.note_change
 
@@ -229,14 +244,29 @@ async def open_surfaces(
     if member is not None:
         _follow_peers(member, configuration)
     routes = [
-        *dashboard_routes(panel, entrance, gateway.login_links, member),
-        *approval_routes(gateway.approvals, keeper, answer),
-        *control_routes(gateway, keeper, configuration.reload, restart),
+        *dashboard_routes(panel, sessions, gateway.login_links, member),
+        *approval_routes(gateway.approvals, authenticator, answer),
+        *control_routes(gateway, authenticator, configuration.reload, restart),
     ]
-    app: ASGIApp = GuardedApp(gateway.app(keeper, routes), keeper)
+    app: ASGIApp = GuardedApp(gateway.app(authenticator, routes), authenticator)
     if member is not None:
         app = OwnerRouter(app, member)
-    return Surfaces(app=app, panel=panel, entrance=entrance)
+    return Surfaces(app=app, panel=panel, sessions=sessions)
+
+
+def _place(loaded: LoadedConfig, host: str, listener: socket.socket) -> ReplicaPlace | None:
+    """Where other replicas reach this one, if it may have any."""
+    address = replica_address(loaded, os.environ, host, listener.getsockname()[1])
+    return ReplicaPlace(address=address) if address is not None else None
+
+
+def _settings(gateway: core.Gateway) -> GatewaySettings:
+    """The section `gateway`, with the name that other replicas know it by among its names."""
+    settings = gateway.loaded.config.gateway
+    if gateway.cluster is None:
+        return settings
+    name = authority(gateway.cluster.directory.address)
+    return settings.model_copy(update={"names": (*settings.names, name)})
 
 
 def _follow_peers(member: PoolMember, configuration: LiveConfiguration) -> None:

@@ -200,7 +200,7 @@ def serve_as_worker(ctx: click.Context, options: GatewayArguments, descriptors: 
         async with join_pool(descriptors) as member:
             try:
                 loaded = load(ctx)
-                async with open_configured(ctx, loaded, options, member) as (gateway, configuration):
+                async with open_configured(ctx, loaded, options, member=member) as (gateway, configuration):
                     surfaces = await open_surfaces(gateway, configuration, options, options.address(loaded))
                     async with (
                         listening(surfaces.app, None) as server,

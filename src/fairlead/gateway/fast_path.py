@@ -37,6 +37,7 @@ from fairlead.gateway.batches import answer_batch, post_batch
 from fairlead.gateway.client_session import LIST_FIELDS, MAX_SESSION_KEY, ClientKey, ClientSession
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.request_context import (
+    DISCONNECT_SECONDS,
     UNASKABLE,
     MultiRoundContext,
     PlainCall,
@@ -49,10 +50,7 @@ from fairlead.gateway.tool_results import fit_result
 from fairlead.gateway.workers.member import PoolMember
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal, repair_body, split_batch
-from fairlead.net.listen import was_passed
-
-DISCONNECT_SECONDS: Final = 0.2
-"""After how long a disconnect is looked for: most answers come sooner."""
+from fairlead.net.listen import read_body, was_passed
 
 PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
 """The older versions whose results take what servers of today put into them."""
@@ -121,7 +119,7 @@ class FastPath:
         if scope["method"] != "POST":
             await endpoint.handle(scope, receive, send)
             return
-        body = await _body(receive)
+        body = await read_body(receive)
         if body is None:
             return
         if body[:1] != b"{" and (parts := split_batch(body)) is not None:
@@ -142,6 +140,8 @@ class FastPath:
         request = _read(body)
         if request is not None and await exchange.try_answer(request):
             return
+        if request is not None and await exchange.try_resume_elsewhere(request, body):
+            return
         sound = repair_body(body)
         if isinstance(sound, MessageRefusal):
             await _unreadable(sound)(scope, receive, send)
@@ -154,7 +154,7 @@ class FastPath:
         self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Handle a message of a client of the HTTP+SSE transport."""
-        body = await _body(receive)
+        body = await read_body(receive)
         if body is None:
             return
         if body[:1] != b"{" and (parts := split_batch(body)) is not None:
@@ -219,6 +219,16 @@ class _HttpExchange:
         if self._tracer is None and request.params.meta.traceparent is None and _HEADER not in self._headers:
             return await answer(request)
         return await self._answer_traced(request, answer)
+
+    async def try_resume_elsewhere(self, request: _FastRequest, body: bytes) -> bool:
+        """Have the replica answer that a request waits at, if it is another one."""
+        cluster, state = self._endpoint.gateway.cluster, bytes(request.params.request_state)
+        if cluster is None or not state:
+            return False
+        bundle, admitted = self._endpoint.bundle, self._scope[ADMITTED]
+        return await cluster.resume_elsewhere(
+            state, bundle, admitted, self._scope, body, self._receive, self._send
+        )
 
     async def _answer_traced(self, request: _FastRequest, answer: _Answer) -> bool:
         """Answer a request as part of the trace that its `_meta` or its headers name."""
@@ -489,18 +499,6 @@ def _info(info: bytes) -> _Info:
         return msgspec.json.decode(info, type=_Info)
     except _UNREADABLE:
         return _Info()
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """Read the body of a request, which `GuardedApp` limits; None where the client disconnected."""
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return body
 
 
 def _read(body: bytes) -> _FastRequest | None:

@@ -1,5 +1,6 @@
 """The gateway: its ASGI application, its endpoints, the hosts of its principals, and session quotas."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -15,8 +16,9 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from fairlead.config.load import LoadedConfig
-from fairlead.config.models import AGENT_ID, BundleMode
+from fairlead.config.models import AGENT_ID
 from fairlead.config.principal import LOCAL
+from fairlead.config.store_location import store_location
 from fairlead.connection.peer import detach_from_caller
 from fairlead.connection.tracing import Tracer
 from fairlead.errors import ConfigError, UnknownBundle
@@ -25,12 +27,16 @@ from fairlead.gateway.access.auth import OpenStreams, RequestAuthenticator, Toke
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.agent import AgentTools
 from fairlead.gateway.client_session import ClientSession, SessionInfo
+from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace, read_replica_keys
+from fairlead.gateway.cluster.replica_keys import ReplicaKeys
+from fairlead.gateway.cluster.replicas import ReplicaLoad
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import ClientOperator
+from fairlead.gateway.options import GatewayOptions
 from fairlead.gateway.peer_states import PeerStates
-from fairlead.gateway.pending_approvals import PATIENCE_SECONDS, PendingApprovals
+from fairlead.gateway.pending_approvals import PendingApprovals
 from fairlead.gateway.sdk_server import ADMITTED
 from fairlead.gateway.services import TokenKey
 from fairlead.gateway.worker_ids import NO_OWNER
@@ -43,7 +49,7 @@ from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.host.parts import GatewayBacking
 from fairlead.jsonrpc.stdio import open_stdio
 from fairlead.store.protocol import Store
-from fairlead.store.sealed import SealedStore
+from fairlead.store.sealed import shared_store
 
 if TYPE_CHECKING:
     from fairlead.servers.framework.server import McpServer
@@ -68,6 +74,10 @@ class GatewayApp:
         if scope["type"] != "http":
             await self._others(scope, receive, send)
             return
+        cluster = self._gateway.cluster
+        if cluster is not None and (answer := cluster.receive(scope)):
+            await answer(scope, receive, send)
+            return
         kind, _, bundle = scope["path"].strip("/").partition("/")
         if kind not in _MCP_PATHS or "/" in bundle:
             await self._others(scope, receive, send)
@@ -82,6 +92,10 @@ class GatewayApp:
         )
         if endpoint is None:
             await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
+        elif cluster is not None and await cluster.answer_elsewhere(
+            kind, endpoint.bundle, endpoint.sessions, admitted, scope, receive, send
+        ):
+            pass
         elif scope["method"] == "GET":
             with self._gateway.streams.bind_to_token(token_in(scope)):
                 await self._handle_get(kind, endpoint, scope, receive, send)
@@ -116,30 +130,6 @@ _REVOKE_SECONDS = 0.5
 """How soon what a removed token has open is ended. Its requests are refused at once."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GatewayOptions:
-    """How a gateway runs."""
-
-    mode: BundleMode | None = None
-    """How tools are presented to models; overrides the configuration."""
-    approval_seconds: float = PATIENCE_SECONDS
-    session_idle_seconds: float = 1_800.0
-    """After how long without a request a client is taken to be gone."""
-    max_sessions: int = 1_000
-    max_sessions_of_principal: int = 200
-    """Of more, the principal's own oldest session that lies idle is ended."""
-    max_sessions_of_token: int = 100
-    """Of more, the token's own oldest session that lies idle is ended: one agent leaves room for the others
-    of its principal. Tokens of an issuer, which change, count as one token of their principal."""
-    max_streams_of_principal: int = 200
-    """How many streams of `subscriptions/listen` one principal may have open."""
-    max_streams_of_token: int = 100
-    grace_seconds: float = 5.0
-    """How long requests under way may go on when the gateway ends."""
-    agent: bool = False
-    """Whether clients get the gateway's agent, also where `gateway.agent` is not set."""
-
-
 class Gateway:
     """A host and its clients over MCP. Open it with `async with open_gateway(…) as gateway:`."""
 
@@ -161,7 +151,7 @@ class Gateway:
         self.tasks = tasks
         self.member = member
         """This process among the workers of the gateway; None where it is the only one."""
-        self.shared = _shared_store(host.store, member)
+        self.shared = shared_store(host.store, member.key if member is not None else None)
         """The store for what is only in memory where the gateway has one process; None for such a gateway."""
         self._peers = PeerStates(self, member) if member is not None else None
         self.streams = OpenStreams()
@@ -170,6 +160,8 @@ class Gateway:
         """The pages where principals log in to servers, for clients without URL elicitation."""
         self.agent: AgentTools | None = None
         """The agent, if clients get one."""
+        self.cluster: Cluster | None = None
+        """The other processes that act as one gateway with this one, if there may be any."""
         self.since = time.time()
         self._request_ended = anyio.Event()
         self._listen_streams: Counter[TokenKey] = Counter()
@@ -308,6 +300,15 @@ class Gateway:
         """Return all client sessions."""
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
 
+    def new_session_id(self, principal: str, bundle: str | None, random: bytes | None = None) -> str | None:
+        """Return an id for a session that other processes know to be this one's; None where there are none.
+
+        Workers need none that stands for `random`: the path of a stream says whose it is.
+        """
+        if self.cluster is not None:
+            return self.cluster.session_ids.seal(principal, bundle, random)
+        return self.member.new_id() if self.member is not None and random is None else None
+
     @asynccontextmanager
     async def room_for_session(self, principal: str, credential: str | None) -> AsyncGenerator[bool]:
         """Make room for a session of a token, to be opened in the block. Yields False where there is none.
@@ -415,12 +416,35 @@ class Gateway:
         for client in clients:
             await client.view.prepare()
 
+    async def drain(self) -> None:
+        """Leave the other replicas, while requests are still answered: new sessions begin elsewhere."""
+        if self.cluster is not None:
+            await self.cluster.directory.drain()
+            await self.finish()
+            await self.cluster.leave()
+
     async def finish(self) -> None:
         """Let requests under way finish, but not for long."""
         with anyio.move_on_after(self.options.grace_seconds):
-            while any(not context.is_parked for client in self.clients() for context in client.requests):
+            while self._calls():
                 self._request_ended = anyio.Event()
                 await self._request_ended.wait()
+
+    def _calls(self) -> int:
+        """How many requests are under way, here or at other replicas."""
+        here = sum(not context.is_parked for client in self.clients() for context in client.requests)
+        return here + (self.cluster.forwarder.calls if self.cluster is not None else 0)
+
+    def load(self) -> ReplicaLoad:
+        """Return what there is to do now, for other replicas to see."""
+        return ReplicaLoad(sessions=len(self.clients()), calls=self._calls())
+
+    async def join(self, store: Store, place: ReplicaPlace, keys: ReplicaKeys) -> None:
+        """Become one of the replicas that share a store. Raises `StoreError`."""
+        cluster = Cluster(store, place, keys, load=self.load, on_end=self.note_request_end)
+        await self.tasks.start(cluster.directory.run)
+        self.tasks.start_soon(cluster.forwarder.run)
+        self.cluster = cluster
 
     def note_request_end(self) -> None:
         """Take note that a request of a client ended."""
@@ -490,13 +514,6 @@ class _SharedLogs(Subscriber):
             self._gateway.forward_log(event, self._host)
 
 
-def _shared_store(store: Store | None, member: PoolMember | None) -> Store | None:
-    """The store that all processes of a gateway share: Redis, or a file that is sealed with the run's key."""
-    if store is None or store.is_shared or member is None:
-        return store if store is not None and store.is_shared else None
-    return SealedStore(store, member.key)
-
-
 def _require_free_id(loaded: LoadedConfig) -> None:
     """Raise `ConfigError` where a server has the id of the agent: neither may stand in for the other."""
     if AGENT_ID in loaded.servers:
@@ -507,7 +524,7 @@ def _require_free_id(loaded: LoadedConfig) -> None:
 
 
 @asynccontextmanager
-async def open_gateway(
+async def open_gateway(  # noqa: PLR0913 - what a gateway runs with, each by name
     loaded: LoadedConfig,
     options: GatewayOptions | None = None,
     *,
@@ -515,6 +532,7 @@ async def open_gateway(
     servers: "Mapping[str, McpServer] | None" = None,
     tracer: Tracer | None = None,
     member: PoolMember | None = None,
+    place: ReplicaPlace | None = None,
 ) -> AsyncGenerator[Gateway]:
     """Run a gateway for the length of the block. Requests under way at its end have some time to finish.
 
@@ -525,9 +543,11 @@ async def open_gateway(
         servers: Additional servers that run in this process, by id.
         tracer: Records requests as spans.
         member: This process among the workers of the gateway, if it has several.
+        place: Where other replicas reach it. It is one of them with a shared store, or with keys.
 
     Raises:
         ConfigError: The configuration cannot be used.
+        StoreError: A shared store cannot be used.
     """
     options = options or GatewayOptions()
     approvals = PendingApprovals(options.approval_seconds)
@@ -555,6 +575,10 @@ async def open_gateway(
             host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)
             try:
+                if place is not None and host.store is not None and (host.store.is_shared or place.keys):
+                    location = store_location(os.environ if env is None else env, loaded.config.store)
+                    keys = place.keys or await read_replica_keys(location)
+                    await gateway.join(host.store, place, keys)
                 with host.bus.listening(_SharedLogs(gateway, host)):
                     yield gateway
             except BaseException as exc:  # noqa: BLE001 - kept out of the task group, which would wrap it

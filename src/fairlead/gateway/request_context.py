@@ -22,7 +22,6 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.connection.peer import INPUT_REQUEST, TooManyElicitations
-from fairlead.gateway.worker_ids import split_prefix
 from fairlead.host.operator import Ability
 
 Context = ServerRequestContext[Any, Any]
@@ -35,6 +34,9 @@ MAX_ASKED: Final = 64
 """Limit of elicitations and other requests of servers in the course of one request."""
 MAX_PARKED: Final = 100
 """How many requests of one client may wait for its answers."""
+
+DISCONNECT_SECONDS: Final = 0.2
+"""After how long a disconnect is looked for: most answers come sooner."""
 
 _STATE_KEY: Final = secrets.token_bytes(32)
 """Seals request states: those of another process or an earlier run are refused."""
@@ -104,11 +106,6 @@ class ContextClient(Protocol):
     """A client session, as its request contexts know it."""
 
     @property
-    def id(self) -> str:
-        """Its id, which says what process it is in."""
-        ...
-
-    @property
     def principal(self) -> str:
         """Whom the client belongs to."""
         ...
@@ -126,6 +123,10 @@ class ContextClient(Protocol):
     @property
     def parked(self) -> "dict[str, MultiRoundContext[Any]]":
         """Its requests that wait for its answers, by `requestState`."""
+        ...
+
+    def new_state_nonce(self) -> str | None:
+        """Return what tells other replicas that a request of it waits here; None where there are none."""
         ...
 
     @property
@@ -253,13 +254,12 @@ class RequestIdentity:
     arguments: Mapping[str, object] | None = None
 
 
-def seal_state(principal: str, about: RequestIdentity, client_id: str = "") -> str:
+def seal_state(principal: str, about: RequestIdentity, nonce: str | None = None) -> str:
     """Make the `requestState` of one round: unguessable, and bound to principal, request and time.
 
-    Like the id of its client, it says which worker has the request.
+    A nonce may be given, without a period in it, which tells other replicas where the request waits.
     """
-    nonce = f"{split_prefix(client_id)}{secrets.token_hex(16)}"
-    expires = int(time.monotonic() + PARKED_SECONDS)
+    nonce, expires = nonce or secrets.token_hex(16), int(time.monotonic() + PARKED_SECONDS)
     return f"{nonce}.{expires}.{_seal(nonce, expires, principal, about)}"
 
 
@@ -417,7 +417,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             raise MCPError(INTERNAL_ERROR, "too many requests wait for answers: answer some of them first")
         if not self._is_over:
             self._scope.deadline = anyio.current_time() + PARKED_SECONDS
-            self.state = seal_state(self.client.principal, self.about, self.client.id)
+            self.state = seal_state(self.client.principal, self.about, self.client.new_state_nonce())
             self.client.parked[self.state] = self
             return types.InputRequiredResult(
                 input_requests={key: elicitation.request for key, elicitation in self._elicitations.items()},

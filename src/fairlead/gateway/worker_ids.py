@@ -16,12 +16,6 @@ def prefix_of(number: int) -> str:
     return f"w{number}-"
 
 
-def split_prefix(text: str) -> str:
-    """The beginning of an id that says whose it is; empty where it does not say."""
-    found = _PREFIX.match(text)
-    return found[0] if found is not None else NO_OWNER
-
-
 def owner_of(text: str) -> int | None:
     """The number of the worker that gave out an id; None where the id has none."""
     found = _PREFIX.match(text)

@@ -28,7 +28,7 @@ from fairlead.errors import ListenFailed
 from fairlead.net.port_owner import explain_bind_error
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive
 
 
 try:
@@ -219,6 +219,18 @@ def detach_connection(scope: MutableMapping[str, Any]) -> DetachedConnection | N
 def was_passed(scope: MutableMapping[str, Any]) -> bool:
     """Whether another process passed this request on with its connection: it is answered here."""
     return _PASSED in scope
+
+
+async def read_body(receive: "Receive") -> bytes | None:
+    """Read the body of a request, which is limited elsewhere; None where the client disconnected."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return body
 
 
 def _max_open_files() -> int:

@@ -151,3 +151,18 @@ class _OpenedMessages:
 
 def _place(namespace: str, key: str) -> bytes:
     return f"{namespace}\0{key}".encode("utf-8", "surrogatepass")
+
+
+def shared_store(store: Store | None, run_key: str | None) -> Store | None:
+    """The store that all processes of a gateway share: Redis, or a file that is sealed with the run's key.
+
+    Args:
+        store: The store of this process, if it has one.
+        run_key: The key of this run; None where the gateway has one process on this machine.
+
+    Returns:
+        None for a gateway of one process: what it would keep there is in its memory.
+    """
+    if store is None or store.is_shared:
+        return store
+    return SealedStore(store, run_key) if run_key is not None else None

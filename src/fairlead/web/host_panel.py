@@ -37,6 +37,7 @@ from fairlead.connection.process.stderr import log_tail
 from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownServer, UnknownTool
 from fairlead.events import Event, McpToolsChanged
 from fairlead.gateway.client_session import SessionInfo
+from fairlead.gateway.cluster.cluster import Cluster
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
 from fairlead.host.managed_server import ServerStatus
@@ -133,7 +134,7 @@ class HostPanel:
     Its block, `running`, is to be left before that of the HTTP server.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the pages show, each by name
         self,
         host: Host,
         configuration: RunningConfiguration,
@@ -142,6 +143,7 @@ class HostPanel:
         queue: ApprovalQueue | None = None,
         sessions: Callable[[], Sequence[SessionInfo]] = tuple,
         connections: Connections | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self._host = host
         self._configuration = configuration
@@ -150,6 +152,8 @@ class HostPanel:
         self._connections: Connections = connections or _HostConnections(host)
         self.sessions = sessions
         """All clients of the gateway."""
+        self.cluster = cluster
+        """The replicas that act as one gateway with this one, if there may be any."""
         self._changes = ChangeSignal()
         self._listed = anyio.Event()
         """Set when a server lists tools anew."""
@@ -197,7 +201,10 @@ class HostPanel:
 
     @property
     def is_ready(self) -> bool:
-        """Is the host open, and every server ready that is required?"""
+        """Is the host open, every server ready that is required, and this replica one of its gateway?
+
+        One that is about to stop is not, nor one whose store does not answer.
+        """
         servers = self._configuration.loaded.servers
         required = {name for name, server in servers.items() if server.config and server.config.required}
         waiting = [
@@ -205,7 +212,8 @@ class HostPanel:
             for status in self.status()
             if status.enabled and status.server_id in required and status.state != "ready"
         ]
-        return self._running is not None and not waiting
+        is_replica = self.cluster is None or self.cluster.is_ready
+        return self._running is not None and not waiting and is_replica
 
     # Servers.
 

@@ -15,12 +15,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fairlead.actions.status import status_as_json
 from fairlead.events import ServerState
+from fairlead.gateway.cluster.cluster import Cluster
+from fairlead.gateway.cluster.forwarding import Outcome
 from fairlead.gateway.workers.member import PoolMember
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.page_request import Answer, PageRequest
 
 
-async def alive(visit: PageRequest) -> Response:
+async def alive(request: PageRequest) -> Response:
     """It answers, so it lives."""
     return PlainTextResponse("ok\n")
 
@@ -28,7 +30,7 @@ async def alive(visit: PageRequest) -> Response:
 def readiness(panel: HostPanel) -> Answer:
     """Ready when every required server is."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         if panel.is_ready:
             return PlainTextResponse("ok\n")
         return PlainTextResponse("not ready\n", 503)
@@ -62,8 +64,10 @@ def metrics_answer(panel: HostPanel, peers: PoolMember | None = None) -> Answer:
     if peers is not None:
         peers.answer(_METRICS, describe)
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         whole, own = gateway_metrics(panel), process_metrics(panel)
+        if panel.cluster is not None:
+            whole += _replica_metrics(panel.cluster)
         if peers is not None:
             numbers = [_OwnNumbers(peers.number, own)]
             numbers += [_decode(said) for said in await peers.ask_peers(_METRICS) if said]
@@ -137,6 +141,31 @@ def gateway_metrics(panel: HostPanel) -> list[Metric]:
     ]
 
 
+def _replica_metrics(cluster: Cluster) -> list[Metric]:
+    living, outcomes = cluster.directory.living(), cluster.forwarder.outcomes
+    draining = sum(replica.is_draining for replica in living)
+    return [
+        Metric(
+            "replicas",
+            "gauge",
+            "Replicas of this gateway that live, as this one knows.",
+            [({"state": "serving"}, len(living) - draining), ({"state": "draining"}, draining)],
+        ),
+        Metric(
+            "forwarded_requests_total",
+            "counter",
+            "Requests of clients that were forwarded to another replica, by what became of them.",
+            [({"outcome": outcome}, outcomes[outcome]) for outcome in get_args(Outcome)],
+        ),
+        Metric(
+            "forwarded_requests_open",
+            "gauge",
+            "Requests of clients that other replicas work on.",
+            [({}, cluster.forwarder.calls)],
+        ),
+    ]
+
+
 def process_metrics(panel: HostPanel) -> list[Metric]:
     """The numbers of this process."""
     activity = panel.activity
@@ -173,7 +202,7 @@ def _write_metric(metric: Metric) -> str:
 def status_answer(panel: HostPanel) -> Answer:
     """The state of all servers as JSON."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         servers = [status_as_json(status) for status in panel.status()]
         return JSONResponse({"servers": servers, "pending_approvals": len(panel.pending())})
 

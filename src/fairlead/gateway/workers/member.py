@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import secrets
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -81,6 +82,10 @@ class PoolMember:
         self._questions: dict[int, _OpenQuestion] = {}
         self._question_ids = itertools.count(1)
         self._server: ConnectionServer | None = None
+
+    def new_id(self) -> str:
+        """Make a random id that says whose it is."""
+        return f"{self.id_prefix}{secrets.token_hex(16)}"
 
     # Its life.
 
