@@ -89,7 +89,6 @@ def serve_with_workers(
                     show_snippets(served.reach, snippets)
                     await pool.ended.wait()
                     logger.info("stopping")
-                listener.close()
                 await pool.stop()
                 if pool.failed is not None:
                     raise pool.failed

@@ -21,6 +21,7 @@ from tests.conftest import Machine
 T = TypeVar("T")
 
 PATIENCE = 120.0
+MODERN = "2026-07-28"
 
 
 def new_machine(folder: Path) -> Machine:
@@ -29,7 +30,7 @@ def new_machine(folder: Path) -> Machine:
     home.mkdir(parents=True)
     project.mkdir()
     env = {"HOME": str(home), "USERPROFILE": str(home), "PATH": os.environ["PATH"]}
-    env |= {"FAIRLEAD_VAULT": "file", "FAIRLEAD_BUILTINS": "0"}
+    env |= {"FAIRLEAD_VAULT": "file", "FAIRLEAD_BUILTINS": "off"}
     machine = Machine(home=home, project=project, env=env)
     configure(machine, "s")
     return machine
@@ -37,7 +38,7 @@ def new_machine(folder: Path) -> Machine:
 
 def configure(machine: Machine, *servers: str) -> None:
     """Have a machine's configuration name these servers."""
-    gateway = {"startup_wait_ms": 60_000}
+    gateway = {"startup_wait_ms": 60_000, "approvals": "client"}
     document = {"servers": {name: scripted_entry(machine) for name in servers}, "gateway": gateway}
     machine.write_user(json.dumps(document))
 
@@ -177,6 +178,21 @@ class Client:
         params = {"name": tool, "arguments": arguments}
         message = {"jsonrpc": "2.0", "id": 6, "method": "tools/call", "params": params}
         return self.send("/mcp", message, Mcp_Session_Id=session)
+
+
+def modern_call(
+    tool: str, meta: dict[str, object], **params: object
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """A call of the protocol without sessions, and the headers that repeat it."""
+    whole = {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+        **meta,
+    }
+    message = {"name": tool, "arguments": {}, "_meta": whole, **params}
+    headers = {"Mcp_Protocol_Version": MODERN, "Mcp_Method": "tools/call", "Mcp_Name": tool}
+    return {"jsonrpc": "2.0", "id": 6, "method": "tools/call", "params": message}, headers
 
 
 def worker_of(session: str) -> str:

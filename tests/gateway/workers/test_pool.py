@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.gateway.registry import APPROVALS_PATH, DASHBOARD_LINKS_PATH, RELOAD_PATH, STATUS_PATH, living
 from tests.cli.gateway_support import INITIALIZE, Up, command
 from tests.conftest import Machine
@@ -25,6 +26,7 @@ from tests.gateway.workers.support import (
     configure,
     eventually,
     is_alive,
+    modern_call,
     new_machine,
     serving,
     worker_of,
@@ -108,6 +110,40 @@ def test_calls_are_counted_by_worker(pool: Pool) -> None:
     counted = re.findall(r'fairlead_calls_total\{server="s",outcome="ok",worker="(\d)"\} ([\d.]+)', metrics)
     assert {worker for worker, count in counted if float(count) > 0} == {"1", "2"}
     assert metrics.count("# TYPE fairlead_calls_total counter") == 1
+
+
+def _calls_by_worker(client: Client) -> dict[str, float]:
+    metrics = client.send("/metrics").body.decode()
+    found = re.findall(r'fairlead_calls_total\{server="s",outcome="ok",worker="(\d)"\} ([\d.]+)', metrics)
+    return {worker: float(count) for worker, count in found}
+
+
+def test_a_stateless_client_that_names_its_session_is_always_served_by_one_worker(pool: Pool) -> None:
+    with pool.both() as (one, first, two, second), Client(pool.up) as watching:
+        one.call(first, "s_echo")
+        two.call(second, "s_echo")
+        before = _calls_by_worker(watching)
+        message, headers = modern_call("s_echo", {SESSION_META_KEY: "my own"})
+        for client in (one, two, one, two):
+            assert "result" in client.send("/mcp", message, **headers).message(6)
+        after = _calls_by_worker(watching)
+    assert sorted(after[worker] - before[worker] for worker in after) == [0.0, 4.0]
+
+
+def test_an_answer_to_an_elicitation_reaches_the_worker_whose_call_waits_for_it(pool: Pool) -> None:
+    asked_of = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    with pool.both() as (one, first, two, second):
+        for client, session, other in ((one, first, two), (two, second, one)):
+            message, headers = modern_call("s_ask_first", asked_of)
+            asked = client.send("/mcp", message, **headers).message(6)["result"]
+            assert worker_of(asked["requestState"]) == worker_of(session)
+            yes = {"action": "accept", "content": {"answer": "once"}}
+            answers = {"requestState": asked["requestState"]}
+            answers["inputResponses"] = dict.fromkeys(asked["inputRequests"], yes)
+            message, headers = modern_call("s_ask_first", asked_of, **answers)
+            assert not other.send("/mcp", message, **headers).message(6)["result"].get("isError")
+            # The other connection is at the owner now: back to where it was.
+            other.list_tools(second if other is two else first)
 
 
 def test_commands_find_one_gateway_with_the_supervisors_process(pool: Pool) -> None:

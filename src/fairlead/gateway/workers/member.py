@@ -4,7 +4,7 @@ import itertools
 import logging
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import unquote
@@ -238,10 +238,9 @@ class OwnerRouter:
         await self._app(scope, receive, send)
 
     def _owner(self, scope: Scope) -> int | None:
-        headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        session = headers.get(_SESSION_HEADER)
-        if session is not None:
-            return self._member.other_owner(session.decode("latin-1"))
+        for name, value in scope["headers"]:
+            if name == _SESSION_HEADER:
+                return self._member.other_owner(value.decode("latin-1"))
         named = _named_in(scope["path"])
         return self._member.other_owner(named) if named else None
 

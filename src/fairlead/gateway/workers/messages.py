@@ -12,6 +12,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from fairlead.gateway.carried_errors import CommandFailed
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+SEND_SECONDS: Final = 5.0
+"""How long the other process may leave a message unread that fits in no buffer any more."""
 
 Question = str
 """What one worker asks all others: each name stands where its answer is made."""
@@ -99,16 +101,21 @@ class MessageChannel(Generic[MessageT]):
         """Send a message. One to a process that is gone is lost: that is noticed elsewhere."""
         line = _encode(message) + b"\n"
         async with self._sending:
-            try:
-                await self._stream.send(line)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return
+            # Whole or not at all: after half a message nothing that follows can be read.
+            with anyio.move_on_after(SEND_SECONDS, shield=True) as limit:
+                try:
+                    await self._stream.send(line)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
+            if limit.cancelled_caught:
+                await self.close()  # the other one reads nothing any more
 
     async def receive(self) -> MessageT | None:
-        """The next message; None where no more will come."""
+        """The next message; None where no more will come, or what came is none."""
         try:
-            line = await self._received.receive_until(b"\n", MAX_MESSAGE_BYTES)
+            return self._decode(await self._received.receive_until(b"\n", MAX_MESSAGE_BYTES))
         except (
+            msgspec.DecodeError,
             anyio.IncompleteRead,
             anyio.DelimiterNotFound,
             anyio.EndOfStream,
@@ -116,7 +123,6 @@ class MessageChannel(Generic[MessageT]):
             anyio.ClosedResourceError,
         ):
             return None
-        return self._decode(line)
 
     async def close(self) -> None:
         """Close this end."""

@@ -147,7 +147,7 @@ class WorkerPool:
         self.is_started = True
 
     def accept(self, listener: socket.socket) -> None:
-        """Begin to accept connections."""
+        """Begin to accept connections. The listener is closed when no more are accepted."""
         listener.setblocking(False)
         self.tasks.start_soon(self._accept, listener)
 
@@ -280,6 +280,7 @@ class WorkerPool:
                 case PeerAnswer():
                     if (question := self._questions.get(message.id)) is not None:
                         question.take(worker.number, message.payload)
+        worker.sender.finish()  # it is about to end; one that cannot be spoken to has to
 
     def _give_up_if_all_failed(self) -> None:
         if not self._ready() and all(slot.failed_starts >= MAX_FAILED_STARTS for slot in self._slots):
@@ -322,7 +323,7 @@ class WorkerPool:
     # Connections.
 
     async def _accept(self, listener: socket.socket) -> None:
-        with self._accepting:
+        with listener, self._accepting:
             while True:
                 while not self._place_waiting():
                     # A slow worker is willing again by time alone, which no change tells.
