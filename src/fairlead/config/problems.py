@@ -8,10 +8,10 @@ from itertools import chain
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import reference_problems
 from fairlead.config.merge import FieldPath, MergedConfig, ServerDefinition, ValueOrigin, merge
-from fairlead.config.secrets.redaction import literal_secrets
-from fairlead.config.secrets.references import missing_variables
+from fairlead.config.secrets.redaction import BESIDE_REFERENCE, literal_secrets
+from fairlead.config.secrets.references import missing_variables, references
 from fairlead.config.sources import Layer
-from fairlead.config.untyped import ISOLATED, as_object
+from fairlead.config.untyped import ISOLATED, as_object, value_at
 from fairlead.config.validate import CheckedDocument, ValidationFault, check
 from fairlead.errors import Problem
 
@@ -140,6 +140,8 @@ def _literal_secrets(definition: ServerDefinition) -> Iterator[Problem]:
             if layer.name == "file":  # which the command has to read as well
                 command = f"fairlead --config {shlex.quote(layer.label)}{command.removeprefix('fairlead')}"
             hint = f"run `{command}` to move it into the keyring"
+            if references(str(value_at(definition.entry, path))):
+                hint = BESIDE_REFERENCE
             if layer.dialect == "codelia":
                 hint = f"take it over with `{command_line('import', str(layer.path))}`: that uses the keyring"
             yield origin.problem(message, place, severity="warning", hint=hint)
