@@ -230,7 +230,7 @@ def test_no_command_is_named_for_a_secret_beside_a_reference_which_it_leaves_alo
     assert "put the whole value into a variable" in (literal.hint or "")
     left = fairlead("stash", "a")
     assert literal.hint in left.err
-    assert entries(machine)["a"] == entry
+    assert json.loads(machine.user_file.read_text())["servers"]["a"] == entry
 
 
 def test_the_command_of_the_warning_moves_a_literal_secret_out_of_the_users_file_seed_001(
