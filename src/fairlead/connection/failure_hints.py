@@ -274,7 +274,7 @@ CRASHES = frozenset(
 _BY_HAND = "it wrote nothing: run its `command` with its `args` in a terminal to see why"
 _ENDED = "something ended it: another program, or the system"
 _CRASHED = "the program itself crashed: is it for this machine? Install it again, or another version of it"
-_KILLED = "something ended it: most often the system does, for want of memory"
+_KILLED = "something killed it: the system for want of memory, another program, or code of its own"
 _SIGNALS: Mapping[int | None, str] = {
     9: _KILLED,  # SIGKILL, which has no name on Windows
     **dict.fromkeys(CRASHES, _CRASHED),
