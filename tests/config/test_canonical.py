@@ -299,6 +299,40 @@ def test_a_repeated_policy_is_fatal_and_hides_nothing_else(machine: Machine) -> 
     }
 
 
+@pytest.mark.parametrize(
+    ("bundle", "named"),
+    [
+        ({"mode": "direct"}, ["bundles.b.serverId"]),
+        ({"server_id": "a", "mode": "direct"}, ["bundles.b.server_id", "bundles.b.serverId"]),
+        ({"server": "a"}, ["bundles.b.server", "bundles.b.serverId"]),
+        ({"denyTools": ["x"]}, ["bundles.b.serverId"]),
+    ],
+)
+def test_a_bundle_without_its_server_names_the_field_of_seed_000(
+    bundle: dict[str, Any], named: list[str]
+) -> None:
+    nested = {"trust": "trusted", "transport": {"type": "stdio", "command": "x"}}
+    found = problems_of({"servers": {"a": nested}, "bundles": {"b": bundle}})
+    assert set(found) == set(named)
+    assert found["bundles.b.serverId"].message == "is missing"
+    for key in set(named) - {"bundles.b.serverId"}:
+        assert found[key].hint == "did you mean `serverId`?"
+
+
+def test_a_bundle_of_our_own_shape_names_our_field() -> None:
+    found = problems_of({"servers": {"a": {"command": "x"}}, "bundles": {"b": {"mode": "direct"}}})
+    assert [(path, problem.message) for path, problem in found.items()] == [
+        ("bundles.b.servers", "is missing")
+    ]
+
+
+def test_a_key_that_is_close_to_none_is_not_said_to_mean_one() -> None:
+    found = problems_of({"permissions": {}, "registrations": {}, "polices": {}})
+    assert "policy.rules" in (found["permissions"].hint or "")
+    assert found["registrations"].hint is None
+    assert found["polices"].hint == "did you mean `policy`?"
+
+
 def test_what_a_repeated_entry_replaced_hides_none_of_its_own_problems(machine: Machine) -> None:
     machine.write_user(
         """{"servers": {
