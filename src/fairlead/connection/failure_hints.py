@@ -17,6 +17,7 @@ from fairlead.connection.outcomes import (
     SpawnFailed,
     TroubleKind,
 )
+from fairlead.wording import join_clauses
 
 _MCP_URL = "look for the MCP URL in the server's documentation, often one that ends in `/mcp` or `/sse`"
 _MORE_TIME = "`startup_timeout_ms` gives it more time"
@@ -201,7 +202,7 @@ def _hint_for_missing_program(program: str, similar: str | None) -> str:
 def hint_for_slow_start(*, has_said: bool, noise: Sequence[str]) -> str:
     """The hint for a local server that was not ready in time."""
     if noise:
-        return f"{_hint_for_noise(noise)}; {_MORE_TIME}"
+        return join_clauses(_hint_for_noise(noise), _MORE_TIME)
     if has_said:
         return f"does it wait for something, or does it not speak MCP over stdio? {_MORE_TIME}"
     return f"it wrote nothing to stderr: does it need an argument to speak MCP over stdio? {_MORE_TIME}"

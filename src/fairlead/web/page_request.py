@@ -15,6 +15,7 @@ from fairlead.gateway.access.auth import AuthenticatedRequest, screened_headers
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.web.html import BASE, THEME, with_session_base
 from fairlead.web.sessions import LoginSessions, SessionCookie, base_of, keep_ticket
+from fairlead.wording import join_clauses
 
 Audience = Literal["people", "strangers", "programs", "public"]
 """Who a door is for: people are sent to the login, where they are strangers; programs are told that they need
@@ -199,7 +200,7 @@ class AccessCheck:
         try:
             admitted = await self._admit(visit)
         except StoreError as exc:  # who it is from is not known while the shared store does not answer
-            return _plain(503, f"{exc}; {exc.hint}" if exc.hint else str(exc))
+            return _plain(503, join_clauses(str(exc), exc.hint))
         if isinstance(admitted, RequestRefused):
             return _refusal(visit, admitted, self._audience)
         visit = replace(visit, admitted=admitted)

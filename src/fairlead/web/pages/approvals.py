@@ -25,6 +25,7 @@ from fairlead.web.layout import (
     server_path,
 )
 from fairlead.web.page_request import Answer, PageRequest, confirm
+from fairlead.wording import end_sentence
 
 WORDS: Final[dict[ApprovalAnswer, str]] = {
     "once": "Allowed",
@@ -104,7 +105,9 @@ def _group(visit: PageRequest, panel: HostPanel, calls: Sequence[PendingCall]) -
         _claims(request.claims),
         [_call(visit, call, alone=len(calls) == 1) for call in calls],
         _buttons(visit, calls, f"all {len(calls)}") if len(calls) > 1 else None,
-        tag("p", f"To settle it for good: {request.hint}.", class_="dim") if request.hint else None,
+        tag("p", f"To settle it for good: {end_sentence(request.hint)}", class_="dim")
+        if request.hint
+        else None,
         class_="card attention",
     )
 
