@@ -229,7 +229,7 @@ def test_no_command_is_named_for_a_secret_beside_a_reference_which_it_leaves_alo
     assert "stash" not in (literal.hint or "")
     assert "put the whole value into a variable" in (literal.hint or "")
     left = fairlead("stash", "a")
-    assert literal.hint in left.err
+    assert (literal.hint or "") in left.err
     assert json.loads(machine.user_file.read_text())["servers"]["a"] == entry
 
 

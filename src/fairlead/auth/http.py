@@ -142,16 +142,16 @@ class OAuthHttp:
     async def get(self, url: URL) -> HttpAnswer:
         """Ask for a document. Redirects are followed within its origin, and not beyond."""
         with self._convert_errors(url):
-            for followed in range(MAX_REDIRECTS + 1):
-                answer = await self._request("GET", url)
+            answer = await self._request("GET", url)
+            for _ in range(MAX_REDIRECTS):
                 if not is_redirect(answer.status):
                     return answer
                 target = redirect_target(url, "GET", answer.status, answer.headers.get("Location", ""))
                 if target is None:
                     return replace(answer, fault="redirects to another site; not followed")
-                if followed < MAX_REDIRECTS:
-                    url = target
-        return replace(answer, fault="redirects too often")
+                url = target
+                answer = await self._request("GET", url)
+        return replace(answer, fault="redirects too often") if is_redirect(answer.status) else answer
 
     async def post(
         self,
