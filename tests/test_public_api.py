@@ -20,7 +20,8 @@ PUBLIC = {
     FairleadError Form FormAnswer FormRequest GatewayGone Host HostOpening IssuerUnavailable ListFailed
     ListenFailed Listing LoadedConfig LoadedServer LockBusy LockLost LoginFailed McpServer
     McpStartupComplete McpStartupUpdate McpToolCallBegin McpToolCallEnd McpToolCallProgress
-    McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools Reply
+    McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools ReplicaFailed
+    Reply
     ResourceUpdated ResultInvalid RootsProvider RunCancelled RunFinished RunLimits SampleRequest
     SearchOutcome SecretUnavailable ServerError ServerInfo ServerLogged ServerState ServerStatus
     ShownUrl StartupStatus StateChanged StepFinished StepRetried StoreError StoreUnavailable Subscriber
