@@ -3,51 +3,22 @@
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol
 
 from fairlead.gateway.client_session import ClientSession
+from fairlead.gateway.options import GatewayOptions
 from fairlead.gateway.services import TokenKey
-
-
-class QuotaSettings(Protocol):
-    """The quotas, as the options of a gateway have them."""
-
-    @property
-    def max_sessions(self) -> int:
-        """How many sessions there may be."""
-        ...
-
-    @property
-    def max_sessions_of_principal(self) -> int:
-        """How many a principal may have."""
-        ...
-
-    @property
-    def max_sessions_of_token(self) -> int:
-        """How many a token may have."""
-        ...
-
-    @property
-    def max_streams_of_principal(self) -> int:
-        """How many streams of `subscriptions/listen` a principal may have open."""
-        ...
-
-    @property
-    def max_streams_of_token(self) -> int:
-        """How many a token may have open."""
-        ...
 
 
 class Quotas:
     """Counts sessions and streams, and makes room for new sessions.
 
     Args:
-        settings: The quotas.
+        options: How the gateway runs: they have the quotas.
         live_clients: Returns the clients that count.
     """
 
-    def __init__(self, settings: QuotaSettings, live_clients: Callable[[], list[ClientSession]]) -> None:
-        self._settings = settings
+    def __init__(self, options: GatewayOptions, live_clients: Callable[[], list[ClientSession]]) -> None:
+        self._options = options
         self._live_clients = live_clients
         self._listen_streams: Counter[TokenKey] = Counter()
         """Open streams of `subscriptions/listen`, by principal and token."""
@@ -80,7 +51,7 @@ class Quotas:
 
     def _find_room(self, own: TokenKey) -> list[ClientSession] | None:
         """Return which idle clients to end so that one more fits into every quota; None where none does."""
-        clients, options = self._live_clients(), self._settings
+        clients, options = self._live_clients(), self._options
         ended: list[ClientSession] = []
         quotas: tuple[tuple[int, Callable[[TokenKey], bool]], ...] = (
             (options.max_sessions_of_token, lambda key: key == own),
@@ -113,8 +84,8 @@ class Quotas:
         streams = self._listen_streams
         of_principal = sum(number for key, number in streams.items() if key[0] == owner[0])
         if (
-            streams[owner] >= self._settings.max_streams_of_token
-            or of_principal >= self._settings.max_streams_of_principal
+            streams[owner] >= self._options.max_streams_of_token
+            or of_principal >= self._options.max_streams_of_principal
         ):
             yield False
             return
