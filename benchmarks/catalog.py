@@ -154,8 +154,8 @@ def snapshot(rounds: int) -> None:
         file = Path(env["HOME"], ".config/fairlead/fairlead.json")
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps({"servers": servers}))
-        anyio.run(_fill, env)
-        environment = {**os.environ, **env}
+        anyio.run(_fill, {**env, "FAIRLEAD_BUILTINS": "off"})
+        environment = {**os.environ, **env, "FAIRLEAD_BUILTINS": "off"}
         found: list[list[float]] = []
         for _ in range(rounds * 3):
             argv = [sys.executable, "-c", _PROBE]

@@ -1,6 +1,7 @@
 """What every measurement here needs: rounds in turn, medians, this process's memory, and a table."""
 
 import gc
+import json
 import os
 import resource
 import statistics
@@ -96,9 +97,18 @@ def _cpu_of_python(program: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+TABLES_VARIABLE = "FAIRLEAD_BENCHMARK_TABLES"
+"""Names the file that `benchmarks.run` reads what was measured from, one table on each line."""
+
+
 def show(title: str, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
     """Print a table; numbers go right, the first and the last column left."""
     cells = [columns, *(tuple(_cell(value) for value in row) for row in rows)]
+    if kept := os.environ.get(TABLES_VARIABLE):
+        numbers = [[value if isinstance(value, int | float) else None for value in row] for row in rows]
+        table = {"title": title, "columns": columns, "rows": cells[1:], "numbers": numbers}
+        with Path(kept).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(table) + "\n")
     widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
     print(f"\n{title}")
     for row in cells:

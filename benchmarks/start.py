@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from mcp import Client
 
 from benchmarks.callers import Entry, open_host, sdk_parameters
 from benchmarks.measuring import ROOT, Goal, resident, show
+from benchmarks.processes import descendants
 
 PROCESSORS = len(os.sched_getaffinity(0))
 
@@ -126,12 +127,13 @@ def _all_cpu() -> float:
 
 
 def _children_cpu() -> float:
-    """Seconds of processor that our children have used: those that run and those that are gone."""
+    """Seconds of processor that our descendants have used: those that run and those that are gone."""
     gone = resource.getrusage(resource.RUSAGE_CHILDREN)
     ticks = 0
-    for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15]))
+    for pid in descendants(os.getpid()):  # our servers are not our children, but those of the guardian
+        with suppress(FileNotFoundError):  # it has just ended, and its parent counts it
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
     return gone.ru_utime + gone.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.blocks_loop
 @pytest.fixture(autouse=True)
 def as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.testing.watchdog.SHARED_FACTOR", 1.0)
+    monkeypatch.setattr("fairlead.testing.watchdog.TRACED_FACTOR", 1.0)
 
 
 def use_processor(seconds: float) -> None:
@@ -111,7 +112,8 @@ async def test_every_asynchronous_test_is_watched(request: pytest.FixtureRequest
     test.write_text("import time\n\nasync def test_held() -> None:\n    time.sleep(1.5)\n")
     (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(request.config.inipath), str(test)]
-    env = {**os.environ, "FAIRLEAD_LOOP_FACTOR": "1", "PYTHONPATH": str(request.config.rootpath)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    env = {**inherited, "FAIRLEAD_LOOP_FACTOR": "1", "PYTHONPATH": str(request.config.rootpath)}
     with anyio.fail_after(60):
         done = await anyio.run_process(command, check=False, cwd=tmp_path, env=env)
     assert b"LoopHeld: the event loop was held for" in done.stdout, done.stdout

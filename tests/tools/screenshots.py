@@ -36,7 +36,7 @@ async def take(folder: Path) -> None:
             await _shoot(browser, folder, "login")
             await browser("open", f"{board.url}/login?code={await board.code()}")
             base = "/".join((await browser("value", "location.pathname")).split("/")[:2])
-            for name, path in page_paths(dashboard_routes(board.panel, board.entrance)).items():
+            for name, path in page_paths(dashboard_routes(board.panel, board.login_sessions)).items():
                 await browser("open", f"{board.url}{base}{path}")
                 await browser("see", "#live", "live")
                 outlines[name] = await browser("value", OUTLINE)

@@ -15,7 +15,7 @@ async def test_there_is_a_screenshot_of_every_page_and_of_none_that_is_gone(mach
     from fairlead.web.app import dashboard_routes
 
     async with dashboard(machine, {}) as board:
-        pages = page_paths(dashboard_routes(board.panel, board.entrance))
+        pages = page_paths(dashboard_routes(board.panel, board.login_sessions))
     names = {f"{page}-{theme}-{width}" for page in ("login", *pages) for theme in THEMES for width in WIDTHS}
     assert {path.stem for path in FOLDER.glob("*.png")} == names
     assert json.loads((FOLDER / OUTLINES).read_text()).keys() == pages.keys()

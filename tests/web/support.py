@@ -133,7 +133,7 @@ class Dashboard:
 
     host: Host
     panel: HostPanel
-    entrance: LoginSessions
+    login_sessions: LoginSessions
     tokens: TokenFile
     queue: PendingApprovals
     sessions: list[SessionInfo]
@@ -142,7 +142,7 @@ class Dashboard:
 
     async def code(self, token: str = TOKEN) -> str:
         """A one-time code for the login page, made with a token."""
-        code = await self.entrance.one_time_code(token)
+        code = await self.login_sessions.one_time_code(token)
         assert code is not None
         return code
 
@@ -200,13 +200,13 @@ async def dashboard_of(
             port = listener.getsockname()[1]
             perimeter = OriginPolicy("127.0.0.1", port, dashboard_name=NAME)
             keeper = TokenAuthenticator(perimeter, tokens=known, jwt=jwt, open_to_all=not with_tokens)
-            entrance = LoginSessions(keeper, [f"http://{NAME}:{port}", url_of(listener)])
-            app = GuardedApp(Starlette(routes=dashboard_routes(panel, entrance)), keeper)
+            login_sessions = LoginSessions(keeper, [f"http://{NAME}:{port}", url_of(listener)])
+            app = GuardedApp(Starlette(routes=dashboard_routes(panel, login_sessions)), keeper)
             async with listening(app, listener), panel.running():
                 yield Dashboard(
                     host=host,
                     panel=panel,
-                    entrance=entrance,
+                    login_sessions=login_sessions,
                     tokens=tokens,
                     queue=queue,
                     sessions=sessions,

@@ -49,7 +49,7 @@ async def test_every_page_with_something_on_it_is_accessible(machine: Machine, t
         found += await faults_of(browser, "missing, without a login")
         await browser("open", f"{board.url}/login?code={await board.code()}")
         base = "/".join((await browser("value", "location.pathname")).split("/")[:2])
-        pages = page_paths(dashboard_routes(board.panel, board.entrance))
+        pages = page_paths(dashboard_routes(board.panel, board.login_sessions))
         assert {
             "overview",
             "servers",
@@ -81,7 +81,7 @@ async def test_every_page_without_anything_on_it_is_accessible(machine: Machine)
         base = "/".join((await browser("value", "location.pathname")).split("/")[:2])
         found: list[str] = []
         await browser("size", "390", "844")
-        for name, path in page_paths(dashboard_routes(board.panel, board.entrance)).items():
+        for name, path in page_paths(dashboard_routes(board.panel, board.login_sessions)).items():
             await browser("open", f"{board.url}{base}{path}")
             found += [f"{name}: {each}" for each in await browser("axe", str(AXE))]
         assert not found, "\n".join(found)

@@ -114,7 +114,7 @@ async def test_the_name_of_the_dashboard_serves_nothing_else(machine: Machine) -
 @pytest.mark.requirement("HARD-82")
 async def test_a_link_logs_in_once_without_scripts(machine: Machine) -> None:
     async with dashboard(machine, SERVERS) as board, board.visited(logged_in=False) as client:
-        named, plain = await board.entrance.links(TOKEN)
+        named, plain = await board.login_sessions.links(TOKEN)
         assert named.startswith(f"http://{NAME}:")
         path = plain.removeprefix(board.url)
         assert (await client.get(path, **{"Sec-Purpose": "prefetch;prerender"})).status == 200
@@ -125,7 +125,7 @@ async def test_a_link_logs_in_once_without_scripts(machine: Machine) -> None:
         assert cookie["httponly"]
         assert (await client.get(f"{base}/")).status == 200
         assert (await client.get(path)).status == 403
-        assert await board.entrance.redeem(named.partition("code=")[2]) is None
+        assert await board.login_sessions.redeem(named.partition("code=")[2]) is None
 
 
 @pytest.mark.requirement("HARD-81")

@@ -92,14 +92,14 @@ async def test_a_session_from_a_link_is_of_the_principal_that_made_the_link(mach
             "local": TOKEN,
         }
         for principal, token in tokens.items():
-            entered = await board.entrance.redeem(await board.code(token))
+            entered = await board.login_sessions.redeem(await board.code(token))
             assert entered is not None
             scope: dict[str, Any] = {
                 "type": "http",
                 "path_params": {"place": entered.base.removeprefix("/~")},
                 "headers": [],
             }
-            admitted = await board.entrance.admit(scope, entered.ticket, "decide")
+            admitted = await board.login_sessions.admit(scope, entered.cookie, "decide")
             assert getattr(admitted, "principal", None) == principal
             assert getattr(admitted, "decides_for", None) == (
                 "token:decider" if principal == "token:decider" else None
@@ -114,8 +114,8 @@ async def test_only_a_token_that_is_admin_gets_links(machine: Machine) -> None:
             status, links = await ask_for_links(board, token)
             assert (status in (401, 403), links) == (True, []), token
         for token in ("", "no-such-token", AGENT, *lesser[:2]):
-            assert await board.entrance.one_time_code(token) is None
-            assert await board.entrance.links(token) == []
+            assert await board.login_sessions.one_time_code(token) is None
+            assert await board.login_sessions.links(token) == []
 
 
 def rewrite(path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_codes_and_sessions_end_by_themselves(
     async with dashboard(machine, SERVERS) as board, board.visited() as client:
         code, later = await board.code(), time.time() + sessions.CODE_SECONDS + 1
         monkeypatch.setattr(sessions.time, "time", lambda: later)
-        assert await board.entrance.redeem(code) is None
+        assert await board.login_sessions.redeem(code) is None
         assert await is_inside(client)
         monkeypatch.setattr(sessions.time, "time", lambda: later + sessions.SESSION_SECONDS)
         assert not await is_inside(client)

@@ -73,7 +73,7 @@ async def test_the_dashboard_s_own_name_works_with_the_tunnel_s_port(machine: Ma
         assert await status_of(client, f"{NAME}:{port}") == 200
         assert await status_of(client, f"x{NAME}:{port}") == 421
         assert await status_of(client, f"evil.example:{port}") == 421
-        link = (await board.entrance.links(TOKEN))[0].replace(f":{port_of(board)}/", f":{port}/")
+        link = (await board.login_sessions.links(TOKEN))[0].replace(f":{port_of(board)}/", f":{port}/")
         entered = await client.get(link.removeprefix(f"http://{NAME}:{port}"), Host=f"{NAME}:{port}")
         assert entered.status == 303
         assert entered.headers["location"].startswith("/~")

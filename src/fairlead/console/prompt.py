@@ -250,14 +250,21 @@ class ConsolePrompt:
         return self._exit(self._answers, KeyboardInterrupt)
 
     async def _ask_fresh(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
-        from fairlead.terminal.prompts import forget_what_was_typed
-
-        forget_what_was_typed()
-        clear_typeahead(get_app_session().input)
+        self._forget_typed()
         try:
             return await ask()
         except (EOFError, KeyboardInterrupt):
             return None
+        except anyio.get_cancelled_exc_class():
+            self._forget_typed()  # the answer to a question that is over is no line for a model
+            raise
+
+    @staticmethod
+    def _forget_typed() -> None:
+        from fairlead.terminal.prompts import forget_what_was_typed
+
+        forget_what_was_typed()
+        clear_typeahead(get_app_session().input)
 
     async def _pause(self) -> None:
         """Return when nothing has been typed for a moment, or a line is done."""

@@ -165,7 +165,9 @@ class LoopWatchdog:
         by_processor = min(ran - due - waited.get(self._loop_task, 0.0), used)
         late = max(ran - due - sum(waited.values()), by_processor)
         if late > self.worst.seconds:
-            collected = sum(took for began, took in self._collections if began <= ran and began + took >= due)
+            # A copy, made in one step: the collector may run, and add to it, in any thread and at any line.
+            collections = list(self._collections)
+            collected = sum(took for began, took in collections if began <= ran and began + took >= due)
             stacks = [*self._seen[:1], *self._seen[1:][-1:]]  # when it was noticed, and the latest
             self.worst = Lateness(
                 seconds=late, waited=ran - due - late, collected=collected, stack="\n".join(stacks)
@@ -224,7 +226,7 @@ class _Observer:
 
 _IDLE_SECONDS = 1.0
 _observer = _Observer()
-_TRACED_FACTOR = 8
+TRACED_FACTOR = 8
 _GARBAGE_SECONDS = 0.2
 """A collection in a test run takes about this long, and so would setting its garbage aside for every test."""
 SHARED_FACTOR = float(os.environ.get("FAIRLEAD_LOOP_FACTOR") or 1)
@@ -247,7 +249,7 @@ def watch_loop(limit: float = 0.05) -> Generator[LoopWatchdog]:
     Raises:
         LoopHeld: The loop was blocked for longer; the message shows by what.
     """
-    factor = _TRACED_FACTOR if sys.gettrace() is not None else 1
+    factor = TRACED_FACTOR if sys.gettrace() is not None else 1
     watchdog = LoopWatchdog(limit * factor * SHARED_FACTOR)
     with _garbage_set_aside() if limit < _GARBAGE_SECONDS else nullcontext():
         watchdog.start()

@@ -20,6 +20,7 @@ from fairlead.gateway.access.auth import token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.registry import DASHBOARD_LINKS_PATH, STATUS_PATH
+from fairlead.gateway.workers.member import PoolMember
 from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.monitoring import metrics_answer, status_answer
@@ -36,18 +37,18 @@ CHECK_SECONDS: Final = 0.5
 def event_stream(panel: HostPanel, needed: str) -> Answer:
     """Server-sent events, for as long as the session or the token has the scope `needed`."""
 
-    async def lines(visit: PageRequest) -> AsyncGenerator[str]:
+    async def lines(request: PageRequest) -> AsyncGenerator[str]:
         yield "retry: 2000\n\n"
         sent_at = time.monotonic()
         async for changed in panel.changes(CHECK_SECONDS):
-            if not await visit.entrance.is_admitted(visit.request.scope, visit.ticket, needed):
+            if not await request.sessions.is_admitted(request.http.scope, request.cookie, needed):
                 return
             if changed or time.monotonic() - sent_at >= HEARTBEAT_SECONDS:
                 sent_at = time.monotonic()
                 yield "event: changed\ndata:\n\n" if changed else ": still here\n\n"
 
-    async def answer(visit: PageRequest) -> Response:
-        return StreamingResponse(lines(visit), media_type="text/event-stream")
+    async def answer(request: PageRequest) -> Response:
+        return StreamingResponse(lines(request), media_type="text/event-stream")
 
     return answer
 
@@ -61,7 +62,10 @@ STATIC: Final = {
 
 
 def dashboard_routes(
-    panel: HostPanel, entrance: LoginSessions, links: LoginLinks | None = None
+    panel: HostPanel,
+    sessions: LoginSessions,
+    links: LoginLinks | None = None,
+    peers: PoolMember | None = None,
 ) -> list[BaseRoute]:
     """The pages for people, and what programs ask: status, health and metrics.
 
@@ -69,10 +73,10 @@ def dashboard_routes(
     """
     links = links or LoginLinks()
 
-    def show_error(visit: PageRequest, error: FairleadError) -> str:
-        return layout.error_page(visit, panel, error)
+    def show_error(request: PageRequest, error: FairleadError) -> str:
+        return layout.error_page(request, panel, error)
 
-    def door(
+    def route(
         path: str,
         get: Answer | None = None,
         post: Answer | None = None,
@@ -83,7 +87,7 @@ def dashboard_routes(
     ) -> Route:
         error_page = show_error if audience in ("people", "strangers") else None
         endpoint = AccessCheck(
-            entrance,
+            sessions,
             get=get,
             post=post,
             audience=audience,
@@ -93,40 +97,49 @@ def dashboard_routes(
         )
         return Route(path, endpoint=endpoint)
 
-    async def show_missing(visit: PageRequest) -> Response:
-        return HTMLResponse(layout.missing_page(visit, panel), 404)
+    def fresh(answer: Answer) -> Answer:
+        """Ask the other processes of the gateway first, for pages that tell of all of it."""
 
-    programs = partial(door, audience="programs")
-    public = partial(door, audience="public")
+        async def answer_freshly(request: PageRequest) -> Response:
+            await panel.refresh()
+            return await answer(request)
+
+        return answer_freshly
+
+    async def show_missing(request: PageRequest) -> Response:
+        return HTMLResponse(layout.missing_page(request, panel), 404)
+
+    programs = partial(route, audience="programs")
+    public = partial(route, audience="public")
     pages = [
-        door("/", overview.overview(panel)),
-        door("/servers", servers.overview(panel)),
-        door("/servers/{server}", servers.one(panel), servers.act(panel)),
-        *working_pages(panel, door),
-        door("/tools", tools.catalog(panel)),
-        door("/calls", calls.calls(panel), calls.act(panel)),
-        door("/logs", logs.logs(panel)),
-        door("/audit", audit.records(panel)),
-        door("/audit.csv", audit.export_csv(panel)),
-        door("/audit.jsonl", audit.export_json(panel)),
-        door("/approvals", approvals.approvals(panel), approvals.give(panel), needed="decide"),
-        door("/events", event_stream(panel, "decide"), needed="decide"),
-        door("/logout", post=login.log_out, needed="decide"),
-        door("/theme", post=login.choose_theme, needed="decide", confirms=False),
+        route("/", fresh(overview.overview(panel))),
+        route("/servers", fresh(servers.overview(panel))),
+        route("/servers/{server}", fresh(servers.one(panel)), servers.act(panel)),
+        *working_pages(panel, route),
+        route("/tools", tools.catalog(panel)),
+        route("/calls", calls.calls(panel), calls.act(panel)),
+        route("/logs", logs.logs(panel)),
+        route("/audit", audit.records(panel)),
+        route("/audit.csv", audit.export_csv(panel)),
+        route("/audit.jsonl", audit.export_json(panel)),
+        route("/approvals", approvals.approvals(panel), approvals.give(panel), needed="decide"),
+        route("/events", event_stream(panel, "decide"), needed="decide"),
+        route("/logout", post=login.log_out, needed="decide"),
+        route("/theme", post=login.choose_theme, needed="decide", confirms=False),
     ]
-    missing = door("/{path:path}", show_missing, needed="decide")
+    missing = route("/{path:path}", show_missing, needed="decide")
     return [
         Mount("/~{place}", routes=[*pages, missing]),
         *pages,
-        door(LOGIN, login.show, login.log_in, audience="strangers"),
-        door("/connect/{code}", connect.show(panel, links), connect.act(panel, links), audience="strangers"),
-        Route(DASHBOARD_LINKS_PATH, _links(entrance), methods=["POST"]),
-        programs(STATUS_PATH, status_answer(panel)),
-        programs("/metrics", metrics_answer(panel)),
+        route(LOGIN, login.show, login.log_in, audience="strangers"),
+        route("/connect/{code}", connect.show(panel, links), connect.act(panel, links), audience="strangers"),
+        Route(DASHBOARD_LINKS_PATH, _links(sessions), methods=["POST"]),
+        programs(STATUS_PATH, fresh(status_answer(panel))),
+        programs("/metrics", fresh(metrics_answer(panel, peers))),
         public("/healthz", monitoring.alive),
         public("/readyz", monitoring.readiness(panel)),
         *(public(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
-        _MissingPage(AccessCheck(entrance, get=show_missing, audience="strangers", error_page=show_error)),
+        _MissingPage(AccessCheck(sessions, get=show_missing, audience="strangers", error_page=show_error)),
     ]
 
 
@@ -147,14 +160,14 @@ class _MissingPage(BaseRoute):
         await self._app(scope, receive, send)
 
 
-def _links(entrance: LoginSessions) -> Callable[[Request], Awaitable[Response]]:
+def _links(sessions: LoginSessions) -> Callable[[Request], Awaitable[Response]]:
     """Where the command line gets a link that logs its user in."""
 
     async def answer(request: Request) -> Response:
-        admitted = await entrance.admit_token(request.scope)
+        admitted = await sessions.admit_token(request.scope)
         if isinstance(admitted, RequestRefused):
             return Response(admitted.body, admitted.status, dict(admitted.headers))
-        links = await entrance.links(token_in(request.scope) or "")
+        links = await sessions.links(token_in(request.scope) or "")
         return JSONResponse({"links": links}, headers={"Cache-Control": "no-store"})
 
     return answer
@@ -163,7 +176,7 @@ def _links(entrance: LoginSessions) -> Callable[[Request], Awaitable[Response]]:
 def _static(name: str, media_type: str) -> Answer:
     content = (files("fairlead.web") / "static" / name).read_bytes()
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         headers = {"Cache-Control": "public, max-age=300"}
         return Response(content, media_type=media_type, headers=headers)
 

@@ -41,14 +41,14 @@ PLACES: Final = (
 _THEMES: Final = (("auto", "Auto"), ("light", "Light"), ("dark", "Dark"))
 
 
-def page(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:
+def page(request: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:
     """A whole page, with the way to all others."""
-    waiting = count_waiting(visit, panel)
-    places = PLACES if visit.is_admin else [place for place in PLACES if place.path == "/approvals"]
-    here = "/" + visit.path.strip("/").partition("/")[0]
+    waiting = count_waiting(request, panel)
+    places = PLACES if request.is_admin else [place for place in PLACES if place.path == "/approvals"]
+    here = "/" + request.path.strip("/").partition("/")[0]
     header = tag(
         "header",
-        tag("a", "fairlead", href="/" if visit.is_admin else "/approvals", class_="brand"),
+        tag("a", "fairlead", href="/" if request.is_admin else "/approvals", class_="brand"),
         tag(
             "nav",
             live("places", tag("ul", [_place(place, here, waiting) for place in places])),
@@ -57,22 +57,22 @@ def page(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> s
         tag(
             "div",
             tag("span", id="live", class_="live", role="status"),
-            _themes(visit),
-            form(visit, "/logout", tag("button", "Log out", class_="quiet", type="submit")),
+            _themes(request),
+            form(request, "/logout", tag("button", "Log out", class_="quiet", type="submit")),
             class_="tools",
         ),
         class_="frame",
     )
-    message = _message(visit.take_message())
+    message = _message(request.take_message())
     main = tag("main", tag("h1", title), message, *content, id="content", tabindex="-1")
     shown = f"({waiting}) {title}" if waiting else title
     return _frame(shown, header, main, "live.js")
 
 
-def count_waiting(visit: PageRequest, panel: HostPanel) -> int:
+def count_waiting(request: PageRequest, panel: HostPanel) -> int:
     """How many approvals and reviews wait for this visitor."""
-    waiting = len(panel.pending(visit.decides_for))
-    return waiting + sum(panel.held_back().values()) if visit.is_admin else waiting
+    waiting = len(panel.pending(request.decides_for))
+    return waiting + sum(panel.held_back().values()) if request.is_admin else waiting
 
 
 def _message(text: str | None) -> Html | None:
@@ -88,33 +88,33 @@ def bare_page(title: str, script: str | None, *content: Child) -> str:
     )
 
 
-def error_page(visit: PageRequest, panel: HostPanel, error: FairleadError) -> str:
+def error_page(request: PageRequest, panel: HostPanel, error: FairleadError) -> str:
     """What went wrong, and what to do about it."""
     return _failure(
-        visit,
+        request,
         panel,
         "That did not work",
         tag("p", gate.error_text(error), class_="trouble text", role="alert"),
         hint(error.hint),
-        tag("p", tag("a", "Back", href=visit.path, class_="button")),
+        tag("p", tag("a", "Back", href=request.path, class_="button")),
     )
 
 
-def missing_page(visit: PageRequest, panel: HostPanel) -> str:
+def missing_page(request: PageRequest, panel: HostPanel) -> str:
     """No page has this address."""
     return _failure(
-        visit,
+        request,
         panel,
         "There is no such page",
-        tag("p", "Nothing has the address ", code(visit.path), ". It may have been removed or renamed."),
+        tag("p", "Nothing has the address ", code(request.path), ". It may have been removed or renamed."),
         tag("p", tag("a", "Go to the start page", href="/", class_="button main")),
     )
 
 
-def _failure(visit: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:
-    if visit.admitted is None:
+def _failure(request: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:
+    if request.admitted is None:
         return bare_page(title, None, *content)
-    return page(visit, panel, title, tag("div", *content, class_="card"))
+    return page(request, panel, title, tag("div", *content, class_="card"))
 
 
 def _frame(title: str, header: Html | None, main: Html, script: str | None) -> str:
@@ -158,9 +158,9 @@ def _icon(lines: str) -> Html:
     return tag("svg", path, viewBox="0 0 24 24", class_="icon", aria_hidden="true", focusable="false")
 
 
-def _themes(visit: PageRequest) -> Html:
+def _themes(request: PageRequest) -> Html:
     """The choice between the themes: it is kept in this browser."""
-    chosen = visit.theme or "auto"
+    chosen = request.theme or "auto"
     buttons = [
         tag(
             "button",
@@ -174,7 +174,7 @@ def _themes(visit: PageRequest) -> Html:
         for theme, label in _THEMES
     ]
     group = tag("div", buttons, role="group", aria_label="Theme", class_="switch")
-    return form(visit, "/theme", group, back=visit.address)
+    return form(request, "/theme", group, back=request.address)
 
 
 # Parts.
@@ -185,9 +185,9 @@ def live(name: str, *children: Child) -> Html:
     return tag("div", *children, id=f"live-{name}", data_live=True)
 
 
-def form(visit: PageRequest, action: str, /, *children: Child, **hidden: str) -> Html:
+def form(request: PageRequest, action: str, /, *children: Child, **hidden: str) -> Html:
     """A form that is sent to us, with what shows that it is ours."""
-    fields = {"form_token": visit.form_token, **hidden}
+    fields = {"form_token": request.form_token, **hidden}
     inputs = [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]
     return tag("form", inputs, *children, method="post", action=action)
 
@@ -259,9 +259,9 @@ def outcome(word: str, fate: str) -> Html:
     )
 
 
-def page_start(visit: PageRequest) -> int:
+def page_start(request: PageRequest) -> int:
     """The place of the first item to show of a long list, as the address says it."""
-    given = visit.query("start")
+    given = request.query("start")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
 
 

@@ -14,11 +14,11 @@ from fairlead.errors import FairleadError, StoreError, UnknownServer
 from fairlead.gateway.access.auth import AuthenticatedRequest, screened_headers
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.web.html import BASE, THEME, with_session_base
-from fairlead.web.sessions import LoginSessions, SessionCookie, base_of, keep_ticket
+from fairlead.web.sessions import LoginSessions, SessionCookie, base_of, set_cookie
 from fairlead.wording import join_clauses
 
 Audience = Literal["people", "strangers", "programs", "public"]
-"""Who a door is for: people are sent to the login, where they are strangers; programs are told that they need
+"""Who a page is for: people are sent to the login, where they are strangers; programs are told that they need
 a token; what is public needs nothing."""
 
 LOGIN: Final = "/login"
@@ -27,7 +27,7 @@ MAX_FIELDS: Final = 2000
 THEME_COOKIE: Final = "fairlead_theme"
 THEMES: Final = ("light", "dark")
 LIVE_HEADER: Final = "fairlead-live"
-"""Sent by the script that keeps an open page fresh: its requests are not visits."""
+"""Sent by the script that keeps an open page fresh: its requests count as no use of the session."""
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -47,53 +47,53 @@ HEADERS: Final = {
 class PageRequest:
     """A request, as pages see it."""
 
-    request: Request
-    entrance: LoginSessions
-    ticket: SessionCookie
+    http: Request
+    sessions: LoginSessions
+    cookie: SessionCookie
     form: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     admitted: AuthenticatedRequest | None = None
-    """Who asks; None at doors that are open to strangers."""
+    """Who asks; None on pages that are open to strangers."""
 
     @property
     def form_token(self) -> str:
         """What every form on the page has to carry."""
-        return self.entrance.form_token(self.request.scope, self.ticket)
+        return self.sessions.form_token(self.http.scope, self.cookie)
 
     @property
     def base(self) -> str:
         """The path that the pages of this session are under."""
-        return base_of(self.request.path_params.get("place", ""))
+        return base_of(self.http.path_params.get("place", ""))
 
     @property
     def path(self) -> str:
         """The path of the page, below that of its session."""
-        return self.request.url.path.removeprefix(self.base) or "/"
+        return self.http.url.path.removeprefix(self.base) or "/"
 
     @property
     def address(self) -> str:
         """The path of the page with its query, below that of its session."""
-        query = self.request.url.query
+        query = self.http.url.query
         return f"{self.path}?{query}" if query else self.path
 
     @property
     def theme(self) -> str:
         """The theme that the visitor chose; empty where the system's applies."""
-        chosen = self.request.cookies.get(THEME_COOKIE, "")
+        chosen = self.http.cookies.get(THEME_COOKIE, "")
         return chosen if chosen in THEMES else ""
 
     @property
     def is_live(self) -> bool:
         """Does an open page ask for its own fresh parts?"""
-        return LIVE_HEADER in self.request.headers
+        return LIVE_HEADER in self.http.headers
 
     def take_message(self) -> str | None:
         """The confirmation to show on this page, once."""
-        return None if self.is_live else self.entrance.take_message(self.request.scope, self.ticket)
+        return None if self.is_live else self.sessions.take_message(self.http.scope, self.cookie)
 
     @property
     def is_known(self) -> bool:
         """Does it come from a browser that is logged in?"""
-        return self.entrance.is_session(self.request.scope, self.ticket)
+        return self.sessions.is_session(self.http.scope, self.cookie)
 
     @property
     def is_admin(self) -> bool:
@@ -114,11 +114,11 @@ class PageRequest:
 
     def step(self, name: str) -> str:
         """A part of the path."""
-        return str(self.request.path_params[name])
+        return str(self.http.path_params[name])
 
     def query(self, name: str) -> str:
         """A field of the address, empty where it is not there."""
-        return self.request.query_params.get(name, "")[:1000]
+        return self.http.query_params.get(name, "")[:1000]
 
     def field(self, name: str) -> str:
         """A field of the form, empty where it is not there."""
@@ -136,7 +136,7 @@ class AccessCheck:
 
     def __init__(  # noqa: PLR0913 - one for each property of a page
         self,
-        entrance: LoginSessions,
+        sessions: LoginSessions,
         *,
         get: Answer | None = None,
         post: Answer | None = None,
@@ -148,7 +148,7 @@ class AccessCheck:
         """Make the way to a page.
 
         Args:
-            entrance: Who may come.
+            sessions: Decides who is logged in.
             get: Shows the page.
             post: Does what its forms say.
             audience: Who the page is for.
@@ -158,7 +158,7 @@ class AccessCheck:
         """
         self._needed = needed
         self._confirms = confirms
-        self._entrance = entrance
+        self._sessions = sessions
         self._answers = {"GET": get, "HEAD": get, "POST": post}
         self._audience: Audience = audience
         self._error_page = error_page
@@ -175,11 +175,12 @@ class AccessCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        request = Request(scope, receive)
-        visit = PageRequest(request=request, entrance=self._entrance, ticket=self._entrance.ticket(scope))
-        base, theme = BASE.set(visit.base), THEME.set(visit.theme)
+        request = PageRequest(
+            http=Request(scope, receive), sessions=self._sessions, cookie=self._sessions.cookie(scope)
+        )
+        base, theme = BASE.set(request.base), THEME.set(request.theme)
         try:
-            response = await self._respond(visit)
+            response = await self._respond(request)
         except ClientDisconnect:
             return
         finally:
@@ -187,59 +188,61 @@ class AccessCheck:
             THEME.reset(theme)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
-        if visit.ticket.is_new and self._audience == "strangers" and "set-cookie" not in response.headers:
-            keep_ticket(response, visit.ticket, scope, request.url.path)
+        if request.cookie.is_new and self._audience == "strangers" and "set-cookie" not in response.headers:
+            set_cookie(response, request.cookie, scope, request.http.url.path)
         await response(scope, receive, send)
 
-    async def _respond(self, visit: PageRequest) -> Response:
-        answer = self._answers.get(visit.request.method)
+    async def _respond(self, request: PageRequest) -> Response:
+        answer = self._answers.get(request.http.method)
         if answer is None:
             allowed = ", ".join(method for method, known in self._answers.items() if known)
             return _plain(405, "this is not used so", {"Allow": allowed})
-        screened_headers(visit.request.scope)  # raises where the guard was left out
+        screened_headers(request.http.scope)  # raises where the guard was left out
         try:
-            admitted = await self._admit(visit)
+            admitted = await self._admit(request)
         except StoreError as exc:  # who it is from is not known while the shared store does not answer
             return _plain(503, join_clauses(str(exc), exc.hint))
         if isinstance(admitted, RequestRefused):
-            return _refusal(visit, admitted, self._audience)
-        visit = replace(visit, admitted=admitted)
-        if visit.request.method == "POST":
-            form = await _read_form(visit.request)
+            return _refusal(request, admitted, self._audience)
+        request = replace(request, admitted=admitted)
+        if request.http.method == "POST":
+            form = await _read_form(request.http)
             if form is None:
                 return _plain(400, "that is no form of this page, or too large a one")
-            visit = replace(visit, form=form)
-            if not self._entrance.is_own_form(visit.request.scope, visit.ticket, visit.field("form_token")):
+            request = replace(request, form=form)
+            if not self._sessions.is_own_form(
+                request.http.scope, request.cookie, request.field("form_token")
+            ):
                 return _plain(403, "this form was not sent from the dashboard; load the page again")
         try:
-            response = await answer(visit)
+            response = await answer(request)
         except FairleadError as exc:
-            return self._error_response(visit, exc, _status_of(exc))
+            return self._error_response(request, exc, _status_of(exc))
         except Exception:
-            logger.exception("a page of the dashboard failed", extra={"page": visit.path})
+            logger.exception("a page of the dashboard failed", extra={"page": request.path})
             unexpected = FairleadError(
                 "The gateway failed to answer. This is a fault of Fairlead, and its log says more.",
                 hint="look at the end of the gateway's log, and report it",
             )
-            return self._error_response(visit, unexpected, 500)
-        is_done = visit.request.method == "POST" and response.status_code == 303
-        if is_done and self._confirms and not self._entrance.has_message(visit.ticket):
-            self._entrance.leave_message(visit.request.scope, visit.ticket, "Done.")
+            return self._error_response(request, unexpected, 500)
+        is_done = request.http.method == "POST" and response.status_code == 303
+        if is_done and self._confirms and not self._sessions.has_message(request.cookie):
+            self._sessions.leave_message(request.http.scope, request.cookie, "Done.")
         return response
 
-    async def _admit(self, visit: PageRequest) -> AuthenticatedRequest | RequestRefused | None:
+    async def _admit(self, request: PageRequest) -> AuthenticatedRequest | RequestRefused | None:
         if self._audience == "public":
             return None
-        await self._entrance.recall(visit.ticket)
+        await self._sessions.recall(request.cookie)
         if self._audience == "strangers":
             return None
         needed = self._needed if self._audience == "people" else "status"
-        return await self._entrance.admit(visit.request.scope, visit.ticket, needed)
+        return await self._sessions.admit(request.http.scope, request.cookie, needed)
 
-    def _error_response(self, visit: PageRequest, error: FairleadError, status: int) -> Response:
+    def _error_response(self, request: PageRequest, error: FairleadError, status: int) -> Response:
         if self._error_page is None:
             return _plain(status, str(error))
-        return Response(self._error_page(visit, error), status, media_type="text/html")
+        return Response(self._error_page(request, error), status, media_type="text/html")
 
 
 def _status_of(error: FairleadError) -> int:
@@ -253,22 +256,22 @@ def see(path: str) -> Response:
     return RedirectResponse(with_session_base(path), status_code=303)
 
 
-def confirm(visit: PageRequest, path: str, message: str) -> Response:
+def confirm(request: PageRequest, path: str, message: str) -> Response:
     """Send the browser on after a form was dealt with; the page there says what was done."""
-    visit.entrance.leave_message(visit.request.scope, visit.ticket, message)
+    request.sessions.leave_message(request.http.scope, request.cookie, message)
     return see(path)
 
 
-def login_path(visit: PageRequest) -> str:
+def login_path(request: PageRequest) -> str:
     """The login page, which leads back to the page that was asked for."""
-    address = visit.address
+    address = request.address
     return LOGIN if address == "/" else f"{LOGIN}?next={quote(address, safe='/')}"
 
 
-def _refusal(visit: PageRequest, refused: RequestRefused, audience: Audience) -> Response:
-    is_person = audience == "people" and "authorization" not in visit.request.headers
-    if is_person and refused.status in (401, 403) and visit.request.method != "POST" and not visit.is_known:
-        return see(login_path(visit))
+def _refusal(request: PageRequest, refused: RequestRefused, audience: Audience) -> Response:
+    is_person = audience == "people" and "authorization" not in request.http.headers
+    if is_person and refused.status in (401, 403) and request.http.method != "POST" and not request.is_known:
+        return see(login_path(request))
     return Response(refused.body, refused.status, dict(refused.headers))
 
 

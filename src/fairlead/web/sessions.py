@@ -47,7 +47,7 @@ KEYS: Final = "dashboard keys"
 """Namespaces of a shared store."""
 
 
-class Doorkeeper(Protocol):
+class Authenticator(Protocol):
     """What the dashboard needs of the gateway's authenticator."""
 
     async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
@@ -72,7 +72,7 @@ class SessionCookie:
 class BrowserSession:
     """A session as its browser is told of it, once."""
 
-    ticket: SessionCookie
+    cookie: SessionCookie
     base: str
     """The path that its pages are under."""
 
@@ -110,15 +110,25 @@ class _Session:
 class LoginSessions:
     """Lets people in, and remembers whom it let in."""
 
-    def __init__(self, keeper: Doorkeeper, origins: Sequence[str] = (), shared: Store | None = None) -> None:
-        """Let in those whom `keeper` lets in.
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        origins: Sequence[str] = (),
+        shared: Store | None = None,
+        *,
+        id_prefix: str = "",
+    ) -> None:
+        """Let in those whom `authenticator` lets in.
 
         Args:
-            keeper: The gateway's authenticator.
+            authenticator: The gateway's authenticator.
             origins: Where people reach it, the best first.
             shared: The store that all replicas share, if they do.
+            id_prefix: What the paths of sessions begin with: it says which process has their logins and
+                confirmations.
         """
-        self._keeper = keeper
+        self._authenticator = authenticator
+        self._id_prefix = id_prefix
         self._store = shared
         self._origins = tuple(origins)
         self._key = secrets.token_bytes(32)
@@ -130,13 +140,13 @@ class LoginSessions:
 
     # Who is there.
 
-    async def recall(self, ticket: SessionCookie) -> None:
+    async def recall(self, cookie: SessionCookie) -> None:
         """Take over what a shared store has of a session: it may have begun, or ended, at another replica.
 
         Raises:
             StoreError: The store does not answer.
         """
-        store, digest = self._store, _digest(ticket.value)
+        store, digest = self._store, _digest(cookie.value)
         if store is None:
             return
         found = await store.get(SESSIONS, digest)
@@ -151,20 +161,20 @@ class LoginSessions:
             self._key = key.value if key is not None else self._key
             self._has_shared_key = True
 
-    def ticket(self, scope: Scope) -> SessionCookie:
+    def cookie(self, scope: Scope) -> SessionCookie:
         """The cookie of a request, or a new one."""
         try:
             cookies = SimpleCookie(Headers(scope=scope).get("cookie", ""))
         except CookieError:
             cookies = SimpleCookie()
         morsel = cookies.get(_cookie_name(scope))
-        return SessionCookie(value=morsel.value) if morsel and morsel.value else _new_ticket()
+        return SessionCookie(value=morsel.value) if morsel and morsel.value else _new_cookie()
 
     async def admit(
-        self, scope: Scope, ticket: SessionCookie, needed: str
+        self, scope: Scope, cookie: SessionCookie, needed: str
     ) -> AuthenticatedRequest | RequestRefused:
         """Say who a request is from: by its session, else as for any other request."""
-        admitted = await self._by_session(scope, ticket)
+        admitted = await self._by_session(scope, cookie)
         if admitted is None:
             return await self.admit_token(scope)
         if needed not in admitted.scopes:
@@ -174,39 +184,39 @@ class LoginSessions:
 
     async def admit_token(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         """Say who a program's request is from: by its token alone."""
-        return await self._keeper.admit(scope)
+        return await self._authenticator.admit(scope)
 
-    def is_session(self, scope: Scope, ticket: SessionCookie) -> bool:
+    def is_session(self, scope: Scope, cookie: SessionCookie) -> bool:
         """Does a request have the cookie and the place of a session?"""
-        return self._session(scope, ticket) is not None
+        return self._session(scope, cookie) is not None
 
-    def _session(self, scope: Scope, ticket: SessionCookie) -> _Session | None:
-        session = self._sessions.get(_digest(ticket.value))
+    def _session(self, scope: Scope, cookie: SessionCookie) -> _Session | None:
+        session = self._sessions.get(_digest(cookie.value))
         place = scope.get("path_params", {}).get("place", "")
         if session is None or not hmac.compare_digest(session.place, _digest(place)):
             return None
         return session if session.ends >= time.time() else None
 
-    async def _by_session(self, scope: Scope, ticket: SessionCookie) -> AuthenticatedRequest | None:
-        session = self._session(scope, ticket)
+    async def _by_session(self, scope: Scope, cookie: SessionCookie) -> AuthenticatedRequest | None:
+        session = self._session(scope, cookie)
         if session is None:
             return None
-        admitted = session.grant.confirm(await self._keeper.identify(session.grant.token))
+        admitted = session.grant.confirm(await self._authenticator.identify(session.grant.token))
         if admitted is None:
-            await self.log_out(ticket)  # its token was removed, or has expired
+            await self.log_out(cookie)  # its token was removed, or has expired
         return admitted
 
-    async def is_admitted(self, scope: Scope, ticket: SessionCookie, needed: str) -> bool:
+    async def is_admitted(self, scope: Scope, cookie: SessionCookie, needed: str) -> bool:
         """Would a request that was admitted a while ago be admitted now? For responses that last."""
         try:
-            await self.recall(ticket)
+            await self.recall(cookie)
         except StoreError:
             return False  # the browser asks again
-        if self.is_session(scope, ticket):
-            admitted = await self._by_session(scope, ticket)
+        if self.is_session(scope, cookie):
+            admitted = await self._by_session(scope, cookie)
         else:
             token = token_in(scope)
-            admitted = await self._keeper.identify(token) if token else None
+            admitted = await self._authenticator.identify(token) if token else None
         return admitted is not None and needed in admitted.scopes
 
     # Coming and going.
@@ -252,7 +262,7 @@ class LoginSessions:
             found = await _take_code(self._store, _digest(code))
         if found is None or found.ends < time.time():
             return None
-        is_granted = found.grant.confirm(await self._keeper.identify(found.grant.token)) is not None
+        is_granted = found.grant.confirm(await self._authenticator.identify(found.grant.token)) is not None
         return await self._begin(found.grant) if is_granted else None
 
     async def log_in(self, secret: str) -> BrowserSession | None:
@@ -263,36 +273,36 @@ class LoginSessions:
         return await self._begin(grant) if grant is not None else None
 
     async def _grant(self, token: str) -> _Grant | None:
-        admitted = await self._keeper.identify(token)
+        admitted = await self._authenticator.identify(token)
         if admitted is None or "decide" not in admitted.scopes:
             return None
         return _Grant(token=token, principal=admitted.principal, scopes=admitted.scopes)
 
     async def _begin(self, grant: _Grant) -> BrowserSession:
-        ticket, place = _new_ticket(), secrets.token_urlsafe(24)
+        cookie, place = _new_cookie(), f"{self._id_prefix}{secrets.token_urlsafe(24)}"
         session = _Session(
             grant=grant,
             place=_digest(place),
             form_token=secrets.token_urlsafe(32),
             ends=time.time() + SESSION_SECONDS,
         )
-        digest = _digest(ticket.value)
+        digest = _digest(cookie.value)
         if self._store is not None:
             value = msgspec.json.encode(session)
             await self._store.put(SESSIONS, digest, value, expect=None, expires_in=SESSION_SECONDS)
         self._keep(digest, session)
-        return BrowserSession(ticket=ticket, base=base_of(place))
+        return BrowserSession(cookie=cookie, base=base_of(place))
 
     def _keep(self, digest: str, session: _Session) -> None:
         self._sessions[digest] = session
         if len(self._sessions) > MAX_SESSIONS:
             self._forget(next(iter(self._sessions)))
 
-    async def log_out(self, ticket: SessionCookie) -> None:
+    async def log_out(self, cookie: SessionCookie) -> None:
         """End a session, at all replicas."""
-        self._forget(_digest(ticket.value))
+        self._forget(_digest(cookie.value))
         if self._store is not None:
-            await self._store.delete(SESSIONS, _digest(ticket.value), expect=ANY)
+            await self._store.delete(SESSIONS, _digest(cookie.value), expect=ANY)
 
     def _forget(self, digest: str) -> None:
         self._sessions.pop(digest, None)
@@ -300,32 +310,32 @@ class LoginSessions:
 
     # Confirmations.
 
-    def leave_message(self, scope: Scope, ticket: SessionCookie, message: str) -> None:
+    def leave_message(self, scope: Scope, cookie: SessionCookie, message: str) -> None:
         """Keep a message for the next page that the session opens."""
-        if self.is_session(scope, ticket):
-            self._messages[_digest(ticket.value)] = message
+        if self.is_session(scope, cookie):
+            self._messages[_digest(cookie.value)] = message
 
-    def has_message(self, ticket: SessionCookie) -> bool:
+    def has_message(self, cookie: SessionCookie) -> bool:
         """Is there a message for the next page?"""
-        return _digest(ticket.value) in self._messages
+        return _digest(cookie.value) in self._messages
 
-    def take_message(self, scope: Scope, ticket: SessionCookie) -> str | None:
+    def take_message(self, scope: Scope, cookie: SessionCookie) -> str | None:
         """The message for this page, once."""
-        return self._messages.pop(_digest(ticket.value), None) if self.is_session(scope, ticket) else None
+        return self._messages.pop(_digest(cookie.value), None) if self.is_session(scope, cookie) else None
 
     # Forms.
 
-    def form_token(self, scope: Scope, ticket: SessionCookie) -> str:
+    def form_token(self, scope: Scope, cookie: SessionCookie) -> str:
         """What every form of this browser has to carry. A session's cannot be computed from its cookie."""
-        session = self._session(scope, ticket)
+        session = self._session(scope, cookie)
         if session is not None:
             return session.form_token
-        return hmac.new(self._key, ticket.value.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._key, cookie.value.encode(), hashlib.sha256).hexdigest()
 
-    def is_own_form(self, scope: Scope, ticket: SessionCookie, given: str) -> bool:
+    def is_own_form(self, scope: Scope, cookie: SessionCookie, given: str) -> bool:
         """Does a form come from a page of ours, in this very browser, and from that page's exact origin?"""
-        expected = self.form_token(scope, ticket).encode()
-        is_known = not ticket.is_new and hmac.compare_digest(given.encode(errors="replace"), expected)
+        expected = self.form_token(scope, cookie).encode()
+        is_known = not cookie.is_new and hmac.compare_digest(given.encode(errors="replace"), expected)
         return is_known and _is_from_its_origin(scope)
 
 
@@ -346,11 +356,11 @@ def base_of(place: str) -> str:
     return f"/~{place}" if place else ""
 
 
-def keep_ticket(response: Response, ticket: SessionCookie, scope: Scope, path: str) -> None:
+def set_cookie(response: Response, cookie: SessionCookie, scope: Scope, path: str) -> None:
     """Have the browser keep its cookie, for this host and below this path only."""
     response.set_cookie(
         _cookie_name(scope),
-        ticket.value,
+        cookie.value,
         max_age=int(SESSION_SECONDS),
         path=quote(path, safe="/~"),  # it came with a request, and goes into a header
         httponly=True,
@@ -359,7 +369,7 @@ def keep_ticket(response: Response, ticket: SessionCookie, scope: Scope, path: s
     )
 
 
-def drop_ticket(response: Response, scope: Scope, path: str) -> None:
+def delete_cookie(response: Response, scope: Scope, path: str) -> None:
     """Have the browser forget its cookie."""
     response.delete_cookie(_cookie_name(scope), path=path, httponly=True, samesite="strict")
 
@@ -375,7 +385,7 @@ def _is_from_its_origin(scope: Scope) -> bool:
     return scheme in ("http", "https") and authority == hosts[0].lower()
 
 
-def _new_ticket() -> SessionCookie:
+def _new_cookie() -> SessionCookie:
     return SessionCookie(value=secrets.token_urlsafe(32), is_new=True)
 
 

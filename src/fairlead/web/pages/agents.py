@@ -21,14 +21,14 @@ _STATES: Final = {"installed": "good", "unreadable": "trouble"}
 def show(panel: HostPanel) -> Answer:
     """All agents, and the entries to paste."""
 
-    async def answer(visit: PageRequest) -> Response:
-        agents = await panel.edits.agents(visit.principal)
+    async def answer(request: PageRequest) -> Response:
+        agents = await panel.edits.agents(request.principal)
         lead = (
             "An agent with this entry has the tools of all servers. It starts the gateway where none runs, "
             "and works for apps of the desktop too."
         )
         rows = [
-            (each.title, _state(each), code_path(each.path), _clients(panel, each), _actions(visit, each))
+            (each.title, _state(each), code_path(each.path), _clients(panel, each), _actions(request, each))
             for each in agents
         ]
         columns = ("Agent", "Gateway", "Its file", "Connected now", "Actions")
@@ -36,9 +36,9 @@ def show(panel: HostPanel) -> Answer:
             tag("p", lead, class_="dim"),
             table("Agents", columns, rows),
             tag("h2", "On another machine, or by hand"),
-            _snippets(visit, agents),
+            _snippets(request, agents),
         )
-        return HTMLResponse(page(visit, panel, "Agents", *content))
+        return HTMLResponse(page(request, panel, "Agents", *content))
 
     return answer
 
@@ -46,22 +46,22 @@ def show(panel: HostPanel) -> Answer:
 def act(panel: HostPanel) -> Answer:
     """Show a change of an agent's file, write it, or test its entry."""
 
-    async def answer(visit: PageRequest) -> Response:
-        agent, digest = visit.field("agent"), visit.field("digest")
+    async def answer(request: PageRequest) -> Response:
+        agent, digest = request.field("agent"), request.field("digest")
         if agent not in AGENTS:
             raise ConfigError(f"there is no agent `{agent}`", hint=f"choose one of {', '.join(AGENTS)}")
-        match visit.field("do"):
+        match request.field("do"):
             case "test":
-                test = await panel.edits.try_agent(agent, principal=visit.principal)
-                return confirm(visit, "/agents", f"The entry of `{agent}` works: {test}.")
+                test = await panel.edits.try_agent(agent, principal=request.principal)
+                return confirm(request, "/agents", f"The entry of `{agent}` works: {test}.")
             case "install" | "uninstall" as kind if not digest:
-                change = await panel.edits.plan_agent(agent, kind, principal=visit.principal)
+                change = await panel.edits.plan_agent(agent, kind, principal=request.principal)
                 if change.is_none:
-                    return confirm(visit, "/agents", f"{change.path} is as it should be.")
+                    return confirm(request, "/agents", f"{change.path} is as it should be.")
                 # Of the rest of the file nothing is shown: other servers may have secrets beside the entry.
                 lines = [f"  {line}" for line in change.diff().splitlines() if line[:1] in ("+", "-")]
                 fields = form(
-                    visit,
+                    request,
                     "/agents",
                     button("Write it", "do", kind, key="agent", kind="main"),
                     " ",
@@ -71,11 +71,11 @@ def act(panel: HostPanel) -> Answer:
                 )
                 content = (tag("p", code_path(change.path)), diff_block(lines, "The change"), fields)
                 title = f"{'Install into' if kind == 'install' else 'Remove from'} {change.title}?"
-                return HTMLResponse(page(visit, panel, title, *content))
+                return HTMLResponse(page(request, panel, title, *content))
             case "install" | "uninstall" as kind:
-                change = await panel.edits.change_agent(agent, kind, digest, principal=visit.principal)
+                change = await panel.edits.change_agent(agent, kind, digest, principal=request.principal)
                 done = "Restart it, and it has the tools." if kind == "install" else "Restart it."
-                return confirm(visit, "/agents", f"Changed {change.path}. {change.title}: {done}")
+                return confirm(request, "/agents", f"Changed {change.path}. {change.title}: {done}")
             case _:
                 raise ConfigError("there is no such action")
 
@@ -94,7 +94,7 @@ def _clients(panel: HostPanel, each: AgentInstallation) -> str:
     return str(count) if count else "-"
 
 
-def _actions(visit: PageRequest, each: AgentInstallation) -> Child:
+def _actions(request: PageRequest, each: AgentInstallation) -> Child:
     if each.problem is not None:
         return "-"
     if each.entry is None:
@@ -104,11 +104,11 @@ def _actions(visit: PageRequest, each: AgentInstallation) -> Child:
             button("Test", "do", "test", key=each.agent),
             button("Remove", "do", "uninstall", key=each.agent, kind="danger"),
         ]
-    return form(visit, "/agents", *buttons, agent=each.agent)
+    return form(request, "/agents", *buttons, agent=each.agent)
 
 
-def _snippets(visit: PageRequest, agents: list[AgentInstallation]) -> Child:
-    route = GatewayRoute(url=_endpoint(visit), token=_TOKEN)
+def _snippets(request: PageRequest, agents: list[AgentInstallation]) -> Child:
+    route = GatewayRoute(url=_endpoint(request), token=_TOKEN)
     lead = tag(
         "p",
         "The endpoint is ",
@@ -127,9 +127,9 @@ def _snippet(each: AgentInstallation, route: GatewayRoute) -> Html:
     return tag("details", tag("summary", each.title), block(text, f"The entry for {each.title}"))
 
 
-def _endpoint(visit: PageRequest) -> str:
+def _endpoint(request: PageRequest) -> str:
     """The gateway's endpoint as the visitor's machine reaches it."""
-    url = urlsplit(str(visit.request.base_url))
+    url = urlsplit(str(request.http.base_url))
     # The dashboard's own name is for browsers alone.
     host = "localhost" if (url.hostname or "").endswith(".localhost") else url.hostname or "localhost"
     address = f"[{host}]" if ":" in host else host

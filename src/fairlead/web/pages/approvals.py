@@ -40,17 +40,17 @@ _RISKY: Final = frozenset({"destructive", "modifies data", "open-world"})
 def approvals(panel: HostPanel) -> Answer:
     """All that waits."""
 
-    async def answer(visit: PageRequest) -> Response:
-        waiting = _groups(panel.pending(visit.decides_for))
-        asked: Child = [_group(visit, panel, calls) for calls in waiting]
+    async def answer(request: PageRequest) -> Response:
+        waiting = _groups(panel.pending(request.decides_for))
+        asked: Child = [_group(request, panel, calls) for calls in waiting]
         if not waiting:
             asked = tag("p", "No call waits for you.", class_="card dim")
-        reviews = (tag("h2", "Reviews"), _reviews(panel)) if visit.is_admin else ()
+        reviews = (tag("h2", "Reviews"), _reviews(panel)) if request.is_admin else ()
         content = (
             tag("p", tag("button", "Notify me in this browser", type="button", id="notify", hidden=True)),
             live("approvals", tag("h2", "Calls"), asked, *reviews),
         )
-        return HTMLResponse(page(visit, panel, "Approvals", *content))
+        return HTMLResponse(page(request, panel, "Approvals", *content))
 
     return answer
 
@@ -58,20 +58,20 @@ def approvals(panel: HostPanel) -> Answer:
 def give(panel: HostPanel) -> Answer:
     """Answer calls that wait: one, or all that the form names."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         words: dict[str, ApprovalAnswer] = {each: each for each in APPROVAL_ANSWERS}
-        word = words.get(visit.field("answer"))
+        word = words.get(request.field("answer"))
         if word is None:
             raise ConfigError("there is no such answer")
-        ids, decides_for = visit.form.get("id", ()), visit.decides_for
+        ids, decides_for = request.form.get("id", ()), request.decides_for
         answered = 0
         for each in ids:
-            answered += await panel.answer(each, word, principal=visit.principal, decides_for=decides_for)
+            answered += await panel.answer(each, word, principal=request.principal, decides_for=decides_for)
         if not answered:
             raise ConfigError("no call waits for that answer any more")
         late = len(ids) - answered
         rest = f" {plural(late, 'call')} did not wait any more." if late else ""
-        return confirm(visit, "/approvals", f"{WORDS[word]}: {plural(answered, 'call')}.{rest}")
+        return confirm(request, "/approvals", f"{WORDS[word]}: {plural(answered, 'call')}.{rest}")
 
     return answer
 
@@ -80,33 +80,33 @@ def _groups(pending: Sequence[PendingCall]) -> list[list[PendingCall]]:
     """Calls of one tool for one principal together, the oldest first."""
     found: dict[tuple[str, str, str], list[PendingCall]] = {}
     for call in pending:
-        request = call.request
-        found.setdefault((request.server_id, request.tool, request.principal), []).append(call)
+        approval = call.request
+        found.setdefault((approval.server_id, approval.tool, approval.principal), []).append(call)
     return [*found.values()]
 
 
-def _group(visit: PageRequest, panel: HostPanel, calls: Sequence[PendingCall]) -> Html:
-    request = calls[0].request
-    name = f"{request.server_id}.{request.tool}"
-    about = panel.describe_tool(request.server_id, request.tool)
+def _group(request: PageRequest, panel: HostPanel, calls: Sequence[PendingCall]) -> Html:
+    approval = calls[0].request
+    name = f"{approval.server_id}.{approval.tool}"
+    about = panel.describe_tool(approval.server_id, approval.tool)
     return tag(
         "article",
         tag("h3", code(name)),
         tag("p", about, class_="text") if about else None,
         tag(
             "p",
-            tag("strong", request.principal),
+            tag("strong", approval.principal),
             " asks through ",
-            server_link(request.server_id) if visit.is_admin else code(request.server_id),
+            server_link(approval.server_id) if request.is_admin else code(approval.server_id),
             ". Asked because ",
-            request.reason,
+            approval.reason,
             ".",
         ),
-        _claims(request.claims),
-        [_call(visit, call, alone=len(calls) == 1) for call in calls],
-        _buttons(visit, calls, f"all {len(calls)}") if len(calls) > 1 else None,
-        tag("p", f"To settle it for good: {end_sentence(request.hint)}", class_="dim")
-        if request.hint
+        _claims(approval.claims),
+        [_call(request, call, alone=len(calls) == 1) for call in calls],
+        _buttons(request, calls, f"all {len(calls)}") if len(calls) > 1 else None,
+        tag("p", f"To settle it for good: {end_sentence(approval.hint)}", class_="dim")
+        if approval.hint
         else None,
         class_="card attention",
     )
@@ -119,14 +119,14 @@ def _claims(claims: Sequence[str]) -> Child:
     return tag("p", "Its server claims (not verified): ", tags, class_="row")
 
 
-def _call(visit: PageRequest, call: PendingCall, *, alone: bool) -> Html:
+def _call(request: PageRequest, call: PendingCall, *, alone: bool) -> Html:
     arguments = call.request.arguments
     return tag(
         "section",
         tag("p", "Waits since ", moment(call.created), class_="dim"),
         _preview(call),
         _arguments(arguments, call.id),
-        _buttons(visit, [call], ""),
+        _buttons(request, [call], ""),
         aria_label=f"Call of {call.request.tool}" if alone else f"Call of {call.request.tool}, {call.id[:6]}",
         class_="asked",
     )
@@ -162,7 +162,7 @@ def _value(name: str, value: object) -> Html:
     return block(lines, name)
 
 
-def _buttons(visit: PageRequest, calls: Sequence[PendingCall], what: str) -> Html:
+def _buttons(request: PageRequest, calls: Sequence[PendingCall], what: str) -> Html:
     """The answers to one call, or to all of a group."""
     key = calls[0].id + ("-all" if what else "")
     ids = [tag("input", type="hidden", name="id", value=call.id) for call in calls]
@@ -172,7 +172,7 @@ def _buttons(visit: PageRequest, calls: Sequence[PendingCall], what: str) -> Htm
         buttons.append(button(f"Allow{some} in this session", "answer", "session", key=key))
         buttons.append(button(f"Always allow{some}", "answer", "always", key=key))
     buttons.append(button(f"Refuse{some}", "answer", "no", key=key, kind="danger"))
-    return tag("div", form(visit, "/approvals", ids, buttons), class_="actions")
+    return tag("div", form(request, "/approvals", ids, buttons), class_="actions")
 
 
 def _reviews(panel: HostPanel) -> Child:

@@ -31,15 +31,15 @@ _FIELDS: Final = ("server", "tool", "principal", "outcome")
 def records(panel: HostPanel) -> Answer:
     """The latest records that fit the filter, or those before one of them."""
 
-    async def answer(visit: PageRequest) -> Response:
-        found = await panel.watch.audit(_wanted(visit), LIMIT)
+    async def answer(request: PageRequest) -> Response:
+        found = await panel.watch.audit(_wanted(request), LIMIT)
         servers = sorted(status.server_id for status in panel.status())
         content = (
-            _filter(visit, servers),
-            live("audit", _table(found), _older(visit, found)),
-            _exports(visit),
+            _filter(request, servers),
+            live("audit", _table(found), _older(request, found)),
+            _exports(request),
         )
-        return HTMLResponse(page(visit, panel, "Audit", *content))
+        return HTMLResponse(page(request, panel, "Audit", *content))
 
     return answer
 
@@ -47,8 +47,8 @@ def records(panel: HostPanel) -> Answer:
 def export_json(panel: HostPanel) -> Answer:
     """Every record that fits the filter, one JSON object on each line, as `fairlead audit --json` prints."""
 
-    async def answer(visit: PageRequest) -> Response:
-        found = await panel.watch.audit(_wanted(visit), MOST_EXPORTED, every=True)
+    async def answer(request: PageRequest) -> Response:
+        found = await panel.watch.audit(_wanted(request), MOST_EXPORTED, every=True)
         lines = b"".join(encode(record) + b"\n" for record in reversed(found))
         return _attachment(lines, "application/jsonl", "jsonl")
 
@@ -58,8 +58,8 @@ def export_json(panel: HostPanel) -> Answer:
 def export_csv(panel: HostPanel) -> Answer:
     """Every call and event that fits the filter, as a table for spreadsheets."""
 
-    async def answer(visit: PageRequest) -> Response:
-        found = await panel.watch.audit(_wanted(visit), MOST_EXPORTED)
+    async def answer(request: PageRequest) -> Response:
+        found = await panel.watch.audit(_wanted(request), MOST_EXPORTED)
         text = io.StringIO()
         rows = csv.writer(text)
         rows.writerow(EXPORTED)
@@ -69,17 +69,17 @@ def export_csv(panel: HostPanel) -> Answer:
     return answer
 
 
-def _wanted(visit: PageRequest) -> AuditQuery:
-    span, until = SPANS.get(visit.query("span")), visit.query("until")
-    fields = {name: visit.query(name).strip() or None for name in _FIELDS}
+def _wanted(request: PageRequest) -> AuditQuery:
+    span, until = SPANS.get(request.query("span")), request.query("until")
+    fields = {name: request.query(name).strip() or None for name in _FIELDS}
     is_number = until.replace(".", "", 1).isdigit() and until.isascii() and len(until) < 20
     return AuditQuery(
         since=time.time() - span if span else None, until=float(until) if is_number else None, **fields
     )
 
 
-def _filter(visit: PageRequest, servers: Sequence[str]) -> Html:
-    known = ({visit.query("server")} - {"", *servers}, servers)
+def _filter(request: PageRequest, servers: Sequence[str]) -> Html:
+    known = ({request.query("server")} - {"", *servers}, servers)
     spans = {
         "": "all time",
         "1h": "last hour",
@@ -89,17 +89,17 @@ def _filter(visit: PageRequest, servers: Sequence[str]) -> Html:
     }
     return tag(
         "form",
-        choice("When", "span", visit.query("span"), *spans.items()),
+        choice("When", "span", request.query("span"), *spans.items()),
         choice(
             "Server",
             "server",
-            visit.query("server"),
+            request.query("server"),
             ("", "all servers"),
             *((name, name) for some in known for name in some),
         ),
-        field("Tool", "tool", visit.query("tool")),
-        field("For", "principal", visit.query("principal"), placeholder="principal"),
-        field("Outcome", "outcome", visit.query("outcome"), placeholder="ok, tool_error, call_denied …"),
+        field("Tool", "tool", request.query("tool")),
+        field("For", "principal", request.query("principal"), placeholder="principal"),
+        field("Outcome", "outcome", request.query("outcome"), placeholder="ok, tool_error, call_denied …"),
         tag("button", "Show", type="submit"),
         method="get",
         action="/audit",
@@ -107,13 +107,13 @@ def _filter(visit: PageRequest, servers: Sequence[str]) -> Html:
     )
 
 
-def _query(visit: PageRequest, **more: str) -> str:
-    given = {name: visit.query(name) for name in ("span", *_FIELDS)}
+def _query(request: PageRequest, **more: str) -> str:
+    given = {name: request.query(name) for name in ("span", *_FIELDS)}
     return urlencode({name: value for name, value in {**given, **more}.items() if value})
 
 
-def _exports(visit: PageRequest) -> Html:
-    query = _query(visit)
+def _exports(request: PageRequest) -> Html:
+    query = _query(request)
     return tag(
         "p",
         tag("a", "Export as CSV", href=f"/audit.csv?{query}", class_="button", download=True),
@@ -122,10 +122,10 @@ def _exports(visit: PageRequest) -> Html:
     )
 
 
-def _older(visit: PageRequest, found: Sequence[AuditRecord]) -> Child:
+def _older(request: PageRequest, found: Sequence[AuditRecord]) -> Child:
     if len(found) < LIMIT:
         return None
-    older = f"/audit?{_query(visit, until=f'{found[-1].at:.6f}')}"
+    older = f"/audit?{_query(request, until=f'{found[-1].at:.6f}')}"
     return tag(
         "nav",
         tag("a", "Older", href=older, class_="button"),

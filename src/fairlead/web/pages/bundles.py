@@ -19,8 +19,8 @@ PATH = "/tokens/bundles"
 def show(panel: HostPanel) -> Answer:
     """All bundles, and the form for another."""
 
-    async def answer(visit: PageRequest) -> Response:
-        return HTMLResponse(_page(visit, panel))
+    async def answer(request: PageRequest) -> Response:
+        return HTMLResponse(_page(request, panel))
 
     return answer
 
@@ -28,16 +28,16 @@ def show(panel: HostPanel) -> Answer:
 def act(panel: HostPanel) -> Answer:
     """Make a bundle; or remove one, after asking."""
 
-    async def answer(visit: PageRequest) -> Response:
-        name = visit.field("name").strip()
-        match visit.field("do"):
+    async def answer(request: PageRequest) -> Response:
+        name = request.field("name").strip()
+        match request.field("do"):
             case "make":
-                return await _make(visit, panel, name)
+                return await _make(request, panel, name)
             case "ask":
-                return HTMLResponse(_confirmation(visit, panel, name))
+                return HTMLResponse(_confirmation(request, panel, name))
             case "remove":
-                said = await panel.edits.remove_bundle(name, principal=visit.principal)
-                return confirm(visit, PATH, said)
+                said = await panel.edits.remove_bundle(name, principal=request.principal)
+                return confirm(request, PATH, said)
             case _:
                 raise ConfigError("there is no such action")
 
@@ -76,39 +76,39 @@ def _limits(bundle: Bundle, server_id: str) -> str:
     return f"{allowed}{denied}"
 
 
-async def _make(visit: PageRequest, panel: HostPanel, name: str) -> Response:
-    named = visit.field("tools").split()
+async def _make(request: PageRequest, panel: HostPanel, name: str) -> Response:
+    named = request.field("tools").split()
     owners = {word.partition(".")[0] for word in named}
     # A server of which tools are named is taken for these alone, ticked or not.
-    whole = [server_id for server_id in visit.form.get("server", ()) if server_id not in owners]
-    draft = BundleDraft(selection=[*whole, *named], description=visit.field("description").strip() or None)
+    whole = [server_id for server_id in request.form.get("server", ()) if server_id not in owners]
+    draft = BundleDraft(selection=[*whole, *named], description=request.field("description").strip() or None)
     try:
         said = await panel.edits.make_bundle(
-            name, draft, "", principal=visit.principal, replace=visit.field("replace") == "on"
+            name, draft, "", principal=request.principal, replace=request.field("replace") == "on"
         )
     except FairleadError as exc:
         problem = f"{exc} ({exc.hint})" if exc.hint else str(exc)
-        return HTMLResponse(_page(visit, panel, problem=problem), 422)
-    return confirm(visit, PATH, said)
+        return HTMLResponse(_page(request, panel, problem=problem), 422)
+    return confirm(request, PATH, said)
 
 
-def _confirmation(visit: PageRequest, panel: HostPanel, name: str) -> str:
+def _confirmation(request: PageRequest, panel: HostPanel, name: str) -> str:
     asked = tag("p", "Remove the bundle ", code(name), "? Clients at ", code(f"/mcp/{name}"), " are refused.")
     fields = form(
-        visit,
+        request,
         PATH,
         button("Remove it", "do", "remove", key="bundle", kind="danger"),
         " ",
         tag("a", "Keep it", href=PATH, class_="button"),
         name=name,
     )
-    return page(visit, panel, "Remove a bundle?", tag("div", asked, fields, class_="card"))
+    return page(request, panel, "Remove a bundle?", tag("div", asked, fields, class_="card"))
 
 
-def _page(visit: PageRequest, panel: HostPanel, problem: str | None = None) -> str:
+def _page(request: PageRequest, panel: HostPanel, problem: str | None = None) -> str:
     bundles = panel.bundles()
     actions = {
-        name: form(visit, PATH, button("Remove", "do", "ask", key=name, kind="danger"), name=name)
+        name: form(request, PATH, button("Remove", "do", "ask", key=name, kind="danger"), name=name)
         for name in bundles
     }
     lead = "A selection of servers and tools, at a path of its own. A token can be for bundles alone."
@@ -117,34 +117,34 @@ def _page(visit: PageRequest, panel: HostPanel, problem: str | None = None) -> s
         bundle_table(bundles, actions),
         tag("h2", "Make a bundle"),
         problem_summary({"": [problem]}, {}) if problem else None,
-        tag("div", _form(visit, panel), class_="form"),
+        tag("div", _form(request, panel), class_="form"),
         tag("p", tag("a", "Tokens", href="/tokens", class_="button")),
     )
-    return page(visit, panel, "Bundles", *content)
+    return page(request, panel, "Bundles", *content)
 
 
-def _form(visit: PageRequest, panel: HostPanel) -> Html:
-    is_again = visit.field("do") == "make"
-    ticked = visit.form.get("server", ()) if is_again else ()
+def _form(request: PageRequest, panel: HostPanel) -> Html:
+    is_again = request.field("do") == "make"
+    ticked = request.form.get("server", ()) if is_again else ()
     servers = [
         checkbox(server_id, "server", value=server_id, checked=server_id in ticked, key=f"server-{number}")
         for number, server_id in enumerate(panel.server_ids())
     ]
 
     def typed(label: str, name: str, hint: str, *, required: bool = False) -> FormField:
-        value = visit.field(name) if is_again else ""
+        value = request.field(name) if is_again else ""
         return FormField(label=label, name=name, value=value, hint=hint, required=required)
 
     name = typed("Name", "name", "Part of its path, such as `design` in `/mcp/design`.", required=True)
     tools = typed("Only these tools", "tools", "Leave it empty for all, else `server.tool`, one per line.")
     description = typed("What it is for", "description", "Shown beside it.")
     return form(
-        visit,
+        request,
         PATH,
         text_input(name, maxlength=64),
         tag("fieldset", tag("legend", "Servers"), servers, class_="choice"),
         text_area(tools),
         text_input(description, maxlength=200),
-        checkbox("Overwrite a bundle of the same name", "replace", checked=visit.field("replace") == "on"),
+        checkbox("Overwrite a bundle of the same name", "replace", checked=request.field("replace") == "on"),
         tag("div", button("Save it", "do", "make", key="bundle", kind="main"), class_="actions"),
     )

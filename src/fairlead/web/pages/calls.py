@@ -43,21 +43,21 @@ FATES: Final = ("ok", "failed", "refused")
 def calls(panel: HostPanel) -> Answer:
     """The calls that fit the filter."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         history = await panel.watch.history()
         wanted = CallFilter(
-            server=visit.query("server"),
-            principal=visit.query("principal").strip(),
-            outcome=visit.query("outcome").strip(),
+            server=request.query("server"),
+            principal=request.query("principal").strip(),
+            outcome=request.query("outcome").strip(),
         )
-        window = visit.query("window") if visit.query("window") in WINDOWS else "1h"
+        window = request.query("window") if request.query("window") in WINDOWS else "1h"
         fitting = [call for call in history.calls if wanted.fits(call)]
         now = time.time()
         found = summarize(fitting, now=now, seconds=WINDOWS[window])
         since = now - WINDOWS[window]
         recent = list(islice((call for call in reversed(fitting) if call.at >= since), LIMIT))
         content = (
-            live("running", _running(visit, panel.activity.running)),
+            live("running", _running(request, panel.activity.running)),
             _filter(panel, history, wanted, window),
             live(
                 "charts",
@@ -70,7 +70,7 @@ def calls(panel: HostPanel) -> Answer:
             live("timeline", tag("h2", "Timeline"), _timeline(recent, found.all.total), _kept(history)),
             live("clients", _clients(panel.sessions())),
         )
-        return HTMLResponse(page(visit, panel, "Calls", *content))
+        return HTMLResponse(page(request, panel, "Calls", *content))
 
     return answer
 
@@ -78,17 +78,17 @@ def calls(panel: HostPanel) -> Answer:
 def act(panel: HostPanel) -> Answer:
     """Cancel a call."""
 
-    async def answer(visit: PageRequest) -> Response:
-        given = visit.field("cancel")
+    async def answer(request: PageRequest) -> Response:
+        given = request.field("cancel")
         if not (given.isascii() and given.isdigit()) or len(given) > 15:
             raise ConfigError("there is no such call")
-        name = await panel.cancel(int(given), principal=visit.principal)
-        return confirm(visit, own_path(visit.field("back"), "/calls"), f"Cancelled {name}.")
+        name = await panel.cancel(int(given), principal=request.principal)
+        return confirm(request, own_path(request.field("back"), "/calls"), f"Cancelled {name}.")
 
     return answer
 
 
-def _running(visit: PageRequest, running: Sequence[RunningCall]) -> Child:
+def _running(request: PageRequest, running: Sequence[RunningCall]) -> Child:
     if not running:
         return tag("p", "No call is under way.", class_="dim")
     rows = [
@@ -100,7 +100,7 @@ def _running(visit: PageRequest, running: Sequence[RunningCall]) -> Child:
             tag(
                 "div",
                 form(
-                    visit,
+                    request,
                     "/calls",
                     tag(
                         "button",
@@ -112,7 +112,7 @@ def _running(visit: PageRequest, running: Sequence[RunningCall]) -> Child:
                         id=f"cancel-{call.call_id}",
                         class_="danger",
                     ),
-                    back=visit.address,
+                    back=request.address,
                 ),
                 class_="actions",
             ),

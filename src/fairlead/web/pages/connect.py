@@ -15,15 +15,15 @@ from fairlead.web.panel import PendingLogin
 def show(panel: HostPanel, links: LoginLinks) -> Answer:
     """Say who wants to be logged in where, or how far that is."""
 
-    async def answer(visit: PageRequest) -> Response:
-        link = links.find(visit.step("code"), visit.ticket.value)
+    async def answer(request: PageRequest) -> Response:
+        link = links.find(request.step("code"), request.cookie.value)
         if link is None:
             text = (
                 "This link was used in another browser, or is too old. Have your agent try again for another."
             )
             return HTMLResponse(bare_page("Log in to a server", None, tag("p", text, class_="trouble")), 404)
         login = panel.login(link.server_id, link.principal) if link.is_begun else None
-        content = _state(visit, link, login)
+        content = _state(request, link, login)
         return HTMLResponse(bare_page("Log in to a server", None, _about(link), content))
 
     return answer
@@ -32,8 +32,8 @@ def show(panel: HostPanel, links: LoginLinks) -> Answer:
 def act(panel: HostPanel, links: LoginLinks) -> Answer:
     """Begin the login, or take the address at which it ended."""
 
-    async def answer(visit: PageRequest) -> Response:
-        code, cookie = visit.step("code"), visit.ticket.value
+    async def answer(request: PageRequest) -> Response:
+        code, cookie = request.step("code"), request.cookie.value
         before = links.find(code, cookie)
         login = panel.login(before.server_id, before.principal) if before and before.is_begun else None
         if login is not None and login.is_done:
@@ -41,13 +41,13 @@ def act(panel: HostPanel, links: LoginLinks) -> Answer:
         link = links.claim(code, cookie)
         if link is None:
             raise ConfigError("this link was used in another browser, or is too old")
-        if visit.field("do") == "finish_login":
-            address = visit.field("address").strip()
+        if request.field("do") == "finish_login":
+            address = request.field("address").strip()
             if problem := panel.finish_login(link.server_id, address, link.principal):
                 raise ConfigError(f"that is not the address: {problem}")
         else:
             await panel.begin_login(link.server_id, link.principal, principal=link.principal)
-        return see(visit.path)
+        return see(request.path)
 
     return answer
 
@@ -65,9 +65,9 @@ def _about(link: LoginLink) -> Child:
     )
 
 
-def _state(visit: PageRequest, link: LoginLink, login: PendingLogin | None) -> Child:
+def _state(request: PageRequest, link: LoginLink, login: PendingLogin | None) -> Child:
     def begin(label: str) -> Html:
-        return form(visit, visit.path, button(label, "do", "log_in", key="connect", kind="main"))
+        return form(request, request.path, button(label, "do", "log_in", key="connect", kind="main"))
 
     if login is None:
         return begin(f"I am {link.principal}: log in")
@@ -77,4 +77,4 @@ def _state(visit: PageRequest, link: LoginLink, login: PendingLogin | None) -> C
         return (tag("p", login.error, class_="trouble", role="alert"), begin("Try again"))
     if login.offer is None:
         return (tag("p", "Asking the server how to log in. Load this page again.", role="status"),)
-    return login_link(visit, login, visit.path)
+    return login_link(request, login, request.path)

@@ -17,11 +17,11 @@ from fairlead.web.page_request import Answer, PageRequest, confirm
 def show(panel: HostPanel) -> Answer:
     """All that was found."""
 
-    async def answer(visit: PageRequest) -> Response:
-        replace = visit.query("replace") == "yes"
-        plan = await panel.edits.plan_import(visit.principal, replace=replace)
-        content = (_lead(plan), _form(visit, plan, replace=replace), _notes(plan))
-        return HTMLResponse(page(visit, panel, "Import servers", *content))
+    async def answer(request: PageRequest) -> Response:
+        replace = request.query("replace") == "yes"
+        plan = await panel.edits.plan_import(request.principal, replace=replace)
+        content = (_lead(plan), _form(request, plan, replace=replace), _notes(plan))
+        return HTMLResponse(page(request, panel, "Import servers", *content))
 
     return answer
 
@@ -29,14 +29,14 @@ def show(panel: HostPanel) -> Answer:
 def take(panel: HostPanel) -> Answer:
     """Add the servers that were ticked."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         said = await panel.edits.import_servers(
-            visit.form.get("take", ()),
-            visit.form.get("native", ()),
-            principal=visit.principal,
-            replace=visit.field("replace") == "yes",
+            request.form.get("take", ()),
+            request.form.get("native", ()),
+            principal=request.principal,
+            replace=request.field("replace") == "yes",
         )
-        return confirm(visit, "/", " ".join((*said, "They are being connected; review their tools next.")))
+        return confirm(request, "/", " ".join((*said, "They are being connected; review their tools next.")))
 
     return answer
 
@@ -53,7 +53,7 @@ def _lead(plan: ImportPlan) -> Child:
     return (tag("p", text, class_="dim"), failures)
 
 
-def _form(visit: PageRequest, plan: ImportPlan, *, replace: bool) -> Child:
+def _form(request: PageRequest, plan: ImportPlan, *, replace: bool) -> Child:
     if not plan.candidates:
         return tag("p", tag("a", "Add a server", href="/add", class_="button main"))
     files = [
@@ -68,7 +68,7 @@ def _form(visit: PageRequest, plan: ImportPlan, *, replace: bool) -> Child:
         tag("a", label, href=other, class_="button"),
     )
     hidden = {"replace": "yes"} if replace else {}
-    return form(visit, "/import", files, tag("p", buttons, class_="toolbar"), **hidden)
+    return form(request, "/import", files, tag("p", buttons, class_="toolbar"), **hidden)
 
 
 def _table(candidates: Sequence[Candidate]) -> Html:

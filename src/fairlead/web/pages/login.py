@@ -5,48 +5,48 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.web.html import tag
 from fairlead.web.layout import bare_page, form
 from fairlead.web.page_request import THEME_COOKIE, THEMES, PageRequest, own_path, see
-from fairlead.web.sessions import BrowserSession, drop_ticket, keep_ticket
+from fairlead.web.sessions import BrowserSession, delete_cookie, set_cookie
 
 
-async def show(visit: PageRequest) -> Response:
+async def show(request: PageRequest) -> Response:
     """Let in the opener of a one-time link, or ask for a token."""
-    code, purpose = visit.query("code"), visit.request.headers.get("sec-purpose", "")
+    code, purpose = request.query("code"), request.http.headers.get("sec-purpose", "")
     # A browser that fetches pages in advance would use the code up.
-    if not code or visit.request.method != "GET" or "prefetch" in purpose:
-        return HTMLResponse(_login_page(visit, failed=False))
-    return _login_response(visit, await visit.entrance.redeem(code))
+    if not code or request.http.method != "GET" or "prefetch" in purpose:
+        return HTMLResponse(_login_page(request, failed=False))
+    return _login_response(request, await request.sessions.redeem(code))
 
 
-async def log_in(visit: PageRequest) -> Response:
+async def log_in(request: PageRequest) -> Response:
     """Begin a session for a token."""
-    return _login_response(visit, await visit.entrance.log_in(visit.field("secret").strip()))
+    return _login_response(request, await request.sessions.log_in(request.field("secret").strip()))
 
 
-async def log_out(visit: PageRequest) -> Response:
+async def log_out(request: PageRequest) -> Response:
     """End the session."""
-    await visit.entrance.log_out(visit.ticket)
+    await request.sessions.log_out(request.cookie)
     response = see("/login")
-    drop_ticket(response, visit.request.scope, visit.base)
+    delete_cookie(response, request.http.scope, request.base)
     return response
 
 
-def _login_response(visit: PageRequest, session: BrowserSession | None) -> Response:
+def _login_response(request: PageRequest, session: BrowserSession | None) -> Response:
     if session is None:
-        return HTMLResponse(_login_page(visit, failed=True), 403)
-    response = see(session.base + _next_page(visit))
-    keep_ticket(response, session.ticket, visit.request.scope, session.base)
+        return HTMLResponse(_login_page(request, failed=True), 403)
+    response = see(session.base + _next_page(request))
+    set_cookie(response, session.cookie, request.http.scope, session.base)
     return response
 
 
-def _next_page(visit: PageRequest) -> str:
+def _next_page(request: PageRequest) -> str:
     """The page that was asked for before the login. Any link can name it, so it is put below the session."""
-    return own_path(visit.field("next") or visit.query("next"), "/")
+    return own_path(request.field("next") or request.query("next"), "/")
 
 
-async def choose_theme(visit: PageRequest) -> Response:
+async def choose_theme(request: PageRequest) -> Response:
     """Keep the theme that the visitor chose, in this browser."""
-    response = see(own_path(visit.field("back"), "/"))
-    theme = visit.field("theme")
+    response = see(own_path(request.field("back"), "/"))
+    theme = request.field("theme")
     if theme in THEMES:
         year = 365 * 24 * 3600
         response.set_cookie(THEME_COOKIE, theme, max_age=year, httponly=True, samesite="strict")
@@ -55,10 +55,10 @@ async def choose_theme(visit: PageRequest) -> Response:
     return response
 
 
-def _login_page(visit: PageRequest, *, failed: bool) -> str:
+def _login_page(request: PageRequest, *, failed: bool) -> str:
     problem = "That token lacks the scope `decide`, or the link was used before." if failed else None
     fields = form(
-        visit,
+        request,
         "/login",
         tag("label", "Token", for_="secret"),
         tag(
@@ -79,7 +79,7 @@ def _login_page(visit: PageRequest, *, failed: bool) -> str:
             class_="dim",
         ),
         tag("button", "Open the dashboard", type="submit", class_="main"),
-        next=_next_page(visit),
+        next=_next_page(request),
     )
     trouble = tag("p", problem, class_="trouble", role="alert") if problem else None
     return bare_page("Log in", None, trouble, fields)

@@ -21,18 +21,18 @@ _LEVEL: Final = re.compile(r"\b(warn|warning|error|err|fatal|critical)\b", re.IG
 def logs(panel: HostPanel) -> Answer:
     """The last lines of one log that contain what was searched for."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         servers = [status.server_id for status in panel.status() if status.transport in CHILD_TRANSPORTS]
-        chosen, query = visit.query("server") or GATEWAY, visit.query("q").strip()
-        count = visit.query("lines") if visit.query("lines") in COUNTS else COUNTS[0]
+        chosen, query = request.query("server") or GATEWAY, request.query("q").strip()
+        count = request.query("lines") if request.query("lines") in COUNTS else COUNTS[0]
         server_id = None if chosen == GATEWAY else chosen
         found = await panel.watch.find_lines(server_id, query, int(count))
-        follows = visit.query("follow") != "no"
+        follows = request.query("follow") != "no"
         content = (
             _search(chosen, query, count, servers, follows=follows),
             live("log", _lines(found, query, chosen, follows=follows)),
         )
-        return HTMLResponse(page(visit, panel, "Logs", *content))
+        return HTMLResponse(page(request, panel, "Logs", *content))
 
     return answer
 

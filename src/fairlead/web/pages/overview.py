@@ -38,12 +38,12 @@ MOST_CARDS: Final = 20
 def overview(panel: HostPanel) -> Answer:
     """What needs the user, and how things are going."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         history = await panel.watch.history()
         found = summarize(history.calls, now=time.time(), seconds=HOUR)
         servers = panel.status()
         content = (
-            live("attention", _attention(visit, panel, servers)),
+            live("attention", _attention(request, panel, servers)),
             live("figures", tag("h2", "Now and in the last hour"), _figures(panel, servers, found)),
             live(
                 "charts",
@@ -53,18 +53,20 @@ def overview(panel: HostPanel) -> Answer:
                 tag("p", tag("a", "All calls", href="/calls", class_="button")),
             ),
         )
-        return HTMLResponse(page(visit, panel, "Overview", *content))
+        return HTMLResponse(page(request, panel, "Overview", *content))
 
     return answer
 
 
-def _attention(visit: PageRequest, panel: HostPanel, servers: Sequence[ServerStatus]) -> Child:
+def _attention(request: PageRequest, panel: HostPanel, servers: Sequence[ServerStatus]) -> Child:
     broken = [status for status in servers if status.enabled and status.state in DOWN]
     unapproved = panel.unapproved()
     cards: list[Child] = []
-    if pending := panel.pending(visit.decides_for):
+    if pending := panel.pending(request.decides_for):
         cards.append(_pending(pending))
-    cards += [_broken(visit, status) for status in broken[:MOST_CARDS] if status.server_id not in unapproved]
+    cards += [
+        _broken(request, status) for status in broken[:MOST_CARDS] if status.server_id not in unapproved
+    ]
     if len(broken) > MOST_CARDS:
         more = f"{plural(len(broken) - MOST_CARDS, 'more server')} not working"
         cards.append(tag("p", tag("a", more, href="/servers"), class_="card bad"))
@@ -115,7 +117,7 @@ def _pending(pending: Sequence[PendingCall]) -> Html:
     )
 
 
-def _broken(visit: PageRequest, status: ServerStatus) -> Html:
+def _broken(request: PageRequest, status: ServerStatus) -> Html:
     server_id = status.server_id
     path = server_path(server_id)
     log_in = tag("a", "Log in", href=path, class_="button main") if status.state == "auth_required" else None
@@ -130,7 +132,7 @@ def _broken(visit: PageRequest, status: ServerStatus) -> Html:
         tag(
             "div",
             log_in,
-            form(visit, path, button("Restart", "do", "restart", key=server_id), back="/"),
+            form(request, path, button("Restart", "do", "restart", key=server_id), back="/"),
             logs if status.transport in CHILD_TRANSPORTS else None,
             class_="row",
         ),

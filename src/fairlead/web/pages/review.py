@@ -32,13 +32,13 @@ MOST = 100
 def review(panel: HostPanel) -> Answer:
     """All there is to look at."""
 
-    async def answer(visit: PageRequest) -> Response:
-        found = await panel.review(visit.step("server"))
+    async def answer(request: PageRequest) -> Response:
+        found = await panel.review(request.step("server"))
         title = f"Review {found.server_id}"
         # In a thread, because definitions may be long.
-        made = await to_thread.run_sync(lambda: tag("div", _content(visit, found)))
+        made = await to_thread.run_sync(lambda: tag("div", _content(request, found)))
         content = live("review", tag("p", "Back to ", server_link(found.server_id)), made)
-        return HTMLResponse(page(visit, panel, title, content))
+        return HTMLResponse(page(request, panel, title, content))
 
     return answer
 
@@ -46,10 +46,10 @@ def review(panel: HostPanel) -> Answer:
 def decide(panel: HostPanel) -> Answer:
     """Carry out what was decided."""
 
-    async def answer(visit: PageRequest) -> Response:
-        server_id = visit.step("server")
-        digests = visit.form.get("digest", ())
-        match visit.field("verdict"):
+    async def answer(request: PageRequest) -> Response:
+        server_id = request.step("server")
+        digests = request.form.get("digest", ())
+        match request.field("verdict"):
             case "allow" if digests:
                 verdict = PanelVerdict(allow=digests)
             case "ask" if digests:
@@ -60,13 +60,13 @@ def decide(panel: HostPanel) -> Answer:
                 verdict = PanelVerdict(instructions=digests[0])
             case _:
                 raise ConfigError("there is no such verdict")
-        await panel.decide(server_id, verdict, visit.field("scope") or None, principal=visit.principal)
+        await panel.decide(server_id, verdict, request.field("scope") or None, principal=request.principal)
         return see(server_path(server_id, "review"))
 
     return answer
 
 
-def _content(visit: PageRequest, found: PanelReview) -> Child:
+def _content(request: PageRequest, found: PanelReview) -> Child:
     if found.problem:
         return tag("p", f"There is nothing to review: {found.problem}.")
     shown = [tool for tool in found.tools if tool.is_open][:MOST]
@@ -75,17 +75,17 @@ def _content(visit: PageRequest, found: PanelReview) -> Child:
     return (
         tag("p", lead, class_="dim"),
         tag("h2", "What it says and offers", class_="hidden"),
-        _instructions(visit, found) if found.instructions else None,
-        [_tool(visit, found, tool) for tool in shown],
-        _all(visit, found, [tool for tool in shown if tool.waits]),
+        _instructions(request, found) if found.instructions else None,
+        [_tool(request, found, tool) for tool in shown],
+        _all(request, found, [tool for tool in shown if tool.waits]),
         tag("p", f"{plural(len(settled), 'tool')} denied, or reviewed and as it was.", class_="dim")
         if settled
         else None,
-        [_tool(visit, found, tool) for tool in settled[: MOST - len(shown)]],
+        [_tool(request, found, tool) for tool in settled[: MOST - len(shown)]],
     )
 
 
-def _all(visit: PageRequest, found: PanelReview, waiting: list[ReviewedTool]) -> Child:
+def _all(request: PageRequest, found: PanelReview, waiting: list[ReviewedTool]) -> Child:
     """One button for all that is shown and waits; what was not shown is not in it."""
     if len(waiting) < 2:
         return None
@@ -94,22 +94,22 @@ def _all(visit: PageRequest, found: PanelReview, waiting: list[ReviewedTool]) ->
     allow = button(label, "verdict", "allow", key=f"{found.server_id}-all")
     where = file_choice(found.files, key=f"{found.server_id}-all")
     path = server_path(found.server_id, "review")
-    return tag("div", form(visit, path, digests, allow, where), class_="actions")
+    return tag("div", form(request, path, digests, allow, where), class_="actions")
 
 
-def _instructions(visit: PageRequest, found: PanelReview) -> Html:
+def _instructions(request: PageRequest, found: PanelReview) -> Html:
     path = server_path(found.server_id, "review")
     accept = button("Models may see these", "verdict", "instructions", key=found.server_id, kind="main")
     return tag(
         "article",
         tag("h3", "Instructions for models"),
         diff_block(found.instructions, "What changed in the instructions"),
-        tag("div", form(visit, path, accept, digest=found.instructions_digest), class_="actions"),
+        tag("div", form(request, path, accept, digest=found.instructions_digest), class_="actions"),
         class_="card",
     )
 
 
-def _tool(visit: PageRequest, found: PanelReview, tool: ReviewedTool) -> Html:
+def _tool(request: PageRequest, found: PanelReview, tool: ReviewedTool) -> Html:
     before, now = tool.before(), tool.definition()
     shown = (
         block(whole(now), "Definition") if before is None else diff_block(diff(before, now), "What changed")
@@ -129,6 +129,6 @@ def _tool(visit: PageRequest, found: PanelReview, tool: ReviewedTool) -> Html:
         shown if tool.is_open else tag("details", tag("summary", "Definition"), shown),
         tag("p", f"It claims (not verified): {'; '.join(claims)}.", class_="dim") if claims else None,
         [tag("p", f"Warning: {words_of(finding)}", class_="trouble") for finding in findings_of(tool.entry)],
-        tag("div", form(visit, path, *buttons, digest=tool.digest), class_="actions"),
+        tag("div", form(request, path, *buttons, digest=tool.digest), class_="actions"),
         class_="card",
     )

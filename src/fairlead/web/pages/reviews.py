@@ -40,13 +40,13 @@ _FIELD: Final = "answer:"
 def show(panel: HostPanel) -> Answer:
     """All that is open, the riskiest first, page by page."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         found = await panel.reviews()
-        start = page_start(visit)
+        start = page_start(request)
         if start >= len(found.tools):  # what was on that page is decided by now
             start = max(0, len(found.tools) - 1) // PAGE * PAGE
         # In a thread, because definitions may be long.
-        made = await to_thread.run_sync(partial(_form, visit, found, start)) if found.tools else None
+        made = await to_thread.run_sync(partial(_form, request, found, start)) if found.tools else None
         content = (
             tag("p", _lead(found), class_="dim"),
             tag("h2", "Tools", class_="hidden") if found.tools else None,
@@ -54,7 +54,7 @@ def show(panel: HostPanel) -> Answer:
             page_links("tools to review", "/reviews", start, len(found.tools), PAGE),
             _instructions(found.instructions),
         )
-        return HTMLResponse(page(visit, panel, "Reviews", *content))
+        return HTMLResponse(page(request, panel, "Reviews", *content))
 
     return answer
 
@@ -62,9 +62,9 @@ def show(panel: HostPanel) -> Answer:
 def decide(panel: HostPanel) -> Answer:
     """Record the answers, server by server."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         given: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        for server_id, digest, word in _answers(visit):
+        for server_id, digest, word in _answers(request):
             given[server_id][word].append(digest)
         if not given:
             raise ConfigError("no answer was given", hint="choose one for a tool at least")
@@ -73,17 +73,17 @@ def decide(panel: HostPanel) -> Answer:
             verdict = PanelVerdict(allow=words["allow"], ask=words["ask"], deny=words["deny"])
             counts = ", ".join(f"{len(digests)} {word}" for word, digests in words.items() if digests)
             try:
-                await panel.decide(server_id, verdict, principal=visit.principal)
+                await panel.decide(server_id, verdict, principal=request.principal)
                 said.append(f"`{server_id}`: {counts}.")
             except FairleadError as exc:
                 said.append(f"`{server_id}` was not decided: {gate.error_text(exc)}.")
-        return confirm(visit, _path(page_start(visit)), f"Reviewed. {' '.join(said)}")
+        return confirm(request, _path(page_start(request)), f"Reviewed. {' '.join(said)}")
 
     return answer
 
 
-def _answers(visit: PageRequest) -> Iterator[tuple[str, str, str]]:
-    for name, values in visit.form.items():
+def _answers(request: PageRequest) -> Iterator[tuple[str, str, str]]:
+    for name, values in request.form.items():
         server_id, colon, digest = name.removeprefix(_FIELD).partition(":")
         if name.startswith(_FIELD) and colon and values[0] in ("allow", "ask", "deny"):
             yield server_id, digest, values[0]
@@ -104,9 +104,9 @@ def _lead(found: OpenReviews) -> str:
     )
 
 
-def _form(visit: PageRequest, found: OpenReviews, start: int) -> Html:
+def _form(request: PageRequest, found: OpenReviews, start: int) -> Html:
     """The tools of one page. Answers are sent with the digests of what is shown, and of nothing else."""
-    preselect = visit.query("preselect") == "yes"
+    preselect = request.query("preselect") == "yes"
     shown = found.tools[start : start + PAGE]
     cards = [_card(server_id, tool, preselect=preselect) for server_id, tool in shown]
     buttons = (
@@ -114,7 +114,7 @@ def _form(visit: PageRequest, found: OpenReviews, start: int) -> Html:
         " ",
         tag("a", "Choose what is suggested", href=_path(start, preselect="yes"), class_="button"),
     )
-    return form(visit, _path(start), cards, tag("p", buttons, class_="toolbar"))
+    return form(request, _path(start), cards, tag("p", buttons, class_="toolbar"))
 
 
 def _card(server_id: str, tool: ReviewedTool, *, preselect: bool) -> Html:

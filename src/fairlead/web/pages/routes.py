@@ -9,7 +9,7 @@ from fairlead.web.page_request import Answer
 from fairlead.web.pages import agents, bundles, imports, review, reviews, server_edit, tokens, tool
 
 
-class Door(Protocol):
+class RouteFactory(Protocol):
     """Makes the route of a page for people who are logged in."""
 
     def __call__(self, path: str, get: Answer | None = None, post: Answer | None = None) -> Route:
@@ -17,17 +17,17 @@ class Door(Protocol):
         ...
 
 
-def working_pages(panel: HostPanel, door: Door) -> list[Route]:
+def working_pages(panel: HostPanel, route: RouteFactory) -> list[Route]:
     """The routes of these pages."""
     return [
-        door("/add", server_edit.add(panel), server_edit.take_added(panel)),
-        door("/agents", agents.show(panel), agents.act(panel)),
-        door("/import", imports.show(panel), imports.take(panel)),
-        door("/reviews", reviews.show(panel), reviews.decide(panel)),
-        door("/tokens", tokens.show(panel), tokens.act(panel)),
-        door("/tokens/bundles", bundles.show(panel), bundles.act(panel)),
-        door("/tool", tool.one(panel), tool.call(panel)),
-        door("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
-        door("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),
-        door("/servers/{server}/review", review.review(panel), review.decide(panel)),
+        route("/add", server_edit.add(panel), server_edit.take_added(panel)),
+        route("/agents", agents.show(panel), agents.act(panel)),
+        route("/import", imports.show(panel), imports.take(panel)),
+        route("/reviews", reviews.show(panel), reviews.decide(panel)),
+        route("/tokens", tokens.show(panel), tokens.act(panel)),
+        route("/tokens/bundles", bundles.show(panel), bundles.act(panel)),
+        route("/tool", tool.one(panel), tool.call(panel)),
+        route("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
+        route("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),
+        route("/servers/{server}/review", review.review(panel), review.decide(panel)),
     ]

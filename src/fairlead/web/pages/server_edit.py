@@ -57,9 +57,9 @@ _HINTS: Final = {
 def add(panel: HostPanel) -> Answer:
     """The empty form."""
 
-    async def answer(visit: PageRequest) -> Response:
-        typed = {"kind": visit.query("kind") or "stdio", "id": visit.query("id"), "trust": "untrusted"}
-        return await _add_page(visit, panel, ServerForm(typed=typed))
+    async def answer(request: PageRequest) -> Response:
+        typed = {"kind": request.query("kind") or "stdio", "id": request.query("id"), "trust": "untrusted"}
+        return await _add_page(request, panel, ServerForm(typed=typed))
 
     return answer
 
@@ -67,8 +67,8 @@ def add(panel: HostPanel) -> Answer:
 def take_added(panel: HostPanel) -> Answer:
     """Add what was typed, or show it again with what is wrong."""
 
-    async def answer(visit: PageRequest) -> Response:
-        typed = _typed(visit)
+    async def answer(request: PageRequest) -> Response:
+        typed = _typed(request)
         entry = {name: value for name, value in entry_of(typed).items() if value is not None}
         server_id = typed.text("id")
         if not server_id:
@@ -76,7 +76,7 @@ def take_added(panel: HostPanel) -> Answer:
         if not typed.problems:
             try:
                 said = await panel.edits.add(
-                    server_id, entry, visit.field("scope"), principal=visit.principal
+                    server_id, entry, request.field("scope"), principal=request.principal
                 )
             except ConfigInvalid as exc:
                 typed.take_problems(exc)
@@ -84,9 +84,9 @@ def take_added(panel: HostPanel) -> Answer:
                 typed.complain("id" if "id" in str(exc) or "server `" in str(exc) else "", str(exc))
             else:
                 return confirm(
-                    visit, server_path(server_id), f"{said} It is being connected; look at its tools next."
+                    request, server_path(server_id), f"{said} It is being connected; look at its tools next."
                 )
-        return await _add_page(visit, panel, typed, status=422)
+        return await _add_page(request, panel, typed, status=422)
 
     return answer
 
@@ -94,12 +94,12 @@ def take_added(panel: HostPanel) -> Answer:
 def edit(panel: HostPanel) -> Answer:
     """The form with the entry as it is."""
 
-    async def answer(visit: PageRequest) -> Response:
-        server_id = visit.step("server")
+    async def answer(request: PageRequest) -> Response:
+        server_id = request.step("server")
         found = _require_editable(
-            server_id, await panel.edits.entry(server_id, visit.query("scope"), visit.principal)
+            server_id, await panel.edits.entry(server_id, request.query("scope"), request.principal)
         )
-        return await _edit_page(visit, panel, form_of(found.entry, server_id), found)
+        return await _edit_page(request, panel, form_of(found.entry, server_id), found)
 
     return answer
 
@@ -107,21 +107,21 @@ def edit(panel: HostPanel) -> Answer:
 def take_edited(panel: HostPanel) -> Answer:
     """Save what was typed, or show it again with what is wrong."""
 
-    async def answer(visit: PageRequest) -> Response:
-        server_id, scope = visit.step("server"), visit.field("scope")
-        found = _require_editable(server_id, await panel.edits.entry(server_id, scope, visit.principal))
-        typed = _typed(visit)
+    async def answer(request: PageRequest) -> Response:
+        server_id, scope = request.step("server"), request.field("scope")
+        found = _require_editable(server_id, await panel.edits.entry(server_id, scope, request.principal))
+        typed = _typed(request)
         typed.typed["id"] = server_id
         wanted = entry_of(typed, found.entry)
         changes = {name: value for name, value in wanted.items() if value != found.entry.get(name)}
         if not typed.problems:
             try:
-                said = await panel.edits.edit(server_id, changes, scope, principal=visit.principal)
+                said = await panel.edits.edit(server_id, changes, scope, principal=request.principal)
             except ConfigInvalid as exc:
                 typed.take_problems(exc)
             else:
-                return confirm(visit, server_path(server_id), said)
-        return await _edit_page(visit, panel, typed, found, status=422)
+                return confirm(request, server_path(server_id), said)
+        return await _edit_page(request, panel, typed, found, status=422)
 
     return answer
 
@@ -129,9 +129,9 @@ def take_edited(panel: HostPanel) -> Answer:
 def confirm_removal(panel: HostPanel) -> Answer:
     """Say what would be removed, and ask."""
 
-    async def answer(visit: PageRequest) -> Response:
-        server_id = visit.step("server")
-        found = await panel.edits.entries(server_id, visit.principal)
+    async def answer(request: PageRequest) -> Response:
+        server_id = request.step("server")
+        found = await panel.edits.entries(server_id, request.principal)
         if not found:
             raise ConfigError(
                 f"`{server_id}` is in no file that Fairlead edits",
@@ -143,7 +143,7 @@ def confirm_removal(panel: HostPanel) -> Answer:
                 tag("p", "Remove ", code(server_id), " from ", code(str(each.target.path)), "?"),
                 tag("p", "Its entry and the secrets stored for it are deleted. What runs of it is ended."),
                 form(
-                    visit,
+                    request,
                     server_path(server_id, "remove"),
                     tag("button", f"Remove {server_id}", type="submit", class_="danger"),
                     " ",
@@ -154,7 +154,7 @@ def confirm_removal(panel: HostPanel) -> Answer:
             )
             for each in found
         ]
-        return HTMLResponse(page(visit, panel, f"Remove {server_id}?", content))
+        return HTMLResponse(page(request, panel, f"Remove {server_id}?", content))
 
     return answer
 
@@ -162,16 +162,18 @@ def confirm_removal(panel: HostPanel) -> Answer:
 def remove(panel: HostPanel) -> Answer:
     """Remove it."""
 
-    async def answer(visit: PageRequest) -> Response:
-        server_id = visit.step("server")
-        said = await panel.edits.remove(server_id, visit.field("scope"), principal=visit.principal)
-        return confirm(visit, "/", said)
+    async def answer(request: PageRequest) -> Response:
+        server_id = request.step("server")
+        said = await panel.edits.remove(server_id, request.field("scope"), principal=request.principal)
+        return confirm(request, "/", said)
 
     return answer
 
 
-def _typed(visit: PageRequest) -> ServerForm:
-    return ServerForm(typed={name: values[0] for name, values in visit.form.items() if name != "form_token"})
+def _typed(request: PageRequest) -> ServerForm:
+    return ServerForm(
+        typed={name: values[0] for name, values in request.form.items() if name != "form_token"}
+    )
 
 
 def _require_editable(server_id: str, found: FileEntry) -> FileEntry:
@@ -183,13 +185,13 @@ def _require_editable(server_id: str, found: FileEntry) -> FileEntry:
     return found
 
 
-async def _add_page(visit: PageRequest, panel: HostPanel, typed: ServerForm, status: int = 200) -> Response:
-    files = await panel.edits.files(visit.principal)
-    scope = visit.field("scope") or files[0].scope
+async def _add_page(request: PageRequest, panel: HostPanel, typed: ServerForm, status: int = 200) -> Response:
+    files = await panel.edits.files(request.principal)
+    scope = request.field("scope") or files[0].scope
     where = radios("Which file", "scope", scope, {file.scope: _file_label(file) for file in files})
     identity = text_input(replace(_field(typed, "id"), required=True), maxlength=64)
     fields = form(
-        visit,
+        request,
         "/add",
         identity,
         _entry_inputs(typed),
@@ -204,20 +206,20 @@ async def _add_page(visit: PageRequest, panel: HostPanel, typed: ServerForm, sta
         class_="dim",
     )
     content = (lead, problem_summary(typed.problems, LABELS), tag("div", fields, class_="form"))
-    return HTMLResponse(page(visit, panel, "Add a server", *content), status)
+    return HTMLResponse(page(request, panel, "Add a server", *content), status)
 
 
 async def _edit_page(
-    visit: PageRequest, panel: HostPanel, typed: ServerForm, found: FileEntry, status: int = 200
+    request: PageRequest, panel: HostPanel, typed: ServerForm, found: FileEntry, status: int = 200
 ) -> Response:
-    server_id = visit.step("server")
+    server_id = request.step("server")
     others = [
         each.target
-        for each in await panel.edits.entries(server_id, visit.principal)
+        for each in await panel.edits.entries(server_id, request.principal)
         if each.target != found.target
     ]
     fields = form(
-        visit,
+        request,
         server_path(server_id, "edit"),
         _entry_inputs(typed),
         tag(
@@ -243,7 +245,7 @@ async def _edit_page(
         problem_summary(typed.problems, LABELS),
         tag("div", fields, class_="form"),
     )
-    return HTMLResponse(page(visit, panel, f"Edit {server_id}", *content), status)
+    return HTMLResponse(page(request, panel, f"Edit {server_id}", *content), status)
 
 
 def _other_file(server_id: str, target: EditTarget) -> Html:

@@ -58,13 +58,13 @@ SORTS = {
 def overview(panel: HostPanel) -> Answer:
     """All servers."""
 
-    async def answer(visit: PageRequest) -> Response:
+    async def answer(request: PageRequest) -> Response:
         servers = panel.status()
         lead = f"{plural(len(servers), 'server')}: {_counted(servers)}." if servers else _NONE
         costs = await panel.tool_costs()
-        shown = _ordered(_matching(servers, visit), visit.query("sort"), costs)
-        start = page_start(visit)
-        rows = [_row(visit, status, costs.get(status.server_id)) for status in shown[start : start + PAGE]]
+        shown = _ordered(_matching(servers, request), request.query("sort"), costs)
+        start = page_start(request)
+        rows = [_row(request, status, costs.get(status.server_id)) for status in shown[start : start + PAGE]]
         adding = tag(
             "p",
             tag("a", "Add a server", href="/add", class_="button main", id="add-server"),
@@ -78,11 +78,11 @@ def overview(panel: HostPanel) -> Answer:
         )
         listed = table("Servers", COLUMNS, rows) if rows else None
         none = tag("p", "No server fits.") if servers and not rows else None
-        query = {name: visit.query(name) for name in ("q", "state", "sort")}
-        pages = page_links("servers", visit.path, start, len(shown), PAGE, query)
+        query = {name: request.query(name) for name in ("q", "state", "sort")}
+        pages = page_links("servers", request.path, start, len(shown), PAGE, query)
         content = (tag("p", lead, class_="dim"), listed, none, pages)
-        search = _search(visit, servers) if len(servers) > 1 else None
-        return HTMLResponse(page(visit, panel, "Servers", adding, search, live("servers", *content)))
+        search = _search(request, servers) if len(servers) > 1 else None
+        return HTMLResponse(page(request, panel, "Servers", adding, search, live("servers", *content)))
 
     return answer
 
@@ -96,8 +96,8 @@ def _counted(servers: Sequence[ServerStatus]) -> str:
     return ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in _URGENCY if counts[name])
 
 
-def _matching(servers: Sequence[ServerStatus], visit: PageRequest) -> list[ServerStatus]:
-    words, wanted = visit.query("q").lower().split(), visit.query("state")
+def _matching(servers: Sequence[ServerStatus], request: PageRequest) -> list[ServerStatus]:
+    words, wanted = request.query("q").lower().split(), request.query("state")
 
     def fits(status: ServerStatus) -> bool:
         text = f"{status.server_id} {status.transport} {status.source} {status.last_error or ''}".lower()
@@ -121,18 +121,18 @@ def _ordered(servers: Sequence[ServerStatus], sort: str, costs: Mapping[str, int
     return sorted(servers, key=lambda status: (key(status), status.server_id))
 
 
-def _search(visit: PageRequest, servers: Sequence[ServerStatus]) -> Html:
+def _search(request: PageRequest, servers: Sequence[ServerStatus]) -> Html:
     found = sorted({status.state for status in servers}, key=lambda state: state)
     states = {"": "every state"} | {name: name.replace("_", " ") for name in found}
 
     return tag(
         "form",
-        field("Find", "q", visit.query("q"), kind="search"),
-        choice("State", "state", visit.query("state"), *states.items()),
-        choice("Order", "sort", visit.query("sort"), *SORTS.items()),
+        field("Find", "q", request.query("q"), kind="search"),
+        choice("State", "state", request.query("state"), *states.items()),
+        choice("Order", "sort", request.query("sort"), *SORTS.items()),
         tag("button", "Show", type="submit"),
         method="get",
-        action=visit.path,
+        action=request.path,
         role="search",
         class_="search",
     )
@@ -141,20 +141,20 @@ def _search(visit: PageRequest, servers: Sequence[ServerStatus]) -> Html:
 def one(panel: HostPanel) -> Answer:
     """One server."""
 
-    async def answer(visit: PageRequest) -> Response:
-        details = await panel.details(visit.step("server"))
+    async def answer(request: PageRequest) -> Response:
+        details = await panel.details(request.step("server"))
         server_id = details.status.server_id
         tokens = (await panel.tool_costs()).get(server_id)
         path = server_path(server_id)
-        acts = _actions(visit, details.status, path, can_switch=details.can_switch, files=details.files)
+        acts = _actions(request, details.status, path, can_switch=details.can_switch, files=details.files)
         content = (
             tag("div", live("actions", acts), _changes(panel, details), class_="row"),
             live("facts", _facts(details, tokens), _notes(details)),
             live("permissions", _permissions(details)),
-            live("login", _login(visit, details, panel.login(server_id))) if details.has_login else None,
+            live("login", _login(request, details, panel.login(server_id))) if details.has_login else None,
             live("log", _log(details)) if details.status.transport in CHILD_TRANSPORTS else None,
         )
-        return HTMLResponse(page(visit, panel, server_id, *content))
+        return HTMLResponse(page(request, panel, server_id, *content))
 
     return answer
 
@@ -162,27 +162,27 @@ def one(panel: HostPanel) -> Answer:
 def act(panel: HostPanel) -> Answer:
     """Do what a button says."""
 
-    async def answer(visit: PageRequest) -> Response:
-        server_id = visit.step("server")
-        match visit.field("do"):
+    async def answer(request: PageRequest) -> Response:
+        server_id = request.step("server")
+        match request.field("do"):
             case "restart":
-                await panel.restart(server_id, principal=visit.principal)
+                await panel.restart(server_id, principal=request.principal)
             case "enable" | "disable" as word:
-                scope = visit.field("scope") or None
-                await panel.switch(server_id, on=word == "enable", principal=visit.principal, scope=scope)
+                scope = request.field("scope") or None
+                await panel.switch(server_id, on=word == "enable", principal=request.principal, scope=scope)
             case "log_in":
-                await panel.begin_login(server_id, principal=visit.principal)
+                await panel.begin_login(server_id, principal=request.principal)
             case "finish_login":
-                if problem := panel.finish_login(server_id, visit.field("address").strip()):
+                if problem := panel.finish_login(server_id, request.field("address").strip()):
                     raise ConfigError(f"that is not the address: {problem}")
             case _:
                 raise ConfigError("there is no such action")
-        return see(own_path(visit.field("back"), server_path(server_id)))
+        return see(own_path(request.field("back"), server_path(server_id)))
 
     return answer
 
 
-def _row(visit: PageRequest, status: ServerStatus, tokens: int | None) -> Sequence[Child]:
+def _row(request: PageRequest, status: ServerStatus, tokens: int | None) -> Sequence[Child]:
     return (
         server_link(status.server_id),
         state(status.state),
@@ -195,7 +195,7 @@ def _row(visit: PageRequest, status: ServerStatus, tokens: int | None) -> Sequen
             _error(status) if status.last_error else None,
             [tag("span", first_line(note), class_="note") for note in status.notes],
         ),
-        _actions(visit, status, "/servers", can_switch=status.transport != "in_process"),
+        _actions(request, status, "/servers", can_switch=status.transport != "in_process"),
     )
 
 
@@ -218,7 +218,7 @@ def _error(status: ServerStatus) -> Html:
 
 
 def _actions(
-    visit: PageRequest,
+    request: PageRequest,
     status: ServerStatus,
     back: str,
     *,
@@ -234,7 +234,7 @@ def _actions(
         label, value = ("Disable", "disable") if status.enabled else ("Enable", "enable")
         buttons.append(button(label, "do", value, key=server_id, kind="quiet"))
         buttons.append(file_choice(files, key=server_id))
-    return tag("div", form(visit, server_path(server_id), buttons, back=back), class_="actions")
+    return tag("div", form(request, server_path(server_id), buttons, back=back), class_="actions")
 
 
 def _changes(panel: HostPanel, details: ServerDetails) -> Child:
@@ -312,15 +312,15 @@ def _notes(details: ServerDetails) -> Child:
     return tag("ul", notes) if notes else None
 
 
-def _login(visit: PageRequest, details: ServerDetails, login: PendingLogin | None) -> Child:
-    return (tag("h2", "Login"), _login_state(visit, details, login))
+def _login(request: PageRequest, details: ServerDetails, login: PendingLogin | None) -> Child:
+    return (tag("h2", "Login"), _login_state(request, details, login))
 
 
-def _login_state(visit: PageRequest, details: ServerDetails, login: PendingLogin | None) -> Child:
+def _login_state(request: PageRequest, details: ServerDetails, login: PendingLogin | None) -> Child:
     server_id = details.status.server_id
 
     def begin(label: str, kind: str = "") -> Html:
-        return form(visit, server_path(server_id), button(label, "do", "log_in", key=server_id, kind=kind))
+        return form(request, server_path(server_id), button(label, "do", "log_in", key=server_id, kind=kind))
 
     if login is None:
         return begin("Log in", "main" if details.status.state == "auth_required" else "")
@@ -330,15 +330,15 @@ def _login_state(visit: PageRequest, details: ServerDetails, login: PendingLogin
         return (tag("p", login.error, class_="trouble", role="alert"), begin("Try again", "main"))
     if login.offer is None:
         return tag("p", "Asking the server how to log in …", role="status")
-    return (login_link(visit, login, server_path(server_id)), begin("Begin again", "quiet"))
+    return (login_link(request, login, server_path(server_id)), begin("Begin again", "quiet"))
 
 
-def login_link(visit: PageRequest, login: PendingLogin, path: str) -> Child:
+def login_link(request: PageRequest, login: PendingLogin, path: str) -> Child:
     """The page where one logs in, and a field for the address at which that ends in a browser elsewhere."""
     offer = login.offer
     assert offer is not None, "it is shown once it is known"
     scopes = tag("p", "It asks for: ", code(offer.asked_for))
-    return (_login_page(offer.page), tag("p", offer.issuer), scopes, _elsewhere(visit, path))
+    return (_login_page(offer.page), tag("p", offer.issuer), scopes, _elsewhere(request, path))
 
 
 def done_login(login: PendingLogin, text: str) -> Child:
@@ -365,13 +365,13 @@ def _login_page(shown: ShownUrl) -> Child:
     )
 
 
-def _elsewhere(visit: PageRequest, path: str) -> Html:
+def _elsewhere(request: PageRequest, path: str) -> Html:
     asked = "In the end it shows a page that cannot be reached. The address of that page:"
     return tag(
         "details",
         tag("summary", "My browser is on another machine"),
         form(
-            visit,
+            request,
             path,
             tag("label", asked, for_="address"),
             tag("input", id="address", name="address", autocomplete="off", required=True),

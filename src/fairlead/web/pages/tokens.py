@@ -24,8 +24,8 @@ SCOPES: Final = {
 def show(panel: HostPanel) -> Answer:
     """All tokens and bundles."""
 
-    async def answer(visit: PageRequest) -> Response:
-        return HTMLResponse(await _page(visit, panel))
+    async def answer(request: PageRequest) -> Response:
+        return HTMLResponse(await _page(request, panel))
 
     return answer
 
@@ -33,17 +33,17 @@ def show(panel: HostPanel) -> Answer:
 def act(panel: HostPanel) -> Answer:
     """Make a token and show it, once; or revoke one, after asking."""
 
-    async def answer(visit: PageRequest) -> Response:
-        name = visit.field("name").strip()
-        match visit.field("do"):
+    async def answer(request: PageRequest) -> Response:
+        name = request.field("name").strip()
+        match request.field("do"):
             case "make":
-                return await _make(visit, panel, name)
+                return await _make(request, panel, name)
             case "ask":
-                return HTMLResponse(_confirmation(visit, panel, name))
+                return HTMLResponse(_confirmation(request, panel, name))
             case "revoke":
-                await panel.edits.revoke_token(name, principal=visit.principal)
+                await panel.edits.revoke_token(name, principal=request.principal)
                 return confirm(
-                    visit, "/tokens", f"Token `{name}` revoked. What used it is refused from now on."
+                    request, "/tokens", f"Token `{name}` revoked. What used it is refused from now on."
                 )
             case _:
                 raise ConfigError("there is no such action")
@@ -51,18 +51,18 @@ def act(panel: HostPanel) -> Answer:
     return answer
 
 
-async def _make(visit: PageRequest, panel: HostPanel, name: str) -> Response:
+async def _make(request: PageRequest, panel: HostPanel, name: str) -> Response:
     try:
         token = await panel.edits.make_token(
             name,
-            bundles=visit.form.get("bundle", ()),
-            scopes=visit.form.get("scope", ()),
-            principal=visit.field("principal").strip() or None,
-            by=visit.principal,
+            bundles=request.form.get("bundle", ()),
+            scopes=request.form.get("scope", ()),
+            principal=request.field("principal").strip() or None,
+            by=request.principal,
         )
     except FairleadError as exc:
         problem = f"{exc} ({exc.hint})" if exc.hint else str(exc)
-        return HTMLResponse(await _page(visit, panel, problem=problem), 422)
+        return HTMLResponse(await _page(request, panel, problem=problem), 422)
     shown = text_input(
         FormField(
             label=f"Token `{name}`",
@@ -70,39 +70,39 @@ async def _make(visit: PageRequest, panel: HostPanel, name: str) -> Response:
             value=token,
             hint=(
                 "This is the only time it is shown. Copy it to where the client reads it; ",
-                *_places(visit),
+                *_places(request),
             ),
         ),
         readonly=True,
     )
     back = tag("p", tag("a", "Done", href="/tokens", class_="button main"))
     content = tag("div", shown, back, class_="form")
-    return HTMLResponse(page(visit, panel, "A new token", content))
+    return HTMLResponse(page(request, panel, "A new token", content))
 
 
-def _places(visit: PageRequest) -> list[Child]:
+def _places(request: PageRequest) -> list[Child]:
     """Where a client with the new token connects to: the gateway, or the bundles that the token is for."""
-    paths = [f"/mcp/{name}" for name in visit.form.get("bundle", ())] or ["/mcp"]
+    paths = [f"/mcp/{name}" for name in request.form.get("bundle", ())] or ["/mcp"]
     shown: list[Child] = ["it connects to "]
     for number, path in enumerate(paths):
         shown += [" or " if number else "", code(path)]
     return [*shown, " of this gateway."]
 
 
-def _confirmation(visit: PageRequest, panel: HostPanel, name: str) -> str:
+def _confirmation(request: PageRequest, panel: HostPanel, name: str) -> str:
     asked = tag("p", "Revoke the token ", code(name), "? The client that has it is refused at once.")
     fields = form(
-        visit,
+        request,
         "/tokens",
         button("Revoke it", "do", "revoke", key="token", kind="danger"),
         " ",
         tag("a", "Keep it", href="/tokens", class_="button"),
         name=name,
     )
-    return page(visit, panel, "Revoke a token?", tag("div", asked, fields, class_="card"))
+    return page(request, panel, "Revoke a token?", tag("div", asked, fields, class_="card"))
 
 
-async def _page(visit: PageRequest, panel: HostPanel, problem: str | None = None) -> str:
+async def _page(request: PageRequest, panel: HostPanel, problem: str | None = None) -> str:
     tokens, bundles = await panel.edits.tokens(), panel.bundles()
     rows = [
         (
@@ -112,7 +112,7 @@ async def _page(visit: PageRequest, panel: HostPanel, problem: str | None = None
             token.owner.principal,
             moment(token.created_at),
             form(
-                visit,
+                request,
                 "/tokens",
                 button("Revoke", "do", "ask", key=token.name, kind="danger"),
                 name=token.name,
@@ -128,21 +128,21 @@ async def _page(visit: PageRequest, panel: HostPanel, problem: str | None = None
         listed,
         tag("h2", "Make a token"),
         problem_summary({"": [problem]}, {}) if problem else None,
-        tag("div", _form(visit, bundles), class_="form"),
+        tag("div", _form(request, bundles), class_="form"),
         tag("h2", "Bundles"),
         bundle_table(bundles),
         tag("p", tag("a", "Make or remove bundles", href="/tokens/bundles", class_="button")),
     )
-    return page(visit, panel, "Tokens", *content)
+    return page(request, panel, "Tokens", *content)
 
 
-def _form(visit: PageRequest, bundles: dict[str, Bundle]) -> Html:
-    chosen = visit.form.get("scope", ("mcp",))
+def _form(request: PageRequest, bundles: dict[str, Bundle]) -> Html:
+    chosen = request.form.get("scope", ("mcp",))
     scopes = [
         checkbox(f"{scope}: {words}", "scope", value=scope, checked=scope in chosen, key=f"scope-{scope}")
         for scope, words in SCOPES.items()
     ]
-    wanted = visit.form.get("bundle", ())
+    wanted = request.form.get("bundle", ())
     limits = [
         checkbox(name, "bundle", value=name, checked=name in wanted, key=f"bundle-{number}")
         for number, name in enumerate(bundles)
@@ -150,18 +150,18 @@ def _form(visit: PageRequest, bundles: dict[str, Bundle]) -> Html:
     name = FormField(
         label="Name",
         name="name",
-        value=visit.field("name") if visit.field("do") == "make" else "",
+        value=request.field("name") if request.field("do") == "make" else "",
         hint="Which client has it, such as `ci` or `anna`.",
         required=True,
     )
     principal = FormField(
         label="Principal",
         name="principal",
-        value=visit.field("principal"),
+        value=request.field("principal"),
         hint="`local` for another agent of yours, which shares your logins; else one of its own.",
     )
     return form(
-        visit,
+        request,
         "/tokens",
         text_input(name, maxlength=64),
         tag("fieldset", tag("legend", "It may"), scopes, class_="choice"),

@@ -55,10 +55,10 @@ def tool_path(server_id: str, tool: str, **more: str) -> str:
 def one(panel: HostPanel) -> Answer:
     """A tool, with the form as it is at first, or with the call that the address names."""
 
-    async def answer(visit: PageRequest) -> Response:
-        details = await panel.tool(visit.query("server"), visit.query("name"))
-        trial = panel.trials.find(visit.query("call"), visit.principal) if visit.query("call") else None
-        return HTMLResponse(_page(visit, panel, details, trial=trial))
+    async def answer(request: PageRequest) -> Response:
+        details = await panel.tool(request.query("server"), request.query("name"))
+        trial = panel.trials.find(request.query("call"), request.principal) if request.query("call") else None
+        return HTMLResponse(_page(request, panel, details, trial=trial))
 
     return answer
 
@@ -66,21 +66,21 @@ def one(panel: HostPanel) -> Answer:
 def call(panel: HostPanel) -> Answer:
     """Call it with what was typed, or show the form again with what is wrong; or cancel a call."""
 
-    async def answer(visit: PageRequest) -> Response:
-        server_id, name = visit.field("server"), visit.field("name")
-        if visit.field("do") == "cancel":
-            if not panel.trials.cancel(visit.field("call"), visit.principal):
+    async def answer(request: PageRequest) -> Response:
+        server_id, name = request.field("server"), request.field("name")
+        if request.field("do") == "cancel":
+            if not panel.trials.cancel(request.field("call"), request.principal):
                 raise ConfigError("that call is not under way any more")
-            return see(tool_path(server_id, name, call=visit.field("call")))
+            return see(tool_path(server_id, name, call=request.field("call")))
         details = await panel.tool(server_id, name)
-        typed = {key: values[0] for key, values in visit.form.items() if key.startswith(("arg/", ALL))}
-        arguments, problems = _read(details, typed, as_text=visit.field("do") == "json")
+        typed = {key: values[0] for key, values in request.form.items() if key.startswith(("arg/", ALL))}
+        arguments, problems = _read(details, typed, as_text=request.field("do") == "json")
         if problems:
-            return HTMLResponse(_page(visit, panel, details, typed=typed, problems=problems), 422)
-        assert visit.admitted is not None, "strangers call nothing"
+            return HTMLResponse(_page(request, panel, details, typed=typed, problems=problems), 422)
+        assert request.admitted is not None, "strangers call nothing"
         trial = ToolTrial(
             id=new_trial_id(),
-            caller=visit.admitted.caller,
+            caller=request.admitted.caller,
             server_id=server_id,
             tool=details.entry.key.tool,
             arguments=arguments,
@@ -107,7 +107,7 @@ def _read(
 
 
 def _page(
-    visit: PageRequest,
+    request: PageRequest,
     panel: HostPanel,
     details: ToolDetails,
     *,
@@ -118,13 +118,15 @@ def _page(
     key = details.entry.key
     content = (
         tag("p", "A tool of ", server_link(key.server_id), ".", class_="dim"),
-        live("outcome", _outcome(visit, trial)) if trial is not None else None,
-        _try(visit, details, typed if typed is not None else trial.typed if trial else None, problems or {}),
+        live("outcome", _outcome(request, trial)) if trial is not None else None,
+        _try(
+            request, details, typed if typed is not None else trial.typed if trial else None, problems or {}
+        ),
         _about(details),
         _schema("Arguments", details.schema, "inputSchema"),
         _schema("Result", details.output_schema, "outputSchema") if details.output_schema else None,
     )
-    return page(visit, panel, key.shown_tool, *content)
+    return page(request, panel, key.shown_tool, *content)
 
 
 # What it is.
@@ -176,7 +178,7 @@ def _schema(title: str, schema: object, key: str) -> Child:
 
 
 def _try(
-    visit: PageRequest,
+    request: PageRequest,
     details: ToolDetails,
     typed: Mapping[str, str] | None,
     problems: Mapping[str, Sequence[str]],
@@ -208,9 +210,9 @@ def _try(
             tag("div", button("Call it", "do", "form", key="tool", kind="main"), class_="actions"),
         )
         is_open = ALL in problems or given.get(ALL, "{}").strip() not in ("", "{}")
-        json_form = form(visit, "/tool", as_text, **hidden)
+        json_form = form(request, "/tool", as_text, **hidden)
         extra = tag("details", tag("summary", "As JSON instead"), json_form, open=is_open, id="as-json")
-    form_inputs = form(visit, "/tool", inputs, **hidden)
+    form_inputs = form(request, "/tool", inputs, **hidden)
     note = (
         "The call is made now, as yours. What is denied stays denied; what would be asked about is your yes."
     )
@@ -267,11 +269,11 @@ def _choice(encoded: str) -> str:
 # How it went.
 
 
-def _outcome(visit: PageRequest, trial: ToolTrial) -> Html:
+def _outcome(request: PageRequest, trial: ToolTrial) -> Html:
     return tag(
         "section",
         tag("h2", "Result"),
-        _state(visit, trial),
+        _state(request, trial),
         tag(
             "div",
             tag("div", _result(trial), class_="result"),
@@ -287,11 +289,13 @@ def _outcome(visit: PageRequest, trial: ToolTrial) -> Html:
     )
 
 
-def _state(visit: PageRequest, trial: ToolTrial) -> Child:
+def _state(request: PageRequest, trial: ToolTrial) -> Child:
     if trial.seconds is None:
         again = tool_path(trial.server_id, trial.tool, call=trial.id)
         hidden = {"server": trial.server_id, "name": trial.tool, "call": trial.id}
-        cancel = form(visit, "/tool", button("Cancel", "do", "cancel", key=trial.id, kind="danger"), **hidden)
+        cancel = form(
+            request, "/tool", button("Cancel", "do", "cancel", key=trial.id, kind="danger"), **hidden
+        )
         return (
             tag("p", "Under way … ", trial.progress, " ", tag("a", "Look again", href=again), role="status"),
             tag("div", cancel, class_="actions"),

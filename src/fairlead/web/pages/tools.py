@@ -29,10 +29,10 @@ SORTS = {"": "best match", "name": "by name", "server": "by server", "tokens": "
 def catalog(panel: HostPanel) -> Answer:
     """The tools of a search, or all of them."""
 
-    async def answer(visit: PageRequest) -> Response:
-        query, server_id = visit.query("q").strip(), visit.query("server")
-        start = page_start(visit)
-        sort = visit.query("sort") if visit.query("sort") in SORTS else ""
+    async def answer(request: PageRequest) -> Response:
+        query, server_id = request.query("q").strip(), request.query("server")
+        start = page_start(request)
+        sort = request.query("sort") if request.query("sort") in SORTS else ""
         found = await panel.tools(query, server_id or None, start=start, limit=PAGE, sort=sort)
         servers = [status.server_id for status in panel.status()]
         content = (
@@ -52,7 +52,7 @@ def catalog(panel: HostPanel) -> Answer:
                 _render_hidden(found),
             ),
         )
-        return HTMLResponse(page(visit, panel, "Tools", *content))
+        return HTMLResponse(page(request, panel, "Tools", *content))
 
     return answer
 

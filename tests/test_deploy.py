@@ -1,0 +1,59 @@
+"""The files in deploy/ name what there is. `tests/tools/check-deploy` checks their syntax."""
+
+import re
+from pathlib import Path
+from textwrap import dedent
+
+import aiohttp
+import pytest
+
+from fairlead.cli.commands.gateway_ import command as gateway_command
+from tests.conftest import Machine
+from tests.web.support import dashboard
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+CONTAINER = (DEPLOY / "Containerfile").read_text()
+MANIFESTS = (DEPLOY / "kubernetes" / "fairlead.yaml").read_text()
+UNIT = (DEPLOY / "systemd" / "fairlead-gateway.service").read_text()
+
+
+def config_map() -> str:
+    found = re.search(r"  fairlead\.json: \|\n((?:    .*\n)+)", MANIFESTS)
+    assert found is not None
+    return dedent(found[1])
+
+
+@pytest.mark.parametrize("text", [(DEPLOY / "fairlead.json").read_text(), config_map()])
+def test_the_configurations_load_without_a_problem(machine: Machine, text: str) -> None:
+    machine.env["REDIS_PASSWORD"] = "hunter2hunter2"
+    machine.write_user(text)
+    loaded = machine.load()
+    assert loaded.problems == ()
+    assert loaded.server("time").problems == ()
+    assert loaded.config.gateway.names == ("mcp.example.org",)
+    assert loaded.config.store is not None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        re.findall(r'"([^"]+)"', re.findall(r"^CMD (.*)$", CONTAINER, re.MULTILINE)[-1]),
+        re.findall(r'"([^"]+)"', re.findall(r"args: (\[\"gateway.*)", MANIFESTS)[0]),
+        re.findall(r"^ExecStart=/usr/bin/env fairlead (.*)$", UNIT, re.MULTILINE)[0].split(),
+    ],
+)
+def test_the_gateway_has_the_options_that_they_start_it_with(arguments: list[str]) -> None:
+    assert arguments[0] == "gateway"
+    with gateway_command.make_context("gateway", arguments[1:]) as context:
+        assert context.params["host"] == arguments[-1]
+
+
+async def test_probes_are_answered_under_the_name_that_they_use(machine: Machine) -> None:
+    probes = re.findall(r"httpGet: \{ path: (\S+), .* name: Host, value: (\S+) \}", MANIFESTS)
+    assert [path for path, _ in probes] == ["/readyz", "/healthz"]
+    async with dashboard(machine, {}) as board, aiohttp.ClientSession() as client:
+        for path, name in probes:
+            async with client.get(f"{board.url}{path}", headers={"Host": name}) as answer:
+                assert answer.status == 200, path
+            async with client.get(f"{board.url}{path}", headers={"Host": "10.0.0.7:8130"}) as answer:
+                assert answer.status == 421, "why the manifest names one"
