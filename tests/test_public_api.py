@@ -20,7 +20,8 @@ PUBLIC = {
     FairleadError Form FormAnswer FormRequest GatewayGone Host HostOpening IssuerUnavailable ListFailed
     ListenFailed Listing LoadedConfig LoadedServer LockBusy LockLost LoginFailed McpServer
     McpStartupComplete McpStartupUpdate McpToolCallBegin McpToolCallEnd McpToolCallProgress
-    McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools Reply
+    McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools ReplicaFailed
+    Reply
     ResourceUpdated ResultInvalid RootsProvider RunCancelled RunFinished RunLimits SampleRequest
     SearchOutcome SecretUnavailable ServerError ServerInfo ServerLogged ServerState ServerStatus
     ShownUrl StartupStatus StateChanged StepFinished StepRetried StoreError StoreUnavailable Subscriber
@@ -62,6 +63,6 @@ def test_all_errors_and_events_are_public() -> None:
 
 def test_documentation_imports_from_public_packages_alone() -> None:
     root = Path(__file__).parent.parent
-    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+    for page in (root / "README.md", *(root / "docs").rglob("*.md")):
         for package in re.findall(r"from (fairlead[\w.]*) import", page.read_text()):
             assert package in PUBLIC, f"{page.name} imports from {package}"

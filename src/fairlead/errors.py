@@ -8,7 +8,8 @@ FairleadError                     catch this to catch them all
 │   ├── SecretUnavailable         a `${…}` reference has no value
 │   ├── UnknownServer             no server has that id
 │   └── UnknownBundle             no bundle has that name
-├── StoreError                    the state on disk cannot be used
+├── StoreError                    the durable state cannot be used
+│   ├── StoreUnavailable          the store's server does not answer now
 │   ├── VersionConflict           another writer changed the value first; read it again
 │   ├── ValueTooLarge             a value is over the size limit; it was not read
 │   ├── LockBusy                  the lock stayed held by another holder
@@ -31,6 +32,7 @@ FairleadError                     catch this to catch them all
 │   └── ModelUnavailable          it cannot be reached now
 ├── ListenFailed                  a port cannot be bound
 ├── GatewayGone                   a running gateway cannot be reached any more; nothing was sent to it
+├── ReplicaFailed                 another replica failed a request; `delivery` says how far it got
 ├── CallDenied                    policy or the user denied the call
 │   ├── ApprovalRequired          the call needs approval, and there is no way to ask the user
 │   └── RunCancelled              the user was asked, and cancelled the whole run
@@ -370,6 +372,16 @@ class GatewayGone(FairleadError):
     """A running gateway cannot be reached any more. Nothing sent to it had an effect."""
 
     code = "gateway_gone"
+
+
+class ReplicaFailed(FairleadError):
+    """Another replica of the gateway did not answer a request. `delivery` says whether it may have had it."""
+
+    code = "replica_failed"
+
+    def __init__(self, message: str, *, delivery: Delivery, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.delivery: Delivery = delivery
 
 
 class CallDenied(FairleadError):

@@ -120,14 +120,15 @@ def eventually(look: Callable[[], T]) -> T:
     return found
 
 
-def new_machine(folder: Path, redis: RedisServer) -> Machine:
+def new_machine(folder: Path, redis: RedisServer, **servers: object) -> Machine:
     home, project = folder / "home", folder / "project"
     home.mkdir(parents=True)
     project.mkdir()
     env = {"HOME": str(home), "USERPROFILE": str(home), "PATH": os.environ["PATH"], KEY_VARIABLE: KEY}
     env |= {"REDIS_PORT": str(redis.port), "FAIRLEAD_VAULT": "file"}
     machine = Machine(home=home, project=project, env=env)
-    script = {"tools": ["echo", "ask_first"], "any_tool": True, "record": str(folder.parent / "s.record")}
+    tools = ["echo", "ask_first", "wait"]
+    script = {"tools": tools, "any_tool": True, "record": str(folder.parent / "s.record")}
     entry = {
         "command": sys.executable,
         "args": [SERVER, json.dumps(script)],
@@ -137,7 +138,7 @@ def new_machine(folder: Path, redis: RedisServer) -> Machine:
     }
     document = {
         "store": "redis://127.0.0.1:${REDIS_PORT}/0",
-        "servers": {"s": entry},
+        "servers": {"s": entry, **servers},
         "gateway": {"names": [NAME]},
         "audit": {"values": True},
         "defaults": {"max_result_bytes": 4096},
@@ -147,8 +148,9 @@ def new_machine(folder: Path, redis: RedisServer) -> Machine:
 
 
 @contextmanager
-def replica(folder: Path, redis: RedisServer) -> Generator[Replica]:
-    machine = new_machine(folder, redis)
+def replica(folder: Path, redis: RedisServer, **servers: object) -> Generator[Replica]:
+    """Run a gateway on a machine of its own, with a server `s` and those that are given."""
+    machine = new_machine(folder, redis, **servers)
     process = subprocess.Popen(
         command("gateway", "--port", "0", "--json"),
         stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@ import anyio.lowlevel
 import pytest
 
 from fairlead.errors import LockBusy, VersionConflict
-from fairlead.store.protocol import Store, update
+from fairlead.store.protocol import Store, lease_now, update
 
 PATIENCE = 30.0
 
@@ -101,3 +101,14 @@ async def test_a_subscription_ends_with_its_block(any_store: Store) -> None:
     await any_store.publish("news", b"late")
     with anyio.fail_after(PATIENCE):
         assert [payload async for payload in news] == []
+
+
+async def test_the_holder_of_a_lock_learns_when_it_was_taken_and_renewed(any_store: Store) -> None:
+    asked: list[float] = []
+    began = lease_now()
+    with anyio.fail_after(PATIENCE):
+        async with any_store.lock("refresh", lease_seconds=1.0, wait_seconds=0, on_held=asked.append):
+            assert len(asked) == 1
+            while len(asked) < 3:  # noqa: ASYNC110 - the store calls back
+                await anyio.sleep(0.01)
+    assert began <= asked[0] < asked[1] < asked[2] <= lease_now()

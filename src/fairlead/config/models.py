@@ -439,6 +439,11 @@ class GatewaySettings(StrictModel):
         default=(),
         description="Other names clients reach it by: `gateway.example.org`, with a port if need be.",
     )
+    replica_address: Text | None = Field(
+        default=None,
+        description="Where other replicas of this gateway reach this one, with a shared store, such as"
+        " `http://${POD_IP}:8130`; the address it listens on if not set.",
+    )
     oauth: GatewayOAuth | None = Field(default=None, description="Accept tokens of your own issuer too.")
     requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
         default=60_000, description="Requests per minute of one principal; null for no limit."

@@ -101,6 +101,11 @@ class Connection:
         """Set the log level of a handshake server, for this and all later runs."""
         await self._supervisor.set_log_level(level)
 
+    def take_notice(self) -> str:
+        """What callers have to know about this run of the server; it is given out once."""
+        notice, self.vitals.notice = self.vitals.notice or "", None
+        return notice
+
     @property
     def is_answering(self) -> bool:
         """Whether it has answered calls in this run, though its lists may not have come yet."""

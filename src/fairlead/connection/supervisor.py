@@ -354,6 +354,7 @@ class Supervisor:
         self.link, self._attempt = link, None
         self._known_version = self.vitals.version = session.version
         self.vitals.keeps_sessions = session.keeps_sessions
+        self.vitals.notice = session.dispatcher.notice
         info = session.sdk.server_info
         self.vitals.server = f"{info.name} {info.version}" if info else None
         self.vitals.connects += 1
@@ -420,6 +421,7 @@ class Supervisor:
                 tasks.start_soon(self.subscriptions.keep, link)
             if link.in_flight or self.subscriptions.are_wanted:
                 link.last_used = time.monotonic()
+            link.last_used = max(link.last_used, link.session.dispatcher.used_at)
             patience = math.inf if idle is None else link.last_used + idle / 1000 - time.monotonic()
             if patience <= 0:
                 self.give_up(link)

@@ -147,6 +147,7 @@ class ClientSession:
         credential: The digest of its token, where there is no key.
         label: The name of its token, for the dashboard.
         groups: The groups of the principal, where there is no key.
+        session_id: What it is known by; something random if not given.
     """
 
     def __init__(  # noqa: PLR0913, PLR0915 - what a client is made of
@@ -160,6 +161,7 @@ class ClientSession:
         credential: str | None = None,
         label: str | None = None,
         groups: frozenset[str] = frozenset(),
+        session_id: str | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.principal = principal
@@ -171,7 +173,7 @@ class ClientSession:
         """The digest of the token that began its session."""
         self.label = label
         self.family: ProtocolFamily = family
-        self.id = secrets.token_hex(16)
+        self.id = session_id or secrets.token_hex(16)
         self.name: str | None = None
         self.since = time.time()
         self.last_used = time.monotonic()
@@ -316,6 +318,10 @@ class ClientSession:
             upstreams=tuple(managed.server.server_id for managed in self._client_host.own_servers),
             since=self.since,
         )
+
+    def new_state_nonce(self) -> str | None:
+        """Return what tells other replicas that a request of it waits here; None where there are none."""
+        return self.endpoint.gateway.new_session_id(self.principal, self.endpoint.bundle)
 
     def in_use(self) -> "_InUse":
         """Count a request of its transport for the length of a block, so that it is not taken for idle."""

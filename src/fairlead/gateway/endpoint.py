@@ -4,10 +4,11 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -38,6 +39,7 @@ from fairlead.config.models import BundleMode
 from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
 from fairlead.gateway.client_session import ClientKey, ClientSession, ProtocolFamily
+from fairlead.gateway.cluster.session_ids import UNKNOWN_SESSION
 from fairlead.gateway.principal_view import PrincipalView
 from fairlead.gateway.sdk_server import ADMITTED, Handlers
 from fairlead.gateway.services import GatewayServices
@@ -104,10 +106,12 @@ class HttpSession:
 class SseListener:
     """A client of the HTTP+SSE transport, and the event stream that it holds open."""
 
-    def __init__(self, client: ClientSession, send: Send) -> None:
+    def __init__(self, client: ClientSession, send: Send, seal: Callable[[bytes], str | None]) -> None:
+        """Pass its events to `send`. `seal` makes the `session_id` that it gets, where it is not its own."""
         self.client = client
+        self._seal = seal
         self.session_id: str | None = None
-        """The `session_id` of its messages, which the first event names."""
+        """The `session_id` of its messages here, which the first event names."""
         self.sent: Any = None
         """The SDK's stream of messages to it, which has no public name."""
         self._send = send
@@ -121,7 +125,9 @@ class SseListener:
     async def send(self, message: Message) -> None:
         """Send a part of the stream, and learn from the first event what the session is called."""
         if self.session_id is None and (found := _SESSION_ID.search(message.get("body", b""))):
-            self.session_id = found[1].decode()
+            self.session_id = named = found[1].decode()
+            if sealed := self._seal(bytes.fromhex(named)):
+                message = {**message, "body": message["body"].replace(found[1], sealed.encode())}
         await self._send(message)
 
 
@@ -144,8 +150,9 @@ class GatewayEndpoint:
         self.server = self.handlers.server()
         # `GuardedApp` limits bodies; said here, too, so that the SDK has no lower limit of its own.
         self._modern = StreamableHTTPSessionManager(self.server, max_request_body_size=MAX_BODY_BYTES)
+        messages = f"/messages~{gateway.id_prefix}" if gateway.id_prefix else "/messages"
         self._sse = SseServerTransport(
-            f"/messages/{bundle}" if bundle else "/messages", max_request_body_size=MAX_BODY_BYTES
+            f"{messages}/{bundle}" if bundle else messages, max_request_body_size=MAX_BODY_BYTES
         )
 
     def renew(self) -> None:
@@ -305,7 +312,7 @@ class GatewayEndpoint:
             return
         session = self.session(session_id.decode("latin-1"), scope[ADMITTED])
         if session is None:
-            await _refuse_unknown_session(scope, receive, send)
+            await UNKNOWN_SESSION(scope, receive, send)
             return
         with session.client.in_use():
             await session.transport.handle_request(scope, receive, send)
@@ -335,6 +342,7 @@ class GatewayEndpoint:
                         credential=admitted.credential,
                         label=admitted.label,
                         groups=admitted.groups,
+                        session_id=self.gateway.new_session_id(admitted.principal, self.bundle),
                     )
                 )
                 in_use.enter_context(session.client.in_use())  # from its first moment: it is not idle yet
@@ -390,7 +398,8 @@ class GatewayEndpoint:
                     return
                 client = await stack.enter_async_context(self._other(caller, "session", credential))
                 client.is_streaming = True
-            listener = SseListener(client, send)
+            new_id = partial(self.gateway.new_session_id, caller.principal, self.bundle)
+            listener = SseListener(client, send, new_id)
             connected = self._sse.connect_sse(scope, receive, listener.send)
             received, listener.sent = await stack.enter_async_context(connected)
             self._listeners.add(listener)
@@ -449,11 +458,6 @@ def _name_user(scope: Scope) -> None:
     client = f"{admitted.principal}\0{admitted.credential or ''}\0{groups}"
     token = AccessToken(token="", client_id=client, scopes=[])
     scope["user"] = AuthenticatedUser(token)
-
-
-async def _refuse_unknown_session(scope: Scope, receive: Receive, send: Send) -> None:
-    error = {"code": -32600, "message": "unknown session: send `initialize` again"}
-    await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 404)(scope, receive, send)
 
 
 async def _refuse_session(scope: Scope, receive: Receive, send: Send) -> None:

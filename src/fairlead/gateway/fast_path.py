@@ -37,6 +37,7 @@ from fairlead.gateway.batches import answer_batch, post_batch
 from fairlead.gateway.client_session import LIST_FIELDS, MAX_SESSION_KEY, ClientKey, ClientSession
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.request_context import (
+    DISCONNECT_SECONDS,
     UNASKABLE,
     MultiRoundContext,
     PlainCall,
@@ -46,11 +47,10 @@ from fairlead.gateway.request_context import (
 )
 from fairlead.gateway.sdk_server import ADMITTED, SERVER_INFO
 from fairlead.gateway.tool_results import fit_result
+from fairlead.gateway.workers.member import PoolMember
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal, repair_body, split_batch
-
-DISCONNECT_SECONDS: Final = 0.2
-"""After how long a disconnect is looked for: most answers come sooner."""
+from fairlead.net.listen import read_body, was_passed
 
 PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
 """The older versions whose results take what servers of today put into them."""
@@ -109,15 +109,17 @@ _encode = msgspec.json.Encoder().encode
 class FastPath:
     """Answers plain requests, and passes the others to the SDK's server."""
 
-    def __init__(self, tracer: Tracer | None = None) -> None:
+    def __init__(self, tracer: Tracer | None = None, member: PoolMember | None = None) -> None:
+        """Answer requests; `member` is this process among the workers of the gateway, if it has several."""
         self._tracer = tracer
+        self._member = member
 
     async def handle(self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["method"] != "POST":
             await endpoint.handle(scope, receive, send)
             return
-        body = await _body(receive)
+        body = await read_body(receive)
         if body is None:
             return
         if body[:1] != b"{" and (parts := split_batch(body)) is not None:
@@ -125,6 +127,8 @@ class FastPath:
             await answer_batch(
                 parts, _session_client(endpoint, dict(scope["headers"]), scope), handle, scope, receive, send
             )
+        elif self._member is not None and (number := _other_worker(body, scope, self._member)) is not None:
+            await self._member.pass_on(number, scope, receive, send)
         else:
             await self._handle_body(endpoint, body, scope, receive, send)
 
@@ -135,6 +139,8 @@ class FastPath:
         exchange = _HttpExchange(endpoint, scope, receive, send, self._tracer)
         request = _read(body)
         if request is not None and await exchange.try_answer(request):
+            return
+        if request is not None and await exchange.try_resume_elsewhere(request, body):
             return
         sound = repair_body(body)
         if isinstance(sound, MessageRefusal):
@@ -148,7 +154,7 @@ class FastPath:
         self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Handle a message of a client of the HTTP+SSE transport."""
-        body = await _body(receive)
+        body = await read_body(receive)
         if body is None:
             return
         if body[:1] != b"{" and (parts := split_batch(body)) is not None:
@@ -165,6 +171,24 @@ class FastPath:
             await _unreadable(sound)(scope, receive, send)
         else:
             await endpoint.handle_message(scope, _replay_body(sound, receive), send)
+
+
+def _other_worker(body: bytes, scope: Scope, member: PoolMember) -> int | None:
+    """The worker that has a request's earlier rounds, or the session that it names, if that is another one.
+
+    A stateless client that names no session is served by any worker. One hop at most: a request that was
+    passed on is answered, whatever this worker believes.
+    """
+    if was_passed(scope) or not (b"requestState" in body or SESSION_META_KEY.encode() in body):
+        return None  # most requests: they need not be read twice
+    request = _read(body)
+    if request is None:
+        return None
+    state = bytes(request.params.request_state)
+    if state:
+        return member.other_owner(state.decode("utf-8", "replace").strip('"'))
+    session = request.params.meta.session
+    return member.home(session) if isinstance(session, str) else None
 
 
 class _HttpExchange:
@@ -195,6 +219,16 @@ class _HttpExchange:
         if self._tracer is None and request.params.meta.traceparent is None and _HEADER not in self._headers:
             return await answer(request)
         return await self._answer_traced(request, answer)
+
+    async def try_resume_elsewhere(self, request: _FastRequest, body: bytes) -> bool:
+        """Have the replica answer that a request waits at, if it is another one."""
+        cluster, state = self._endpoint.gateway.cluster, bytes(request.params.request_state)
+        if cluster is None or not state:
+            return False
+        bundle, admitted = self._endpoint.bundle, self._scope[ADMITTED]
+        return await cluster.resume_elsewhere(
+            state, bundle, admitted, self._scope, body, self._receive, self._send
+        )
 
     async def _answer_traced(self, request: _FastRequest, answer: _Answer) -> bool:
         """Answer a request as part of the trace that its `_meta` or its headers name."""
@@ -465,18 +499,6 @@ def _info(info: bytes) -> _Info:
         return msgspec.json.decode(info, type=_Info)
     except _UNREADABLE:
         return _Info()
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """Read the body of a request, which `GuardedApp` limits; None where the client disconnected."""
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return body
 
 
 def _read(body: bytes) -> _FastRequest | None:

@@ -35,6 +35,9 @@ MAX_ASKED: Final = 64
 MAX_PARKED: Final = 100
 """How many requests of one client may wait for its answers."""
 
+DISCONNECT_SECONDS: Final = 0.2
+"""After how long a disconnect is looked for: most answers come sooner."""
+
 _STATE_KEY: Final = secrets.token_bytes(32)
 """Seals request states: those of another process or an earlier run are refused."""
 
@@ -120,6 +123,10 @@ class ContextClient(Protocol):
     @property
     def parked(self) -> "dict[str, MultiRoundContext[Any]]":
         """Its requests that wait for its answers, by `requestState`."""
+        ...
+
+    def new_state_nonce(self) -> str | None:
+        """Return what tells other replicas that a request of it waits here; None where there are none."""
         ...
 
     @property
@@ -247,9 +254,12 @@ class RequestIdentity:
     arguments: Mapping[str, object] | None = None
 
 
-def seal_state(principal: str, about: RequestIdentity) -> str:
-    """Make the `requestState` of one round: unguessable, and bound to principal, request and time."""
-    nonce, expires = secrets.token_hex(16), int(time.monotonic() + PARKED_SECONDS)
+def seal_state(principal: str, about: RequestIdentity, nonce: str | None = None) -> str:
+    """Make the `requestState` of one round: unguessable, and bound to principal, request and time.
+
+    A nonce may be given, without a period in it, which tells other replicas where the request waits.
+    """
+    nonce, expires = nonce or secrets.token_hex(16), int(time.monotonic() + PARKED_SECONDS)
     return f"{nonce}.{expires}.{_seal(nonce, expires, principal, about)}"
 
 
@@ -407,7 +417,7 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             raise MCPError(INTERNAL_ERROR, "too many requests wait for answers: answer some of them first")
         if not self._is_over:
             self._scope.deadline = anyio.current_time() + PARKED_SECONDS
-            self.state = seal_state(self.client.principal, self.about)
+            self.state = seal_state(self.client.principal, self.about, self.client.new_state_nonce())
             self.client.parked[self.state] = self
             return types.InputRequiredResult(
                 input_requests={key: elicitation.request for key, elicitation in self._elicitations.items()},

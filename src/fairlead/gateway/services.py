@@ -10,6 +10,7 @@ from anyio.abc import TaskGroup
 
 from fairlead.config.load import LoadedConfig
 from fairlead.gateway.access.auth import OpenStreams
+from fairlead.gateway.cluster.cluster import Cluster
 from fairlead.gateway.pending_approvals import PendingApprovals
 from fairlead.host.host import Host
 
@@ -46,6 +47,11 @@ class GatewayServices(Protocol):
         ...
 
     @property
+    def id_prefix(self) -> str:
+        """What the ids begin with that this process gives out: it says whose they are, among workers."""
+        ...
+
+    @property
     def startup_wait(self) -> float:
         """How many seconds a client's first list waits for servers."""
         ...
@@ -65,6 +71,15 @@ class GatewayServices(Protocol):
 
     def is_personal(self, server_id: str) -> bool:
         """Return whether two principals may be logged in differently at a server."""
+        ...
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The other processes that act as one gateway with this one, if there may be any."""
+        ...
+
+    def new_session_id(self, principal: str, bundle: str | None, random: bytes | None = None) -> str | None:
+        """Return an id for a session that others know to be this process's; None where there are none."""
         ...
 
     def room_for_session(self, principal: str, credential: str | None) -> AbstractAsyncContextManager[bool]:

@@ -253,6 +253,7 @@ class ClientHost:
         context = replace(
             shared,
             tasks=tasks,
+            transports=replace(shared.transports, ownership=None),  # what is one client's is started here
             human=replace(shared.human, operator=operator, shared=False),
             bus=EventBus(shared.bus),
         )

@@ -19,7 +19,7 @@ from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.tracing import Tracer
 from fairlead.connection.transport.auth_flow import AuthFlow
-from fairlead.connection.transport.factory import TransportContext
+from fairlead.connection.transport.factory import ServerOwnership, TransportContext
 from fairlead.connection.transport.request_headers import AuthProvider
 from fairlead.host.background import task_owner
 from fairlead.host.events import EventBus
@@ -46,6 +46,8 @@ class GatewayBacking:
 
     names: Scheme = "gateway"
     """How public tool names are made."""
+    ownership: ServerOwnership | None = None
+    """Decides which of several gateway processes starts a server that all clients share."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +127,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
                 headers_for=logins.headers_for,
                 require_approved=lambda key: servers.require_approved(key),
                 tracer=tracer or programs_tracer(),
+                ownership=backing.ownership if backing else None,
             )
             context = ServerContext(
                 tasks=tasks,

@@ -107,13 +107,17 @@ _decode_trouble = msgspec.json.Decoder(LastFailure).decode
 _decode = msgspec.json.Decoder(StoredSnapshot).decode
 
 
+def definition_digest(server: LoadedServer) -> str:
+    """A digest of the entry of a server, without what only says who may use it."""
+    return entry_digest({name: value for name, value in server.entry.items() if name not in _POLICY})
+
+
 def snapshot_key(server: LoadedServer, principal: str = LOCAL) -> str:
     """The same entry in the same place offers the same tools; a changed one is asked anew.
 
     What only says who may use them is no change. What a server offers to one login is not shown to another.
     """
-    entry = {name: value for name, value in server.entry.items() if name not in _POLICY}
-    where = f"{server.server_id}\0{server.definition.source.base}\0{entry_digest(entry)}"
+    where = f"{server.server_id}\0{server.definition.source.base}\0{definition_digest(server)}"
     if principal != LOCAL:
         where += f"\0{principal}"
     return hashlib.sha256(where.encode(errors="surrogatepass")).hexdigest()

@@ -32,6 +32,7 @@ from fairlead.store.protocol import (
     PublishedMessage,
     StoredValue,
     TokenGrant,
+    lease_now,
 )
 
 T = TypeVar("T")
@@ -162,6 +163,8 @@ UNFLUSHED_RECORDS = 10_000
 _LOOK_SECONDS = 0.2
 UNREAD_MESSAGES = 1000
 _RETRY_SECONDS = 1.0
+_RENEWED_AFTER = 0.3
+"""Which part of a lease passes before it is renewed: two renewals may fail."""
 
 logger = logging.getLogger(__name__)
 
@@ -240,13 +243,25 @@ class AsyncStore:
 
     @contextlib.asynccontextmanager
     async def lock(
-        self, name: str, *, lease_seconds: float = 15.0, wait_seconds: float = 30.0
+        self,
+        name: str,
+        *,
+        lease_seconds: float = 15.0,
+        wait_seconds: float = 30.0,
+        on_held: Callable[[float], None] | None = None,
     ) -> AsyncGenerator[Lease]:
         """Hold a lock for the length of a block. Raises `LockBusy` before it, `LockLost` out of it."""
-        lease = await self._acquire(name, lease_seconds, wait_seconds)
+        lease, asked_at = await self._acquire(name, lease_seconds, wait_seconds)
         kept = False
+        if on_held is not None:
+            on_held(asked_at)
         with anyio.CancelScope() as block:
-            renewal = _LeaseRenewal(lease, lease_seconds, on_loss=lambda: self._worker.tell(block.cancel))
+            renewal = _LeaseRenewal(
+                lease,
+                lease_seconds,
+                on_held=None if on_held is None else lambda at: self._worker.tell(on_held, at),
+                on_loss=lambda: self._worker.tell(block.cancel),
+            )
             self._worker.schedule(renewal.pause, renewal)
             try:
                 yield lease
@@ -301,15 +316,17 @@ class AsyncStore:
             lambda database: database.prune_log(log, older_than_seconds=older_than_seconds, keep=keep)
         )
 
-    async def _acquire(self, name: str, lease_seconds: float, wait_seconds: float) -> Lease:
+    async def _acquire(self, name: str, lease_seconds: float, wait_seconds: float) -> tuple[Lease, float]:
+        """Take a lock, and return when the store was asked for it."""
         deadline = anyio.current_time() + wait_seconds
         lease: Lease | None = None
         for pause in itertools.chain((0.005, 0.01, 0.02), itertools.repeat(0.05)):
+            asked_at = lease_now()
             # Not to be cancelled: a lock that was taken must reach the caller that releases it.
             with anyio.CancelScope(shield=True):
                 lease = await self._worker.run(lambda database: database.acquire(name, lease_seconds))
             if lease is not None:
-                return lease
+                return lease, asked_at
             remaining = deadline - anyio.current_time()
             if remaining <= 0:
                 break
@@ -329,17 +346,26 @@ class AsyncStore:
 class _LeaseRenewal:
     """Renewal of a lease, in the worker's thread, which no busy event loop blocks."""
 
-    def __init__(self, lease: Lease, seconds: float, *, on_loss: Callable[[], None]) -> None:
-        self.pause = seconds / 3
+    def __init__(
+        self,
+        lease: Lease,
+        seconds: float,
+        *,
+        on_held: Callable[[float], None] | None,
+        on_loss: Callable[[], None],
+    ) -> None:
+        self.pause = seconds * _RENEWED_AFTER
         self.stopped = False
         self._lease = lease
         self._seconds = seconds
+        self._on_held = on_held
         self._on_loss = on_loss
         self._renewed = time.monotonic()
 
     def __call__(self, database: Database) -> float | None:
         if self.stopped:
             return None
+        asked_at = lease_now()
         try:
             kept = database.renew(self._lease)
         except StoreError:
@@ -347,6 +373,8 @@ class _LeaseRenewal:
             kept = time.monotonic() - self._renewed < self._seconds
         else:
             self._renewed = time.monotonic()
+            if kept and self._on_held is not None:
+                self._on_held(asked_at)
         if kept:
             return self.pause
         self._on_loss()

@@ -5,6 +5,7 @@ machine or Redis between many; it does not interpret the bytes. `Database` is a 
 for one thread, and what a storage engine implements; `Store` is one for an event loop.
 """
 
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
@@ -20,6 +21,19 @@ AT_ONCE_BYTES = 256 * 1024
 MAX_VALUE_BYTES = 64 * 1024 * 1024
 """The largest value that is read."""
 MESSAGES_KEPT = 1000
+
+
+LEASE_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 0))
+"""The clock of leases.
+
+All processes of a machine read the same time from it, so a deadline means the same to host and guardian, and
+it is never set. Where there is such a clock, it counts the time that the machine sleeps as well.
+"""
+
+
+def lease_now() -> float:
+    """The time of the clock of leases, in seconds."""
+    return time.clock_gettime(LEASE_CLOCK) if hasattr(time, "clock_gettime") else time.monotonic()
 
 
 class AnyVersion(Enum):
@@ -152,13 +166,25 @@ class Store(Protocol):
         ...
 
     def lock(
-        self, name: str, *, lease_seconds: float = 15.0, wait_seconds: float = 30.0
+        self,
+        name: str,
+        *,
+        lease_seconds: float = 15.0,
+        wait_seconds: float = 30.0,
+        on_held: Callable[[float], None] | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
         """Hold a lock for the length of a block, exclusively among all processes.
 
         The lease is renewed for as long as the block runs, and ends by itself when the process dies. A holder
         that was suspended past its lease and overtaken has its block cancelled; pass the lease as `fence` to
         every write that must not happen after that.
+
+        Args:
+            name: The name of the lock.
+            lease_seconds: How long it is held without a renewal. It is renewed after 0.3 of that.
+            wait_seconds: How long to wait for another holder; 0 to try once.
+            on_held: Called in the event loop whenever the lease was taken or renewed, with the time of
+                `lease_now` at which the store was asked: it lasts for `lease_seconds` from then, or longer.
 
         Raises:
             LockBusy: Another holder kept the lock for `wait_seconds`.

@@ -37,6 +37,7 @@ from fairlead.connection.process.stderr import log_tail
 from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownServer, UnknownTool
 from fairlead.events import Event, McpToolsChanged
 from fairlead.gateway.client_session import SessionInfo
+from fairlead.gateway.cluster.cluster import Cluster
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
 from fairlead.host.managed_server import ServerStatus
@@ -78,6 +79,10 @@ class Connections(Protocol):
         """Where every server stands."""
         ...
 
+    async def refresh(self) -> None:
+        """Learn what other processes of the gateway have of them, where there are any."""
+        ...
+
     async def close_server(self, server_id: str) -> None:
         """End every connection to a server."""
         ...
@@ -94,6 +99,9 @@ class _HostConnections:
         self._host = host
         self.status = host.status
         self.close_server = host.close
+
+    async def refresh(self) -> None:
+        """Learn nothing: there is one process."""
 
     @asynccontextmanager
     async def host_of(self, principal: str) -> AsyncGenerator[Host]:
@@ -126,7 +134,7 @@ class HostPanel:
     Its block, `running`, is to be left before that of the HTTP server.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the pages show, each by name
         self,
         host: Host,
         configuration: RunningConfiguration,
@@ -135,6 +143,7 @@ class HostPanel:
         queue: ApprovalQueue | None = None,
         sessions: Callable[[], Sequence[SessionInfo]] = tuple,
         connections: Connections | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self._host = host
         self._configuration = configuration
@@ -143,6 +152,8 @@ class HostPanel:
         self._connections: Connections = connections or _HostConnections(host)
         self.sessions = sessions
         """All clients of the gateway."""
+        self.cluster = cluster
+        """The replicas that act as one gateway with this one, if there may be any."""
         self._changes = ChangeSignal()
         self._listed = anyio.Event()
         """Set when a server lists tools anew."""
@@ -190,7 +201,10 @@ class HostPanel:
 
     @property
     def is_ready(self) -> bool:
-        """Is the host open, and every server ready that is required?"""
+        """Is the host open, every server ready that is required, and this replica one of its gateway?
+
+        One that is about to stop is not, nor one whose store does not answer.
+        """
         servers = self._configuration.loaded.servers
         required = {name for name, server in servers.items() if server.config and server.config.required}
         waiting = [
@@ -198,13 +212,18 @@ class HostPanel:
             for status in self.status()
             if status.enabled and status.server_id in required and status.state != "ready"
         ]
-        return self._running is not None and not waiting
+        is_replica = self.cluster is None or self.cluster.is_ready
+        return self._running is not None and not waiting and is_replica
 
     # Servers.
 
     def status(self) -> Sequence[ServerStatus]:
         """Where every server stands, over all connections to it."""
         return self._connections.status()
+
+    async def refresh(self) -> None:
+        """Learn what other processes of the gateway know, before it is shown."""
+        await self._connections.refresh()
 
     async def details(self, server_id: str) -> ServerDetails:
         """All there is to say of one server."""

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -21,6 +21,7 @@ from urllib.parse import unquote
 import anyio.abc
 
 from fairlead.connection.outcomes import SpawnFailed
+from fairlead.store.protocol import lease_now
 
 EXIT_SECONDS = 2.0
 """How long a server may take to end by itself once its input is closed."""
@@ -40,6 +41,47 @@ QUICK_EXIT_SECONDS = 0.5
 LAST_WORDS_SECONDS = 0.25
 """How long to wait for what a server still has to say when it ends."""
 
+EXPIRE_SECONDS = 1.0
+"""How long after the deadline of its lease a process is gone: half a second of grace, and a margin."""
+
+
+class ProcessLease:
+    """How long processes may run: until a deadline, which the host moves for as long as they may go on.
+
+    The guardian ends them at the deadline even while the host is paused, when the host itself could not. They
+    are gone within `EXPIRE_SECONDS` of it. On Windows, where there is no guardian, nothing ends them.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        """A time of `lease_now`."""
+        self._followers: set[Callable[[float], None]] = set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its deadline has passed."""
+        return lease_now() >= self.deadline
+
+    def extend(self, deadline: float) -> None:
+        """Let the processes run until a later deadline. One that has passed is never moved."""
+        if deadline > self.deadline and not self.has_ended:
+            self._move(deadline)
+
+    def end(self) -> None:
+        """Have the guardian end the processes now: they may not go on."""
+        self._move(min(self.deadline, lease_now()))
+
+    def _move(self, deadline: float) -> None:
+        self.deadline = deadline
+        for tell in [*self._followers]:
+            tell(deadline)
+
+    def follow(self, tell: Callable[[float], None]) -> Callable[[], None]:
+        """Call a function with the deadline, now and whenever it moves, until what is returned is called."""
+        self._followers.add(tell)
+        tell(self.deadline)
+        return lambda: self._followers.discard(tell)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
@@ -48,6 +90,7 @@ class Command:
     `env` is what is declared for it; it gets that over the safe part of `parent`, our own environment.
     `descriptors` are open files that it gets beside its pipes (not on Windows): the number each has in the
     process, 3 or more, and here. They stay the caller's, who keeps them open until the process has started.
+    `lease` is until when it may run; without one it runs until it is stopped.
     """
 
     argv: tuple[str, ...]
@@ -57,6 +100,7 @@ class Command:
     descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
     exit_seconds: float = EXIT_SECONDS
     terminate_seconds: float = TERMINATE_SECONDS
+    lease: ProcessLease | None = None
 
 
 class ProcessListener(Protocol):

@@ -19,7 +19,13 @@ from pathlib import Path
 import anyio
 
 from fairlead.connection.outcomes import SpawnFailed
-from fairlead.connection.process.child import TERMINATE_SECONDS, Command, child_environment
+from fairlead.connection.process.child import (
+    TERMINATE_SECONDS,
+    Command,
+    ProcessLease,
+    child_environment,
+)
+from fairlead.store.protocol import LEASE_CLOCK
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +57,8 @@ class ServerProcess:
         self.pid = 0
         self.returncode: int | None = None
         self.gone = asyncio.Event()
+        self.on_close: Callable[[], None] = lambda: None
+        """Called when it is over for the host; it may be called again."""
         self._reaper_pid = 0
         self._control = control
         self._on_exit: Callable[[], None] | None = on_exit
@@ -66,7 +74,12 @@ class ServerProcess:
     def stop(self, *, quickly: bool = False) -> None:
         """Ask the reaper to stop the server and all that descends from it."""
         with contextlib.suppress(OSError):  # the reaper is gone, or about to be
-            self._control.send(b"q" if quickly else b"s")
+            self._control.send(b"stop quickly\n" if quickly else b"stop\n")
+
+    def run_until(self, deadline: float) -> None:
+        """Tell the reaper until when the server may run (see `ProcessLease`), instead of what it was told."""
+        with contextlib.suppress(OSError):  # as above; a reaper that does not read keeps the earlier deadline
+            self._control.send(b"until %d %.6f\n" % (LEASE_CLOCK, deadline))
 
     async def wait_gone(self, seconds: float) -> None:
         """Wait until no descendant is left. A reaper that takes longer is killed: the guardian takes over."""
@@ -83,6 +96,7 @@ class ServerProcess:
     def close(self) -> None:
         """Close the control socket. If the server still runs, its reaper ends it."""
         self._on_exit = None
+        self.on_close()
         if self._control.fileno() >= 0:
             self._loop.remove_reader(self._control)
             self._control.close()
@@ -205,19 +219,21 @@ class Guardian:
         Raises:
             OSError: The program cannot be run; `filename` says whether `folder` or `program` is to blame.
             ValueError: An argument or variable cannot be passed on.
-            SpawnFailed: There is no guardian.
+            SpawnFailed: There is no guardian, or the lease of the command has ended.
         """
+        if command.lease is not None and command.lease.has_ended:
+            raise SpawnFailed("the lease to run it has ended")
         request = _encode_request(command)
         folder = os.open(command.cwd or ".", _FOLDER_FLAGS)
         try:
             descriptors = [folder, *files, *command.descriptors.values()]
             with anyio.fail_after(_START_SECONDS):
                 try:
-                    return await self._start(request, descriptors, on_exit)
+                    return await self._start(request, descriptors, command.lease, on_exit)
                 except _GuardianGone:
                     # It was killed. Nothing can have happened twice: what it started ends with it.
                     self._discard()
-                    return await self._start(request, descriptors, on_exit)
+                    return await self._start(request, descriptors, command.lease, on_exit)
         except _GuardianGone as exc:
             raise SpawnFailed("the guardian, which starts servers, ended twice") from exc
         except TimeoutError as exc:
@@ -226,7 +242,11 @@ class Guardian:
             os.close(folder)
 
     async def _start(
-        self, request: bytes, descriptors: Sequence[int], on_exit: Callable[[], None]
+        self,
+        request: bytes,
+        descriptors: Sequence[int],
+        lease: ProcessLease | None,
+        on_exit: Callable[[], None],
     ) -> ServerProcess:
         process = self._running()
         control, theirs = socket.socketpair()
@@ -239,6 +259,8 @@ class Guardian:
                 await asyncio.get_running_loop().sock_sendall(control, request)
             except ConnectionError as exc:
                 raise _GuardianGone from exc
+            if lease is not None:  # only now: the request is whole, and no renewal comes in between
+                server.on_close = lease.follow(server.run_until)
             await server.wait_started()
         except BaseException:
             server.close()
@@ -295,8 +317,9 @@ def _encode_request(command: Command) -> bytes:
     paths = [program]
     if "/" not in program:
         paths = [f"{folder}/{program}" if folder else program for folder in os.get_exec_path(env)]
+    deadline = f" {LEASE_CLOCK} {command.lease.deadline:.6f}" if command.lease else ""
     fields = [
-        f"{command.exit_seconds} {command.terminate_seconds}",
+        f"{command.exit_seconds} {command.terminate_seconds}{deadline}",
         str(_umask()),
         " ".join(map(str, command.descriptors)),
         _resource_limits(),

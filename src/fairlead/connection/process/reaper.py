@@ -17,10 +17,16 @@ folder, stdin, stdout, stderr and any further ones. The guardian forks a reaper,
     error WHAT ERRNO    it could not be started; WHAT is `folder` or `program`
     exit N              it exited: a code, or the negative number of a signal
 
-A byte on the control socket asks the reaper to stop the server: it has `exit_seconds` to exit (half a second
-where the byte is `q`, for a server that answered nothing), then all descendants get SIGTERM and,
-`terminate_seconds` later, SIGKILL until none is left. Then the reaper exits, which closes the control socket.
-SIGTERM comes at once when the server has exited, or the control socket, the guardian or the host is gone.
+After the request the host writes lines to the control socket:
+
+    stop, stop quickly    end the server
+    until CLOCK TIME      it may run until that time of that clock (`clock_gettime(2)`), a deadline
+
+A server that is to stop has `exit_seconds` to exit (half a second where it answered nothing and is stopped
+quickly), then all descendants get SIGTERM and, `terminate_seconds` later, SIGKILL until none is left. Then
+the reaper exits, which closes the control socket. SIGTERM comes at once when the server has exited, when the
+control socket, the guardian or the host is gone, or when the deadline has passed: then SIGKILL follows half a
+second after the deadline. It takes no word of the host for that, so it works while the host is paused.
 
 On systems without subreapers (macOS) the server's process group is ended; there, a descendant that left the
 group outlives the server.
@@ -45,9 +51,13 @@ from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, so
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
+
+    from fairlead.connection.process.process_table import descendants, kill_descendants, send_signal
 else:
     import _signal as signal
+
+    from process_table import descendants, kill_descendants, send_signal
 
 _MAX_DESCRIPTORS = 200
 """How many file descriptors one request can carry; Linux allows 253."""
@@ -55,8 +65,11 @@ _MAX_DESCRIPTORS = 200
 # What is still there after this long cannot be killed: it waits in the kernel, or runs as another user.
 _GIVE_UP_SECONDS = 20.0
 _QUICK_EXIT_SECONDS = 0.5
+_EXPIRED_SECONDS = 0.5
+"""How long after its deadline a server may still run, between SIGTERM and SIGKILL."""
+_CLOCK_CHECK_SECONDS = 0.25
+"""How often a deadline is compared with its clock, which may run on while the machine, and `poll`, sleeps."""
 _TICK_SECONDS = 0.05
-_MAX_CHASE = 10_000
 _HOST_CHECK_SECONDS = 1.0
 _IGNORED_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGPIPE")
 _IS_LINUX = sys.platform == "linux"
@@ -76,19 +89,33 @@ _ignored: list[int] = []
 class _StartRequest:
     """What a server process is started with, apart from its file descriptors.
 
-    Each field ends with a NUL byte, which none can contain: the two grace periods; the umask; the numbers
-    that further descriptors get; resource limits as `number,soft,hard`; then three lists, each with its
-    length first: the paths to try, as a shell tries the folders of PATH; the arguments; the environment.
+    Each field ends with a NUL byte, which none can contain: the two grace periods, and clock and time of the
+    deadline if there is one; the umask; the numbers that further descriptors get; resource limits as
+    `number,soft,hard`; then three lists, each with its length first: the paths to try, as a shell tries the
+    folders of PATH; the arguments; the environment.
 
-    The reaper reads only the grace periods: what a forked process writes to has to be copied for it.
+    The reaper reads only the first field: what a forked process writes to has to be copied for it.
     """
 
-    __slots__ = ("exit_seconds", "fields", "terminate_seconds")
+    __slots__ = ("deadline", "exit_seconds", "fields", "terminate_seconds")
 
     def __init__(self, data: bytes) -> None:
-        grace, _, self.fields = data.partition(b"\0")
-        exit_seconds, _, terminate_seconds = grace.partition(b" ")
+        times, _, self.fields = data.partition(b"\0")
+        exit_seconds, terminate_seconds, *deadline = times.split(b" ")
         self.exit_seconds, self.terminate_seconds = float(exit_seconds), float(terminate_seconds)
+        self.deadline = _Deadline(*deadline) if deadline else None
+
+
+class _Deadline:
+    """A time of a clock that all processes of the machine share, as the host writes it."""
+
+    __slots__ = ("_clock", "_time")
+
+    def __init__(self, clock: bytes, at: bytes) -> None:
+        self._clock, self._time = int(clock), float(at)
+
+    def seconds_left(self) -> float:
+        return self._time - time.clock_gettime(self._clock)
 
 
 class _Reaper:
@@ -106,6 +133,9 @@ class _Reaper:
         self._stopping = False
         self._quickly = False
         self._abandoned = False
+        self._expired = False
+        self._deadline: _Deadline | None = None
+        self._unheard = b""
         self._wake = _wake_on_child_exit()
         self._poll = select.poll()
         for fd in (control.fileno(), life, self._wake):
@@ -116,12 +146,12 @@ class _Reaper:
         request = self._receive()
         if request is None or not self._start(request, descriptors):
             return
-        while not (self._exited or self._stopping or self._abandoned):
+        while not (self._exited or self._stopping or self._is_hurried()):
             self._wait(None)
         if self._stopping:
             grace = min(request.exit_seconds, _QUICK_EXIT_SECONDS) if self._quickly else request.exit_seconds
             deadline = time.monotonic() + grace
-            while not (self._exited or self._abandoned) and (left := deadline - time.monotonic()) > 0:
+            while not (self._exited or self._is_hurried()) and (left := deadline - time.monotonic()) > 0:
                 self._wait(left)
         self._terminate(request.terminate_seconds)
 
@@ -141,7 +171,10 @@ class _Reaper:
             if length < 0 and b"\0" in data:
                 head, _, data = data.partition(b"\0")
                 length = int(head)
-        return _StartRequest(data)
+        request = _StartRequest(data[:length])
+        self._deadline = request.deadline
+        self._hear(data[length:])
+        return request
 
     def _start(self, request: _StartRequest, descriptors: list[int]) -> bool:
         reading, writing = os.pipe()
@@ -159,7 +192,7 @@ class _Reaper:
         # Executing a file can take as long as the file system it lies on does.
         self._poll.register(reading, select.POLLIN)
         while reading not in self._wait(None):
-            if self._stopping or self._abandoned:
+            if self._stopping or self._is_hurried():
                 return False
         failure = os.read(reading, 64)
         self._poll.unregister(reading)
@@ -177,6 +210,9 @@ class _Reaper:
 
     def _wait(self, seconds: float | None, *, hear: bool = True) -> dict[int, int]:
         """Wait for something to happen, and take note of it: exits, the host's words, who is gone."""
+        if self._deadline is not None and not self._expired:
+            limit = min(_CLOCK_CHECK_SECONDS, self._deadline.seconds_left())
+            seconds = limit if seconds is None else min(seconds, limit)
         ready = dict(self._poll.poll(None if seconds is None else max(0, seconds) * 1000))
         if self._life in ready:
             self._abandoned = True
@@ -185,13 +221,28 @@ class _Reaper:
             os.read(self._wake, 4096)
         if hear and self._control.fileno() in ready:
             if words := _receive(self._control, 4096):
-                self._stopping = True
-                self._quickly = self._quickly or b"q" in words
+                self._hear(words)
             else:
                 self._abandoned = True
                 self._poll.unregister(self._control.fileno())
+        # After the host's words: a renewal that came in time counts, however late this process gets to run.
+        if self._deadline is not None and self._deadline.seconds_left() <= 0:
+            self._expired = True
         self._bury()
         return ready
+
+    def _is_hurried(self) -> bool:
+        """Whether the server has to end without being waited for."""
+        return self._abandoned or self._expired
+
+    def _hear(self, words: bytes) -> None:
+        *lines, self._unheard = (self._unheard + words).split(b"\n")
+        for line in lines:
+            if line.startswith(b"until "):
+                self._deadline = _Deadline(*line.split()[1:])
+            else:
+                self._stopping = True
+                self._quickly = self._quickly or line == b"stop quickly"
 
     def _bury(self) -> None:
         while self._has_children:
@@ -219,19 +270,25 @@ class _Reaper:
     # Ending.
 
     def _is_over(self) -> bool:
-        return not self._has_children and (_IS_LINUX or not _send(-self._server, 0))
+        return not self._has_children and (_IS_LINUX or not send_signal(-self._server, 0))
 
     def _terminate(self, seconds: float) -> None:
         """Send SIGTERM to all descendants, also to those that are started meanwhile."""
         deadline = time.monotonic() + seconds
         told: set[int] = set()
-        while not self._is_over() and (left := deadline - time.monotonic()) > 0:
-            for pid in _descendants(self._pid) if _IS_LINUX else [-self._server]:
+        while not self._is_over() and (left := self._time_to_kill(deadline)) > 0:
+            for pid in descendants(self._pid) if _IS_LINUX else [-self._server]:
                 if pid not in told:
                     told.add(pid)
-                    _send(pid, signal.SIGTERM)
-                    _send(pid, signal.SIGCONT)  # what is stopped acts on no signal
+                    send_signal(pid, signal.SIGTERM)
+                    send_signal(pid, signal.SIGCONT)  # what is stopped acts on no signal
             self._wait(min(left, _TICK_SECONDS))
+
+    def _time_to_kill(self, deadline: float) -> float:
+        left = deadline - time.monotonic()
+        if self._deadline is not None:
+            left = min(left, self._deadline.seconds_left() + _EXPIRED_SECONDS)
+        return left
 
     def kill(self) -> None:
         """Send SIGKILL to all descendants until there are none."""
@@ -240,10 +297,10 @@ class _Reaper:
         pause = 0.0
         while not self._is_over() and time.monotonic() < deadline:
             if _IS_LINUX:
-                killed = _kill_descendants(self._pid, frozenset())
+                killed = kill_descendants(self._pid, frozenset())
             else:
                 killed = [-self._server]
-                _send(-self._server, signal.SIGKILL)
+                send_signal(-self._server, signal.SIGKILL)
             # As long as new ones come, there is a race to win against what starts them.
             pause = min(_TICK_SECONDS, pause * 1.5 + 0.0005) if killed == before else 0.0
             before = killed
@@ -329,103 +386,6 @@ def _execute(groups: list[bytes]) -> int:
     return found or number
 
 
-# The process table.
-
-
-_LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-
-
-def _children(pid: int) -> list[int]:
-    """Return the pids of a process's children."""
-    if not _LISTS_CHILDREN:
-        return _children_by_table(pid)
-    children: list[int] = []
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return children  # it is gone
-    for task in tasks:
-        try:
-            children += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
-        except OSError:
-            continue  # the thread is gone, and its children are another's
-    return children
-
-
-def _children_by_table(parent: int) -> list[int]:
-    """Return the same from the whole process table, where the kernel does not list children."""
-    children: list[int] = []
-    try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-    for pid in pids:
-        try:
-            # The second field is the program's name in brackets and may itself hold brackets and blanks.
-            fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if len(fields) > 1 and int(fields[1]) == parent:
-            children.append(pid)
-    return children
-
-
-def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    pending = _children(pid)
-    while pending:
-        child = pending.pop()
-        found.append(child)
-        pending += _children(child)
-    return found
-
-
-def _kill_descendants(pid: int, spared: Collection[int]) -> list[int]:
-    """Kill whatever descends from a process, apart from some of its children, and return the pids.
-
-    A parent is killed before its children are read, so that it has no more of them, and its process group
-    before it: no `fork` comes in between the signals to a group, so what forks and exits over and over cannot
-    outrun them. A server has a session of its own, so the group has only what descends from it.
-    """
-    killed: list[int] = []
-    own_group = os.getpgrp()
-    pending = [child for child in _children(pid) if child not in spared]
-    while pending and len(killed) < _MAX_CHASE:
-        # A pid read a moment ago: the kernel gives none again before it has been through all others.
-        child = pending.pop()
-        try:
-            if (group := os.getpgid(child)) != own_group:
-                _send(-group, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-        _send(child, signal.SIGKILL)
-        killed.append(child)
-        pending += _children(child)
-    return killed
-
-
-def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        data = b""
-        while piece := os.read(fd, 65536):
-            data += piece
-        return data
-    finally:
-        os.close(fd)
-
-
-def _send(pid: int, number: int) -> bool:
-    """Send a signal to a process, or to a group by its negative id; False where there is none."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True  # it is there, and another user's
-    return True
-
-
 def _wake_on_child_exit() -> int:
     """Return a descriptor that becomes readable when a child exits."""
     reading, writing = os.pipe()
@@ -479,7 +439,7 @@ class _Guardian:
                 return
             for pid in self._reapers:
                 # A server can stop what runs as its user. A killed reaper leaves its children to us.
-                _send(pid, signal.SIGCONT if seconds < _GIVE_UP_SECONDS else signal.SIGKILL)
+                send_signal(pid, signal.SIGCONT if seconds < _GIVE_UP_SECONDS else signal.SIGKILL)
             self._wait(_TICK_SECONDS)
 
     def _wait(self, seconds: float | None) -> dict[int, int]:
@@ -506,7 +466,7 @@ class _Guardian:
     def _kill_orphans(self) -> None:
         deadline = time.monotonic() + _TICK_SECONDS
         while True:
-            self._has_orphans = _IS_LINUX and bool(_kill_descendants(self._pid, self._reapers))
+            self._has_orphans = _IS_LINUX and bool(kill_descendants(self._pid, self._reapers))
             if not self._has_orphans or time.monotonic() > deadline:
                 return
             self._bury()

@@ -151,6 +151,14 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """What is downloaded before the server starts, as far as that is seen."""
         self.sandbox_state: Mapping[str, Any] | None = None
         """The sandbox of its process, as `sandbox_state.py` describes it; None of other transports."""
+        self.notice: str | None = None
+        """What callers have to know about this run of the server; the first result says it."""
+        self.begins_session = False
+        """Whether a handshake was made on it: then the server's session is with this process."""
+        self.listeners: list[Callable[[str, msgspec.Raw], object]] = []
+        """Called with the method and parameters of each notification, besides the handlers."""
+        self.used_at = 0.0
+        """When others than its supervisor last used it, by `time.monotonic`."""
         self._max_inbound_requests = max_inbound_requests
         self._calls: PendingRequests[Call] = PendingRequests()
         self._clock = DeadlineClock()
@@ -231,6 +239,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
     ) -> dict[str, Any]:
         """Send a request and return its result as a dict. Raises `RequestFailed` or `NotEncodable`."""
         opts = opts or _NO_OPTIONS
+        if method == "initialize":
+            self.begins_session = True
         raw = await self.call_raw(method, params, opts)
         try:
             result = object_of(raw, MAX_DECODED_BYTES)
@@ -501,6 +511,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 reports = call.reports = call.reports or ProgressReports(call.on_progress)
                 if reports.put(report):
                     self._tasks.start_soon(reports.deliver)
+        for listener in self.listeners:
+            listener(method, raw)
         self._inbox.handle_notification(method, bytes(raw), params)
 
     def post_now(self, frame: bytes) -> None:

@@ -3,15 +3,17 @@
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import aiohttp
 from anyio import to_thread
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from fairlead.config.consent import Consent, ConsentKey, with_bound_values, working_folder
 from fairlead.config.extension_files import ExtensionFolder
@@ -29,7 +31,7 @@ from fairlead.config.paths import home_folder
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import proxy_secrets, secret_values
 from fairlead.config.untyped import as_object
-from fairlead.connection.process.child import Command, child_environment
+from fairlead.connection.process.child import Command, ProcessLease, child_environment
 from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.process.sandbox import (
     SandboxRequest,
@@ -55,6 +57,20 @@ if TYPE_CHECKING:
     from fairlead.servers.shell.tools import ShellAccess
 
 
+LeasedTransport = Callable[[ProcessLease | None], AbstractAsyncContextManager[WireDispatcher]]
+"""Starts a server process that may run for as long as a lease says, for the length of a block."""
+
+
+class ServerOwnership(Protocol):
+    """Decides which of several gateway processes runs a server: its owner, that the others send calls to."""
+
+    def open(
+        self, server: LoadedServer, start: LeasedTransport
+    ) -> AbstractAsyncContextManager[WireDispatcher]:
+        """Connect to the one process of a server: start it where no other gateway process has it."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransportContext:
     """The transport context: what all transports of a host share."""
@@ -74,15 +90,25 @@ class TransportContext:
     """Raises unless the user approved exactly this: asked at each start of what a project file describes."""
     tracer: Tracer | None = None
     """Records requests of servers as spans, if there is one."""
+    ownership: ServerOwnership | None = None
+    """Decides where processes that all clients share are started; None: here."""
 
 
-def transports_of(server: LoadedServer, around: TransportContext) -> list[Transport]:
-    """The transports to try for a server, best first: Streamable HTTP, then the older HTTP+SSE."""
+def transports_of(
+    server: LoadedServer, around: TransportContext, *, version: Callable[[], str | None] = lambda: None
+) -> list[Transport]:
+    """The transports to try for a server, best first: Streamable HTTP, then the older HTTP+SSE.
+
+    Args:
+        server: The server.
+        around: What all transports share.
+        version: Returns the protocol version that it speaks, as far as that is known.
+    """
     match server.transport:
         case "stdio":
-            return [lambda: _stdio(server, around)]
+            return _of_process(server, around, partial(_stdio, server, around), version)
         case "extension":
-            return [lambda: _extension(server, around)]
+            return _of_process(server, around, partial(_extension, server, around), version)
         case "http":
             return [
                 lambda: _remote(server, around, HttpDispatcher),
@@ -94,8 +120,30 @@ def transports_of(server: LoadedServer, around: TransportContext) -> list[Transp
             return [lambda: _in_process(server, around)]
 
 
+def _of_process(
+    server: LoadedServer,
+    around: TransportContext,
+    start: LeasedTransport,
+    version: Callable[[], str | None],
+) -> list[Transport]:
+    """The transports of a server process: at its owner, where all clients share it, else here."""
+    ownership = around.ownership
+    if ownership is None or server.config is None or server.config.sharing not in ("auto", "shared"):
+        return [lambda: start(None)]
+
+    def open_shared() -> AbstractAsyncContextManager[WireDispatcher]:
+        # A server of an older protocol has a session, which belongs to the process that began it.
+        has_session = version() in HANDSHAKE_PROTOCOL_VERSIONS
+        return start(None) if has_session else ownership.open(server, start)
+
+    # One whose version was not known, and turns out to be older, is started here after all.
+    return [open_shared, lambda: start(None)]
+
+
 @asynccontextmanager
-async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerator[WireDispatcher]:
+async def _stdio(
+    server: LoadedServer, around: TransportContext, lease: ProcessLease | None
+) -> AsyncGenerator[WireDispatcher]:
     resolved = await _resolve_secrets(server, around)
     assert isinstance(resolved, StdioServer)
     launch = await _require_consent(server, resolved, around)
@@ -107,6 +155,7 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
         parent=around.env,
         # A sandbox looks for links on the way itself, and mounts none.
         cwd=launch.cwd if launch and launch.starts_in_cwd and resolved.sandbox is None else folder,
+        lease=lease,
     )
     wanted = None
     if resolved.sandbox is not None:
@@ -121,7 +170,9 @@ async def _stdio(server: LoadedServer, around: TransportContext) -> AsyncGenerat
 
 
 @asynccontextmanager
-async def _extension(server: LoadedServer, around: TransportContext) -> AsyncGenerator[WireDispatcher]:
+async def _extension(
+    server: LoadedServer, around: TransportContext, lease: ProcessLease | None
+) -> AsyncGenerator[WireDispatcher]:
     """Run the files of an extension in a process of their own: those that were read, and approved if need be.
 
     The process gets them as one archive with its digest, and reads nothing of the folder, which may change
@@ -152,6 +203,7 @@ async def _extension(server: LoadedServer, around: TransportContext) -> AsyncGen
             env=resolved.env,
             parent=around.env,
             cwd=server.working_folder(resolved),
+            lease=lease,
         )
         if resolved.sandbox is not None:
             wanted = _sandbox_request(server, resolved.sandbox, around.env)

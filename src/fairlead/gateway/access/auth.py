@@ -18,6 +18,8 @@ from fairlead.net.listen import mark_authenticated
 
 SCREENED: Final = "fairlead.screened"
 """Where a scope that was screened has the headers that decide about it."""
+FORWARDED: Final = "fairlead.forwarded"
+"""Where a scope says that another replica forwarded the request, after it had checked and counted it."""
 RATE: Final = "fairlead.rate"
 """Where a scope has the rate limit that it was counted by: a batch is counted message by message."""
 
@@ -142,7 +144,8 @@ class TokenAuthenticator:
         # Before the rate limit: requests that are refused anyway do not use up the principal's share.
         if refused := _outside(admitted, scope["path"]):
             return refused
-        if wait := await self._rate.take(admitted.principal):
+        # What another replica forwards was counted there.
+        if FORWARDED not in scope and (wait := await self._rate.take(admitted.principal)):
             text = f"too many requests for `{admitted.principal}`: try again in {wait} s"
             return RequestRefused.saying(429, text, {"Retry-After": str(wait)})
         mark_authenticated(scope)

@@ -1,0 +1,308 @@
+"""This gateway process as one of several: which requests are for it, and which another replica answers."""
+
+import logging
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+from urllib.parse import parse_qs
+
+import anyio
+import anyio.to_thread
+import msgspec
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fairlead.config.store_location import RedisLocation, StoreLocation
+from fairlead.errors import ReplicaFailed, StoreError
+from fairlead.gateway.access.auth import FORWARDED, AuthenticatedRequest
+from fairlead.gateway.access.origin import RequestRefused
+from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER, Forwarder, failure_answer, target_of
+from fairlead.gateway.cluster.peer_client import GREETING_PATH, PeerUnreachable
+from fairlead.gateway.cluster.peer_transport import SERVERS_PATH
+from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures, ReplicaKeys
+from fairlead.gateway.cluster.replicas import (
+    LOOK_SECONDS,
+    PEER_PROTOCOL,
+    Replica,
+    ReplicaDirectory,
+    ReplicaLoad,
+)
+from fairlead.gateway.cluster.server_owners import ServerOwners
+from fairlead.gateway.cluster.session_ids import UNKNOWN_SESSION, SessionIds
+from fairlead.net.listen import mark_authenticated, read_body
+from fairlead.store.cluster_key import ClusterKeys
+from fairlead.store.protocol import Store
+
+_SESSION_HEADER: Final = b"mcp-session-id"
+_VERSION_HEADER: Final = b"mcp-protocol-version"
+_HANDSHAKE: Final = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
+_PLACES: Final = 3
+"""At how many other replicas a new session is tried, where this one takes none."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicaPlace:
+    """Where a gateway process stands among its replicas."""
+
+    address: str
+    """Where peers reach it: `http://host:port`, or `unix:/path`."""
+    keys: ReplicaKeys | None = None
+    """What the replicas share; None to derive it from the cluster key of a shared store."""
+    namespace: str = "replicas"
+    """Where in the store they find each other."""
+
+
+def _refusal(status: int, text: str, *, is_final: bool = False) -> RequestRefused:
+    """A JSON-RPC error with an HTTP status. Unless it is final, another replica may be asked."""
+    error = {"code": -32000, "message": text}
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
+    headers = {"Content-Type": "application/json", "Retry-After": "2"}
+    if not is_final:
+        headers[REFUSAL_HEADER.decode()] = "not-sent"
+    return RequestRefused(status=status, headers=headers, body=body)
+
+
+_DRAINING: Final = _refusal(503, "this gateway is about to stop, and takes no new sessions")
+_NO_PLACE: Final = _refusal(503, "this gateway is about to stop, and there is no other one", is_final=True)
+_STORE_AWAY: Final = _refusal(
+    503, "the gateway's store does not answer: no new sessions until it is back", is_final=True
+)
+_OWNER_UNKNOWN: Final = _refusal(
+    503,
+    "the gateway's store does not answer, so that the replica of this session is not known",
+    is_final=True,
+)
+_FORGED: Final = RequestRefused.saying(403, "the header Fairlead-Replica is for replicas of this gateway")
+
+
+async def read_replica_keys(location: StoreLocation) -> ReplicaKeys:
+    """Derive what replicas share from the cluster key of their store. Raises `StoreError`."""
+    assert isinstance(location, RedisLocation), "a store of one machine has no cluster key"
+    # Its reference may name a file, or a command.
+    texts = await anyio.to_thread.run_sync(location.cluster_keys)
+    return ReplicaKeys.of_cluster(ClusterKeys(texts))
+
+
+class Cluster:
+    """The replicas of a gateway, seen from this one.
+
+    Args:
+        store: The store that they share.
+        place: Where this one is.
+        keys: What they share.
+        load: Returns what this one has to do now.
+        on_end: Called when a request that was forwarded ended.
+        owners: The server processes that the replicas share.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        place: ReplicaPlace,
+        keys: ReplicaKeys,
+        *,
+        load: Callable[[], ReplicaLoad],
+        on_end: Callable[[], None],
+        owners: ServerOwners,
+    ) -> None:
+        self.directory = ReplicaDirectory(store, address=place.address, load=load, namespace=place.namespace)
+        self.session_ids = SessionIds(keys.session_ids, self.directory.id)
+        self._signatures = PeerSignatures(keys.peers, self.directory.id)
+        self.forwarder = Forwarder(self.directory, self._signatures, on_end)
+        self.owners = owners
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new sessions may come to this replica."""
+        return self.directory.is_announced and not self.directory.is_draining
+
+    def share_servers(self, store: Store) -> None:
+        """Share server processes with the others, from now on: peers find this replica."""
+        self.owners.join(store, self.directory, self.forwarder, self._signatures)
+
+    async def leave(self) -> None:
+        """Leave the directory, and wait until others know: what they forward after that is not sent here."""
+        await self.directory.leave()
+        if any(replica.id != self.directory.id for replica in self.directory.living()):
+            await anyio.sleep(LOOK_SECONDS)
+
+    def receive(self, scope: Scope) -> ASGIApp | None:
+        """Authenticate a request that says it is a replica's. Returns the answer where it goes no further."""
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        signed = [value for name, value in headers if name == REPLICA_HEADER]
+        if not signed:
+            return None
+        others = [pair for pair in headers if pair[0] != REPLICA_HEADER]
+        method: str = scope["method"]
+        found = (
+            self._signatures.check(signed[0], method.encode(), target_of(scope), others)
+            if len(signed) == 1
+            else None
+        )
+        if found is None:
+            return _FORGED
+        # At once: a connection that many requests share must not be closed to make room for strangers.
+        mark_authenticated(scope)
+        if target_of(scope) == GREETING_PATH:
+            return RequestRefused(status=204, headers={REPLICA_HEADER.decode(): found.answer.decode()})
+        if scope["path"].startswith(SERVERS_PATH):
+            return partial(self.owners.serve, found.sender)
+        scope["headers"] = others
+        scope["client"] = found.client
+        scope[FORWARDED] = found
+        return None
+
+    async def answer_elsewhere(  # noqa: PLR0913 - what a request is, and where it is here
+        self,
+        kind: str,
+        bundle: str | None,
+        here: Container[str],
+        admitted: AuthenticatedRequest,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> bool:
+        """Have another replica answer, if a request is for one. Returns whether it was answered.
+
+        Args:
+            kind: What stands first in its path.
+            bundle: The bundle that it is for.
+            here: The sessions that this replica has for that bundle: found first, without opening any id.
+            admitted: Who made the request.
+            scope: The request.
+            receive: The rest of it.
+            send: Where its answer goes.
+        """
+        session_id = _session_id(kind, scope)
+        if session_id is None:
+            return _opens_session(kind, scope) and await self._place_session(scope, receive, send)
+        if session_id in here:
+            return False
+        sealed = self.session_ids.open(session_id, admitted.principal, bundle)
+        if sealed is None:
+            return False
+        if sealed.owner == self.directory.id:
+            if kind == "messages":
+                scope["query_string"] = b"session_id=" + sealed.random.hex().encode()
+            return False
+        # One hop at most: who forwarded it took this replica for the owner.
+        if FORWARDED in scope:
+            await UNKNOWN_SESSION(scope, receive, send)
+            return True
+        body = await read_body(receive)
+        if body is not None and not await self._forward_to_owner(sealed.owner, scope, body, receive, send):
+            await UNKNOWN_SESSION(scope, receive, send)
+        return True
+
+    async def resume_elsewhere(  # noqa: PLR0913 - what a request is, and where it goes on
+        self,
+        state: bytes,
+        bundle: str | None,
+        admitted: AuthenticatedRequest,
+        scope: Scope,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+    ) -> bool:
+        """Have another replica go on with a stateless request that waits there for its client's answers.
+
+        Args:
+            state: Its `requestState`, as JSON.
+            bundle: The bundle that it is for.
+            admitted: Who made the request.
+            scope: The request.
+            body: Its body.
+            receive: Tells when the client disconnects.
+            send: Where its answer goes.
+
+        Returns:
+            Whether it was answered: not where it waits here, or at a replica that is gone.
+        """
+        try:
+            nonce = msgspec.json.decode(state, type=str).partition(".")[0]
+        except ValueError:
+            return False
+        sealed = self.session_ids.open(nonce, admitted.principal, bundle)
+        if sealed is None or sealed.owner == self.directory.id or FORWARDED in scope:
+            return False
+        return await self._forward_to_owner(sealed.owner, scope, body, receive, send)
+
+    async def _forward_to_owner(
+        self, owner_id: str, scope: Scope, body: bytes, receive: Receive, send: Send
+    ) -> bool:
+        """Have the owner answer, or say why it does not. Returns False where it is gone."""
+        try:
+            owner = await self.forwarder.find(owner_id)
+            if owner is None or owner.protocol != PEER_PROTOCOL:
+                return False
+            await self.forwarder.forward(owner, scope, body, receive, send)
+        except StoreError:
+            await _OWNER_UNKNOWN(scope, receive, send)
+        except PeerUnreachable as exc:
+            if exc.is_gone:
+                return False
+            logger.warning("a replica is not reached", extra={"replica": owner_id, "reason": str(exc)})
+            failed = ReplicaFailed(
+                f"the gateway's replica {owner_id} that has this session is not reached: {exc}",
+                delivery="not_sent",
+                hint="try again in a moment, or begin a new session",
+            )
+            await failure_answer(failed, body)(scope, receive, send)
+        return True
+
+    async def _place_session(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Have another replica begin a session, where this one takes none."""
+        if self.is_ready:
+            return False
+        if FORWARDED in scope:
+            await _DRAINING(scope, receive, send)
+            return True
+        if not self.directory.is_draining:
+            # A session that no other replica could find would be lost with the next request.
+            await _STORE_AWAY(scope, receive, send)
+            return True
+        body = await read_body(receive)
+        if body is None:
+            return True
+        for replica in self._others()[:_PLACES]:
+            try:
+                await self.forwarder.forward(replica, scope, body, receive, send)
+            except PeerUnreachable:
+                continue
+            return True
+        await _NO_PLACE(scope, receive, send)
+        return True
+
+    def _others(self) -> list[Replica]:
+        """The replicas that take new sessions, those with the fewest first."""
+        own = self.directory.id
+        found = [
+            replica
+            for replica in self.directory.living()
+            if replica.id != own and not replica.is_draining and replica.protocol == PEER_PROTOCOL
+        ]
+        return sorted(found, key=lambda replica: (replica.sessions, replica.id))
+
+
+def _session_id(kind: str, scope: Scope) -> str | None:
+    """The session that a request names, in its header or, over HTTP+SSE, in its query."""
+    if kind == "messages":
+        return parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [None])[-1]
+    if kind == "mcp":
+        for name, value in scope["headers"]:
+            if name == _SESSION_HEADER:
+                return value.decode("latin-1")
+    return None
+
+
+def _opens_session(kind: str, scope: Scope) -> bool:
+    """Whether a request that names no session begins one."""
+    if kind == "sse":
+        return scope["method"] == "GET"
+    if kind != "mcp" or scope["method"] != "POST":
+        return False
+    version = next((value for name, value in scope["headers"] if name == _VERSION_HEADER), b"")
+    return not version or version in _HANDSHAKE

@@ -1,0 +1,146 @@
+"""Keys that all replicas of one gateway have, and how replicas authenticate themselves to each other.
+
+A request that one replica sends to another has a signature in the header `Fairlead-Replica`. It says which
+replica it is for, which it is from, when it was made and which address its client has, and is bound to the
+request's method, target, token and session. The client's own token goes along: a signature lets no one in.
+"""
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fairlead.store.cluster_key import ClusterKeys
+
+REPLICA_HEADER: Final = b"fairlead-replica"
+"""The header that only replicas send."""
+SIGNATURE_SECONDS: Final = 30.0
+"""How old a signature may be, and how far the clocks of two machines may differ."""
+
+_FORMAT: Final = b"1"
+_PURPOSE: Final = "replicas"
+_MAX_HEADER_BYTES: Final = 512
+_SIGNED_HEADERS: Final = (b"authorization", b"mcp-session-id", b"content-length")
+"""The headers that would make another request of a signed one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaKeys:
+    """Keys derived from each secret that the replicas share: the first is used, all are accepted."""
+
+    session_ids: tuple[bytes, ...]
+    """For sealing session ids: 32 bytes each."""
+    peers: tuple[bytes, ...]
+    """For authentication between replicas: 32 bytes each."""
+
+    @classmethod
+    def derive(cls, secrets: Sequence[bytes]) -> "ReplicaKeys":
+        """Derive the keys from secrets of at least 32 random bytes, the current one first."""
+        assert secrets, "replicas share a secret"
+        return cls(
+            session_ids=tuple(_derive(secret, b"session ids") for secret in secrets),
+            peers=tuple(_derive(secret, b"peers") for secret in secrets),
+        )
+
+    @classmethod
+    def of_cluster(cls, keys: ClusterKeys) -> "ReplicaKeys":
+        """Derive the keys from the cluster keys of a shared store."""
+        return cls.derive(keys.derive(_PURPOSE))
+
+
+def _derive(secret: bytes, purpose: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"fairlead replica " + purpose).derive(secret)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeerRequest:
+    """A request that a replica sent, whose signature was checked."""
+
+    sender: str
+    """The id of the replica that sent it."""
+    client: tuple[str, int] | None
+    """The address of the client that the request came from, where it came from one over TCP."""
+    answer: bytes
+    """What proves to the sender that this replica has the key, too."""
+
+
+class PeerSignatures:
+    """Signs the requests of one replica to others, and checks theirs.
+
+    Args:
+        keys: The keys for authentication between replicas; the first signs, all are accepted.
+        replica_id: The id of this replica.
+        clock: The time in seconds since 1970.
+    """
+
+    def __init__(
+        self, keys: Sequence[bytes], replica_id: str, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._keys = tuple(keys)
+        self._id = replica_id.encode()
+        self._clock = clock
+
+    def sign(
+        self,
+        receiver: str,
+        method: bytes,
+        target: bytes,
+        headers: Iterable[tuple[bytes, bytes]],
+        client: tuple[str, int] | None = None,
+    ) -> tuple[bytes, bytes]:
+        """Return the value of the header for a request to a replica, and the answer that it must come with.
+
+        Args:
+            receiver: The id of the replica that the request is for.
+            method: Its method.
+            target: Its path and query, as sent.
+            headers: Its headers, names in lower case.
+            client: The address of the client that the request came from.
+        """
+        address = f"{client[0]}/{client[1]}".encode() if client else b"-"
+        stamp = b"%d" % int(self._clock() * 1000)
+        said = b" ".join((_FORMAT, receiver.encode(), self._id, stamp, address))
+        key = self._keys[0]
+        signature = _signature(key, said, method, target, headers)
+        return said + b" " + signature, _answer(key, signature)
+
+    def check(
+        self, value: bytes, method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]]
+    ) -> PeerRequest | None:
+        """Return what a signature says; None for one that is forged, too old, or for another replica."""
+        if len(value) > _MAX_HEADER_BYTES:
+            return None
+        said, _, signature = value.rpartition(b" ")
+        parts = said.split(b" ")
+        if len(parts) != 5 or parts[0] != _FORMAT or parts[1] != self._id:
+            return None
+        for key in self._keys:
+            # Compared in constant time, before anything that it says is believed.
+            if hmac.compare_digest(signature, _signature(key, said, method, target, headers)):
+                break
+        else:
+            return None
+        if abs(self._clock() - int(parts[3]) / 1000) > SIGNATURE_SECONDS:
+            return None
+        host, slash, port = parts[4].decode().rpartition("/")
+        client = (host, int(port)) if slash else None
+        return PeerRequest(sender=parts[2].decode(), client=client, answer=_answer(key, signature))
+
+
+def _signature(
+    key: bytes, said: bytes, method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]]
+) -> bytes:
+    # Every header of a name counts, with its length, so that no two requests have the same bytes.
+    signed = [said, method, target]
+    signed += (part for pair in headers if pair[0] in _SIGNED_HEADERS for part in pair)
+    framed = b"".join(b"%d:%b" % (len(part), part) for part in signed)
+    return hmac.new(key, framed, hashlib.sha256).hexdigest().encode()
+
+
+def _answer(key: bytes, signature: bytes) -> bytes:
+    return hmac.new(key, b"answer " + signature, hashlib.sha256).hexdigest().encode()

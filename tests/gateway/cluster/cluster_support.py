@@ -1,0 +1,115 @@
+"""Several gateways in one process that act as one, on real sockets, and clients that go round them."""
+
+import itertools
+import os
+import socket
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import aiohttp
+import anyio
+
+from fairlead.config.load import load_config
+from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace
+from fairlead.gateway.cluster.replica_keys import ReplicaKeys
+from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
+from fairlead.net.listen import bind, listening, url_of
+from tests.gateway.support import ByName, Raw
+
+Wire = Literal["tcp", "unix"]
+KEYS = ReplicaKeys.derive([b"k" * 32])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedReplica:
+    """One of the gateways, on a socket."""
+
+    gateway: Gateway
+    url: str
+
+    @property
+    def cluster(self) -> Cluster:
+        assert self.gateway.cluster is not None
+        return self.gateway.cluster
+
+
+@contextmanager
+def unix_listener() -> Generator[tuple[socket.socket, Path]]:
+    """A listening Unix socket, at a path that is short enough for one."""
+    with TemporaryDirectory(prefix="fl") as folder, socket.socket(socket.AF_UNIX) as listener:
+        path = Path(folder) / "s"
+        listener.bind(str(path))
+        listener.listen(100)
+        yield listener, path
+
+
+@asynccontextmanager
+async def replica(
+    folder: Path, name: str, servers: Mapping[str, dict[str, Any]], *, over: Wire = "tcp"
+) -> AsyncGenerator[ServedReplica]:
+    """Run one gateway with a home of its own, and the store that all have in the folder."""
+    home, project = folder / name, folder / "project"
+    home.mkdir(parents=True)
+    project.mkdir(exist_ok=True)
+    own = {
+        "HOME": str(home),
+        "USERPROFILE": str(home),
+        "PATH": os.environ.get("PATH", os.defpath),
+        "FAIRLEAD_BUILTINS": "off",
+    }
+    document: dict[str, Any] = {
+        "servers": servers,
+        "gateway": {"approval": "allow", "startup_wait_ms": 60_000},
+        "bundles": {"work": {"servers": {server: {} for server in servers}}},
+        "store": {"path": str(folder / "store.db")},
+    }
+    loaded = load_config(None, document, own, project)
+    with bind("127.0.0.1", 0) as listener, unix_listener() as (unix, path):
+        address = url_of(listener) if over == "tcp" else f"unix:{path}"
+        place = ReplicaPlace(address=address, keys=KEYS)
+        options = GatewayOptions(grace_seconds=1.0)
+        async with (
+            open_gateway(loaded, options, env=own, place=place) as gateway,
+            listening(gateway.app(ByName()), listener),
+            listening(gateway.app(ByName()), unix),
+        ):
+            yield ServedReplica(gateway=gateway, url=url_of(listener))
+
+
+@asynccontextmanager
+async def replicas(
+    folder: Path, count: int = 3, *, over: Wire = "tcp", seconds: float = 120.0, **servers: dict[str, Any]
+) -> AsyncGenerator[list[ServedReplica]]:
+    """Run several gateways for at most so many seconds."""
+    with anyio.fail_after(seconds):
+        async with AsyncExitStack() as stack:
+            yield [
+                await stack.enter_async_context(replica(folder, f"home-{number}", servers, over=over))
+                for number in range(count)
+            ]
+
+
+class Rounds(Raw):
+    """A client whose every request goes to the next replica, as behind a plain load balancer."""
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        served: Sequence[ServedReplica],
+        name: str = "local",
+        path: str = "/mcp",
+    ) -> None:
+        self._urls = itertools.cycle([f"{each.url}{path}" for each in served])
+        super().__init__(http, "", name)
+
+    @property
+    def url(self) -> str:
+        return next(self._urls)
+
+    @url.setter
+    def url(self, url: str) -> None:
+        """It has several."""

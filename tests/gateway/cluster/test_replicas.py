@@ -1,0 +1,153 @@
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from fairlead.config.store_location import StoreLocation
+from fairlead.errors import StoreError
+from fairlead.gateway.cluster.replicas import LEASE_SECONDS, ReplicaDirectory, ReplicaLoad
+from fairlead.store.async_store import AsyncStore
+from fairlead.store.protocol import Store
+from tests.gateway.support import until
+from tests.redis_server import RedisServer, redis_server
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path, "--appendonly", "no") as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> StoreLocation:
+    if request.param == "sqlite":
+        return tmp_path / "state" / "store.db"
+    server: RedisServer = request.getfixturevalue("redis")
+    return server.location
+
+
+@pytest.fixture
+async def store(location: StoreLocation) -> AsyncIterator[Store]:
+    async with AsyncStore.open(location) as store:
+        yield store
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def running(*directories: ReplicaDirectory) -> AsyncGenerator[None]:
+    async with anyio.create_task_group() as tasks:
+        for directory in directories:
+            await tasks.start(directory.run)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def test_replicas_find_each_other_by_id_with_address_and_load(store: Store) -> None:
+    first = ReplicaDirectory(
+        store, address="http://127.0.0.1:8130", load=lambda: ReplicaLoad(sessions=3, calls=2)
+    )
+    second = ReplicaDirectory(store, address="unix:/run/second")
+    async with running(first, second):
+        found = await second.find(first.id)
+        assert found is not None
+        assert (found.address, found.sessions, found.calls) == ("http://127.0.0.1:8130", 3, 2)
+        assert [replica.id for replica in second.living()] == [first.id, second.id]
+        # It announced itself after the other had read the directory: a miss reads it again.
+        assert first.known(second.id) is None or (await first.find(second.id)) is not None
+
+
+async def test_a_replica_that_leaves_is_gone_at_once(store: Store) -> None:
+    staying = ReplicaDirectory(store, address="http://127.0.0.1:1")
+    leaving = ReplicaDirectory(store, address="http://127.0.0.1:2")
+    async with running(staying):
+        async with running(leaving):
+            assert await staying.find(leaving.id) is not None
+        await until(lambda: staying.known(leaving.id) is None)
+        assert await staying.find(leaving.id) is None
+
+
+async def test_a_drain_is_announced(store: Store) -> None:
+    staying = ReplicaDirectory(store, address="http://127.0.0.1:1")
+    leaving = ReplicaDirectory(store, address="http://127.0.0.1:2")
+    async with running(leaving, staying):
+        await leaving.drain()
+
+        def is_seen_draining() -> bool:
+            found = staying.known(leaving.id)
+            return found is not None and found.is_draining
+
+        await until(is_seen_draining)
+
+
+async def test_only_replicas_of_the_same_namespace_are_peers(store: Store) -> None:
+    one = ReplicaDirectory(store, address="unix:/a", namespace="workers-1")
+    other = ReplicaDirectory(store, address="unix:/b", namespace="workers-2")
+    async with running(one, other):
+        assert await one.find(other.id) is None
+
+
+async def test_a_replica_that_stops_renewing_is_gone_when_its_lease_ended(store: Store) -> None:
+    clock = Clock()
+    watching = ReplicaDirectory(store, address="http://127.0.0.1:1", clock=clock)
+    paused = ReplicaDirectory(store, address="http://127.0.0.1:2")
+    async with running(watching):
+        await paused.announce()
+        assert await watching.find(paused.id) is not None
+        # Reading the same announcement again does not renew it.
+        clock.now += LEASE_SECONDS - 1
+        await watching.refresh()
+        assert watching.known(paused.id) is not None
+        clock.now += 1.1
+        assert watching.known(paused.id) is None
+
+
+async def test_known_replicas_stay_known_while_the_store_is_away(redis: RedisServer) -> None:
+    async with AsyncStore.open(redis.location) as store:
+        clock = Clock()
+        reading = ReplicaDirectory(store, address="http://127.0.0.1:1", clock=clock)
+        other = ReplicaDirectory(store, address="http://127.0.0.1:2")
+        async with running(other, reading):
+            await until(lambda: reading.known(other.id) is not None)
+            redis.kill()
+            with pytest.raises(StoreError):
+                await reading.find("0" * 16)
+            assert await reading.find(other.id) is not None
+            clock.now += LEASE_SECONDS
+            assert not reading.is_announced
+            with pytest.raises(StoreError):
+                await reading.find(other.id)
+            # One that answered by itself lives, whatever the store can say.
+            reading.note_alive(other.id)
+            assert await reading.find(other.id) is not None
+
+
+async def test_a_store_that_lost_announcements_ends_no_lease(store: Store) -> None:
+    reading = ReplicaDirectory(store, address="http://127.0.0.1:1")
+    other = ReplicaDirectory(store, address="http://127.0.0.1:2")
+    await other.announce()
+    await reading.announce()
+    await reading.refresh()
+    for replica in (reading, other):
+        await store.delete("replicas", replica.id, expect=await version_of(store, replica.id))
+    await reading.refresh()
+    assert reading.known(other.id) is not None
+    await reading.announce()  # this one is back, the other has not had its turn yet
+    await reading.refresh()
+    assert reading.known(other.id) is not None
+
+
+async def version_of(store: Store, key: str) -> int:
+    found = await store.get("replicas", key)
+    assert found is not None
+    return found.version
