@@ -63,6 +63,6 @@ def test_all_errors_and_events_are_public() -> None:
 
 def test_documentation_imports_from_public_packages_alone() -> None:
     root = Path(__file__).parent.parent
-    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+    for page in (root / "README.md", *(root / "docs").rglob("*.md")):
         for package in re.findall(r"from (fairlead[\w.]*) import", page.read_text()):
             assert package in PUBLIC, f"{page.name} imports from {package}"

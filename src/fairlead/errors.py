@@ -8,7 +8,8 @@ FairleadError                     catch this to catch them all
 │   ├── SecretUnavailable         a `${…}` reference has no value
 │   ├── UnknownServer             no server has that id
 │   └── UnknownBundle             no bundle has that name
-├── StoreError                    the state on disk cannot be used
+├── StoreError                    the durable state cannot be used
+│   ├── StoreUnavailable          the store's server does not answer now
 │   ├── VersionConflict           another writer changed the value first; read it again
 │   ├── ValueTooLarge             a value is over the size limit; it was not read
 │   ├── LockBusy                  the lock stayed held by another holder

@@ -1,6 +1,7 @@
 """The configured servers as Codex takes them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -8,6 +9,7 @@ import pytest
 
 from fairlead.adapters.export import export_to_codex
 from fairlead.catalog.tools import Listing
+from fairlead.config import admin_policy
 from fairlead.config.dialects.dialect import ExportedDocument
 from fairlead.config.load import LoadedConfig
 from fairlead.host.host import Host
@@ -112,6 +114,67 @@ def test_codex_may_call_no_more_than_we_may(
 ) -> None:
     table = written(machine, rules, listings={"files": TOOLS} if known else None)
     assert {key: value for key, value in table.items() if key.endswith("_tools")} == said
+
+
+@pytest.mark.parametrize(
+    ("entry", "policy", "said"),
+    [
+        (
+            {"deny_tools": ["write_file"], "approval": {"default": "ask", "tools": {"write_file": "allow"}}},
+            {},
+            {"disabled_tools": ["write_file"], "default_tools_approval_mode": "prompt"},
+        ),
+        (
+            {"approval": {"default": "auto", "tools": {"write_file": "allow", "read_dir": "allow"}}},
+            {"rules": [{"action": "deny", "tool": "write_*"}]},
+            {
+                "disabled_tools": ["write_file"],
+                "default_tools_approval_mode": "auto",
+                "tools": {"read_dir": {"approval_mode": "approve"}},
+            },
+        ),
+        (
+            {"approval": {"default": "allow", "tools": {"write_file": "deny"}}},
+            {},
+            {"disabled_tools": ["write_file"], "default_tools_approval_mode": "approve"},
+        ),
+        (
+            {"approval": {"default": "allow", "tools": {"write_*": "deny"}}},
+            {},
+            {"disabled_tools": ["write_file"], "default_tools_approval_mode": "approve"},
+        ),
+        (
+            {"approval": {"default": "deny", "tools": {"read_dir": "allow"}}},
+            {},
+            {"enabled_tools": ["read_dir"], "tools": {"read_dir": {"approval_mode": "approve"}}},
+        ),
+        ({"approval": "deny"}, {}, {"enabled_tools": []}),
+        ({}, {"approval": "deny"}, {"enabled_tools": []}),
+        ({}, {"rules": [{"action": "deny", "server": "files"}]}, {"enabled_tools": []}),
+    ],
+)
+def test_what_we_deny_is_disabled_for_codex_and_approved_nowhere(
+    machine: Machine, entry: dict[str, Any], policy: dict[str, Any], said: dict[str, Any]
+) -> None:
+    servers = {"files": {"command": "files", "trust": "trusted", **entry}}
+    machine.write_user(json.dumps({"servers": servers, "policy": policy}))
+    table = to_codex(machine.load(), listings={"files": TOOLS}).document["mcp_servers"]["files"]
+    del table["command"]
+    assert table == said
+
+
+def test_codex_asks_where_the_administrator_does(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_policy, "SYSTEM_FILE", tmp_path / "policy.json")
+    (tmp_path / "policy.json").write_text(json.dumps({"approval": "ask"}))
+    table = written(
+        machine,
+        {"trust": "trusted", "approval": {"default": "allow", "tools": {"read_dir": "allow"}}},
+        listings={"files": TOOLS},
+    )
+    assert table["default_tools_approval_mode"] == "prompt"
+    assert table["tools"] == {"read_dir": {"approval_mode": "prompt"}}
 
 
 def test_a_server_whose_denials_cannot_be_said_is_left_out(machine: Machine) -> None:

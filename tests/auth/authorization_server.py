@@ -134,6 +134,11 @@ class AuthorizationServer:
                 return self._login_page(form)
             case "/_seen":
                 return JSONResponse([asdict(seen) for seen in self.seen])
+            case "/login":
+                return HTMLResponse("<form>Please log in</form>")
+            case _ if self.behaviour.every_page is not None:
+                status, headers, content = self.behaviour.every_page
+                return Response(content, status_code=status, headers=headers)
             case _:
                 return Response(status_code=404)
 

@@ -32,6 +32,9 @@ class Behaviour:
     login_page: bool = True
     """Is there a page to log in at? A server that takes keys has none."""
 
+    every_page: tuple[int, dict[str, str], str] | None = None
+    """Status, headers and content of every other address; None where those do not exist."""
+
     # How it sends the browser back.
     advertise_iss: bool = False
     iss: str | None = ""

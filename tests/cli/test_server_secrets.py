@@ -219,6 +219,20 @@ def test_a_literal_secret_in_a_projects_file_is_an_error_unless_the_user_allows_
     assert machine.load().servers["a"].usable
 
 
+@pytest.mark.parametrize("value", [f"Bearer ${{X:-}}{PLAIN}", f"Bearer ${{X:-{PLAIN}}}"])
+def test_no_command_is_named_for_a_secret_beside_a_reference_which_it_leaves_alone(
+    fairlead: Fairlead, machine: Machine, value: str
+) -> None:
+    entry = {"url": "https://e.com/", "headers": {"Authorization": value}}
+    machine.write_user(json.dumps({"servers": {"a": entry}}))
+    [literal] = machine.load().problems
+    assert "stash" not in (literal.hint or "")
+    assert "put the whole value into a variable" in (literal.hint or "")
+    left = fairlead("stash", "a")
+    assert (literal.hint or "") in left.err
+    assert json.loads(machine.user_file.read_text())["servers"]["a"] == entry
+
+
 def test_the_command_of_the_warning_moves_a_literal_secret_out_of_the_users_file_seed_001(
     fairlead: Fairlead, machine: Machine
 ) -> None:

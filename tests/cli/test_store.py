@@ -60,7 +60,11 @@ def test_commands_use_the_redis_and_a_key_is_replaced(
         assert "add token" in fairlead("audit", "--json").out
         assert "ada" in fairlead("gateway", "token", "list").out
         fairlead("store", "key", "new", "--save")
-        assert json.loads(fairlead("store", "rekey", "--json").out)["rekeyed"] >= 1
+        count = json.loads(fairlead("store", "rekey", "--json").out)["rekeyed"]
+        assert count >= 1
+        records = [json.loads(line) for line in fairlead("audit", "--json").out.splitlines()]
+        [record] = [each for each in records if "rekey" in each.values()]
+        assert f'"values": {count}' in json.dumps(record)
         current = key_file(machine.env).read_text().split()[0]
         key_file(machine.env).write_text(current + "\n")
         assert "ada" in fairlead("gateway", "token", "list").out
@@ -68,3 +72,9 @@ def test_commands_use_the_redis_and_a_key_is_replaced(
         assert redis.url in json.dumps(findings)
         refused = fairlead("restore", str(tmp_path / "backup.zip"))
         assert "is shared" in refused.err
+
+
+def test_a_store_in_a_file_has_no_key_to_replace(fairlead: Fairlead) -> None:
+    refused = fairlead("store", "rekey")
+    assert refused.status == 1
+    assert "the store is a file, which has no key" in refused.err

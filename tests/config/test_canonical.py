@@ -151,6 +151,7 @@ def test_what_is_wrong_in_a_document_of_seed_000_is_told_at_once_with_its_line_a
     assert [problem.message for problem in loaded.problems if problem.line == 12] == [
         "this key is already in line 12",
         "unknown key",
+        "unknown key",
     ]
     found = {problem.json_path: problem for problem in loaded.problems}
     assert {name: problem.line for name, problem in found.items()} == {
@@ -296,3 +297,98 @@ def test_a_repeated_policy_is_fatal_and_hides_nothing_else(machine: Machine) -> 
         ("servers.c.request_timeout_ms", 3),
         ("nonsense", 4),
     }
+
+
+@pytest.mark.parametrize(
+    ("bundle", "named"),
+    [
+        ({"mode": "direct"}, ["bundles.b.serverId"]),
+        ({"server_id": "a", "mode": "direct"}, ["bundles.b.server_id", "bundles.b.serverId"]),
+        ({"server": "a"}, ["bundles.b.server", "bundles.b.serverId"]),
+        ({"denyTools": ["x"]}, ["bundles.b.serverId"]),
+    ],
+)
+def test_a_bundle_without_its_server_names_the_field_of_seed_000(
+    bundle: dict[str, Any], named: list[str]
+) -> None:
+    nested = {"trust": "trusted", "transport": {"type": "stdio", "command": "x"}}
+    found = problems_of({"servers": {"a": nested}, "bundles": {"b": bundle}})
+    assert set(found) == set(named)
+    assert found["bundles.b.serverId"].message == "is missing"
+    for key in set(named) - {"bundles.b.serverId"}:
+        assert found[key].hint == "did you mean `serverId`?"
+
+
+def test_a_bundle_of_our_own_shape_names_our_field() -> None:
+    found = problems_of({"servers": {"a": {"command": "x"}}, "bundles": {"b": {"mode": "direct"}}})
+    assert [(path, problem.message) for path, problem in found.items()] == [
+        ("bundles.b.servers", "is missing")
+    ]
+
+
+def test_a_key_that_is_close_to_none_is_not_said_to_mean_one() -> None:
+    found = problems_of({"permissions": {}, "registrations": {}, "polices": {}})
+    assert "policy.rules" in (found["permissions"].hint or "")
+    assert found["registrations"].hint is None
+    assert found["polices"].hint == "did you mean `policy`?"
+
+
+def test_what_a_repeated_entry_replaced_hides_none_of_its_own_problems(machine: Machine) -> None:
+    machine.write_user(
+        """{"servers": {
+"a": {"comand": "x", "trust": 5},
+"a": {"command": "x", "request_timeout_ms": "1"},
+"b": {"command": "x", "env": {"A": "${NOT_SET_HERE}"}},
+"b": {"url": "ftp://x"},
+"b": {"command": "x"},
+"c": {"command": "x", "env": {"NAME": 1, "NAME": "k"}},
+"ok": {"command": "x"}},
+"bundles": {
+"m": {"serverz": {}, "servers": {"a": {"deny_tool": []}, "a": {}}},
+"m": {"servers": {"ok": {}}}},
+"docs": {"domainz": []}, "docs": {}}"""
+    )
+    loaded = machine.load()
+    own = [problem for problem in loaded.problems if "already in line" not in problem.message]
+    assert sorted((problem.line or 0, problem.json_path) for problem in own) == [
+        (2, "servers.a"),
+        (2, "servers.a.comand"),
+        (2, "servers.a.trust"),
+        (3, "servers.a.request_timeout_ms"),
+        (4, "servers.b.env.A"),
+        (5, "servers.b.url"),
+        (7, "servers.c.env.NAME"),
+        (10, "bundles.m.servers.a.deny_tool"),
+        (10, "bundles.m.serverz"),
+        (12, "docs.domainz"),
+    ]
+    assert len(loaded.problems) - len(own) == 7
+    assert [name for name, server in loaded.servers.items() if server.usable] == ["ok"]
+    assert {problem.json_path for problem in loaded.servers["b"].problems} == {
+        "servers.b",
+        "servers.b.env.A",
+        "servers.b.url",
+    }
+
+
+def test_a_repeated_section_does_not_make_the_rest_of_the_file_wrong(machine: Machine) -> None:
+    machine.write_user(
+        """{"servers": {"a": {"comand": "x"}},
+"servers": {"b": {"command": "x"}},
+"bundles": {"m": {"servers": {"b": {}}}}}"""
+    )
+    with pytest.raises(ConfigInvalid) as caught:
+        machine.load()
+    assert {(problem.json_path, problem.line) for problem in caught.value.problems} == {
+        ("servers", 2),
+        ("servers.a", 1),
+        ("servers.a.comand", 1),
+    }
+
+
+def test_a_file_of_many_repeated_keys_is_read_a_bounded_number_of_times(machine: Machine) -> None:
+    entries = ",\n".join(['"a": {"comand": "x"}'] * 2000)
+    machine.write_user('{"servers": {' + entries + "}}")
+    problems = machine.load().problems
+    assert sum("already in line" in problem.message for problem in problems) == 1999
+    assert sum(problem.json_path == "servers.a.comand" for problem in problems) > 10

@@ -12,7 +12,7 @@ from fairlead import errors
 from fairlead.catalog.results import ToolResult
 from fairlead.console.screen import Screen
 from fairlead.errors import CallTimedOut, ConnectFailed, FairleadError
-from fairlead.gateway.control.protocol import decode_error, encode_error
+from fairlead.gateway.carried_errors import decode_error, encode_error
 from fairlead.terminal.output import noting_delivery, print_error
 from fairlead.testing.fixtures import open_host
 from fairlead.testing.scripted import ScriptedServer

@@ -1,4 +1,4 @@
-"""A model with the built-in servers `repo`, `edit` and `shell`: a small coding agent."""
+"""A model with the built-in servers `repo`, `edit` and `shell` (seed 002): a small coding agent."""
 
 import json
 from collections.abc import Callable

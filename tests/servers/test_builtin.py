@@ -1,4 +1,4 @@
-"""The servers that are there with no configuration at all, and the same ones served to others."""
+"""Built-in servers (seed 001): those without any configuration, and the same ones served to others."""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""The built-in `edit` server: changes are checked, atomic and can be undone; nothing outside is touched."""
+"""The built-in `edit` server (seed 002, first-party tools): changes are checked, atomic and can be undone.
+
+Nothing outside of its folders is touched.
+"""
 
 import os
 import stat

@@ -42,12 +42,20 @@ class LiveConfiguration:
         """As it is in effect."""
         self.on_reload: Callable[[LoadedConfig], None] = lambda _: None
         """Called with each configuration that is taken over."""
+        self.spread: Callable[[], Awaitable[None]] | None = None
+        """Has the other processes of the same gateway read theirs again, where there are any."""
         self._load = load
         self._take = take
         self._seen = self._stamps()
 
     async def reload(self) -> None:
         """Read the files again, and have the program take them over. Raises where they do not load."""
+        await self.reload_here()
+        if self.spread is not None:
+            await self.spread()
+
+    async def reload_here(self) -> None:
+        """Reload in this process alone: others that watch the same files do so themselves."""
         self._seen = self._stamps()
         loaded = self._load()
         await self._take(loaded)
@@ -61,7 +69,7 @@ class LiveConfiguration:
             if self._stamps() == self._seen:
                 continue
             try:
-                await self.reload()
+                await self.reload_here()
             except ConfigError as exc:
                 on_outcome(exc)
             else:

@@ -1,14 +1,62 @@
-"""The memory of searches, without a host: read what searches led to, and forget it."""
+"""What searches go by besides words: the memory of searches, and the model of `search.embeddings`."""
 
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import anyio
 
 from fairlead.actions.context import ActionContext, Notice
+from fairlead.actions.known_catalog import KnownCatalog
 from fairlead.catalog.search.memory import PastQueries
+from fairlead.catalog.search.score import SemanticIndex
 from fairlead.config.principal import LOCAL
 from fairlead.errors import StoreError
 from fairlead.host.search_memory import NAMESPACE, keep_newest, memory_prefix, read_memory
 from fairlead.store.opening import open_database, open_database_for_reading
 from fairlead.store.protocol import ANY
+
+MAKE_SECONDS: Final = 60.0
+"""How long a search waits for the vectors of tools that have none: a short command has no later search."""
+
+
+async def embed_queries(
+    context: ActionContext, found: KnownCatalog, queries: Sequence[str]
+) -> Mapping[str, SemanticIndex]:
+    """Compare tools with queries by the model of `search.embeddings`, as the searches of agents do.
+
+    Vectors of tools that have none are made first and kept, as long as that takes less than a minute.
+
+    Args:
+        context: Who searches.
+        found: The tools.
+        queries: The texts of the searches.
+
+    Returns:
+        The comparison for each query; empty where no model is configured. A query for which the model is away
+        is not in it: that search is by words.
+    """
+    # Loads the host and its HTTP client, which a search by words does without.
+    from fairlead.host.host import Host
+    from fairlead.host.model.embeddings import BATCH
+
+    settings = found.selection.embeddings
+    if settings is None:
+        return {}
+    compared: dict[str, SemanticIndex] = {}
+    async with Host.open(replace(context.loaded, servers={}), env=context.env) as host:
+        for start in range(0, len(queries), BATCH):
+            some = queries[start : start + BATCH]
+            meaning = await host.embeddings.compare(settings, found.catalog, some)
+            if meaning is None:
+                with anyio.move_on_after(MAKE_SECONDS):
+                    await host.embeddings.wait()
+                meaning = await host.embeddings.compare(settings, found.catalog, some)
+            if meaning is None:
+                break  # it is away: the other queries need not wait for it again
+            compared.update(dict.fromkeys(some, meaning))
+    return compared
 
 
 def read_past_queries(context: ActionContext, principal: str = LOCAL) -> PastQueries:

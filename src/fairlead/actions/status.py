@@ -12,6 +12,7 @@ from fairlead.errors import ConnectFailed
 from fairlead.events import DOWN, ServerState
 from fairlead.gateway.registry import STATUS_PATH, find, sources_of
 from fairlead.host.managed_server import ServerStatus, login_notes
+from fairlead.wording import join_clauses
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,10 +73,8 @@ def saved_status(server: LoadedServer, saved: SavedState) -> ServerStatus:
         error = f"not approved; run `{command_line('approve', server.server_id)}`"
     failed = trouble if error is None else None
     if failed is not None:
-        what_to_do = (
-            f"; {failed.hint}" if failed.state in DOWN and failed.state != "error" and failed.hint else ""
-        )
-        error, hint = f"{failed.message}{what_to_do}", failed.hint
+        what_to_do = failed.hint if failed.state in DOWN and failed.state != "error" else None
+        error, hint = join_clauses(failed.message, what_to_do), failed.hint
     return ServerStatus(
         server_id=server.server_id,
         transport=server.transport,

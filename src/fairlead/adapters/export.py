@@ -15,6 +15,8 @@ from fairlead.config.dialects.codex import CODEX
 from fairlead.config.dialects.dialect import ConfigDialect, ConversionNote, ExportedDocument
 from fairlead.config.dialects.fields import is_pattern
 from fairlead.config.load import LoadedServer
+from fairlead.config.merge import STRICTNESS
+from fairlead.config.models import ApprovalMode
 from fairlead.config.secrets.redaction import literal_secrets
 from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError
@@ -37,6 +39,8 @@ _FIELDS: Mapping[str, Loss] = {
     "approval": "approval",
     "sandbox": "sandbox",
 }
+_LATER = "\N{NULL}"
+"""The name of no tool: what is true of it is true of tools that nothing is said about."""
 _OURS = frozenset({"description", "trust"})
 """Fields that no other agent has."""
 
@@ -48,6 +52,10 @@ class ToolLists:
     allowed: tuple[str, ...] | None
     """None where all are allowed except the denied."""
     denied: tuple[str, ...] = ()
+
+    def may(self, name: str) -> bool:
+        """Whether a tool may be called."""
+        return name not in self.denied if self.allowed is None else name in self.allowed
 
 
 def export_servers(
@@ -132,8 +140,8 @@ def _portable(
         lost.add("tools")
     else:
         entry |= _lists_as_written(lists)
-    if _asks(server) and "approval" not in entry:
-        entry["approval"] = "ask"
+    if (approval := _effective_approval(server, entry.pop("approval", None), lists)) is not None:
+        entry["approval"] = approval
     lost |= _find_losses(dialect, server.server_id, entry)
     # An empty list means all tools to some formats, and a name with a star is a pattern to others.
     is_unsupported = lists is not None and (lists.allowed == () or any(map(is_pattern, lists.denied)))
@@ -177,6 +185,34 @@ def _asks(server: LoadedServer) -> bool:
     return "ask" in (server.approval, server.admin_approval)
 
 
+def _effective_approval(server: LoadedServer, approval: object, lists: ToolLists | None) -> object:
+    """The approval of an entry as its calls have it here.
+
+    It is as strict as the administrator's, has no mode for a tool that may not be called, and no denials:
+    the lists have those.
+    """
+    if approval is None:
+        return "ask" if _asks(server) else None
+    modes = as_object(approval) or {"default": approval}
+    least = server.admin_approval
+    default = _stricter(modes.get("default"), least)
+    tools = {
+        name: mode
+        for name, said in as_object(modes.get("tools")).items()
+        if lists is None or is_pattern(name) or lists.may(name)
+        if (mode := _stricter(said, least)) != "deny" or lists is None
+    }
+    if default == "deny" and lists is not None:
+        default = None
+    if not tools:
+        return default
+    return {"tools": tools} if default is None else {"default": default, "tools": tools}
+
+
+def _stricter(mode: object, least: ApprovalMode | None) -> object:
+    return max(mode, least, key=lambda each: STRICTNESS.get(str(each), -1))
+
+
 def _lists_as_written(lists: ToolLists) -> dict[str, Any]:
     if lists.allowed is not None:
         return {"allow_tools": list(lists.allowed)} if lists.allowed else {}
@@ -198,7 +234,8 @@ def tool_lists(
     def may(name: str) -> bool:
         return name not in quarantined and policy.decide(name, bundle_filter).verdict != "deny"
 
-    is_open = bundle_filter is None or bundle_filter.allow_tools is None
+    # A tool that the server gets later is called elsewhere, unless none but the allowed ones are.
+    is_open = (bundle_filter is None or bundle_filter.allow_tools is None) and may(_LATER)
     if config.trust == "trusted" and config.allow_tools is None and is_open:
         denied_names = [*config.deny_tools, *(bundle_filter.deny_tools if bundle_filter else ())]
         patterns = [name for name in denied_names if is_pattern(name)]
@@ -211,6 +248,7 @@ def tool_lists(
         denied = [*plain, *(name for name in (*offered, *quarantined) if not may(name))]
         return ToolLists(allowed=None, denied=tuple(dict.fromkeys(denied)))
     listed = [*(config.allow_tools or ()), *((bundle_filter.allow_tools or ()) if bundle_filter else ())]
+    listed += as_object(server.entry.get("approval")).get("tools", {})
     named = [name for name in listed if not is_pattern(name)]
     if known is None and len(named) < len(listed):
         message = "has patterns, which allow nothing elsewhere until the server's tools are known"

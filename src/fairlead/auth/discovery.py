@@ -280,7 +280,7 @@ async def find_issuer(
 async def fetch_issuer(http: OAuthHttp, target: LoginTarget, name: str) -> Issuer | None:
     """Return the issuer of that name, if metadata is found and is about it."""
     stranger: str | None = None
-    for url in _issuer_documents(http, http.check_metadata_url(name, "the authorization server")):
+    for url in _issuer_documents(http.check_metadata_url(name, "the authorization server")):
         answer = await http.get(url)
         document = answer.read(IssuerDocument) if answer.status == 200 else None
         if document is None:
@@ -296,7 +296,7 @@ async def fetch_issuer(http: OAuthHttp, target: LoginTarget, name: str) -> Issue
     return None
 
 
-def _issuer_documents(http: OAuthHttp, issuer: URL) -> Iterator[URL]:
+def _issuer_documents(issuer: URL) -> Iterator[URL]:
     path = issuer.raw_path.rstrip("/")
     # In the order of the MCP specification: RFC 8414 with the path inserted, then OpenID in both forms.
     yield _at(issuer, _OAUTH + path)
@@ -368,6 +368,11 @@ def _conventional(http: OAuthHttp, target: LoginTarget, origin: str) -> Issuer:
             oauth.registration_url or f"{origin}/register", "the registration endpoint"
         ),
     )
+
+
+def no_document_url(http: OAuthHttp) -> URL:
+    """An address of a server without metadata where it has no document: the one where that would be."""
+    return next(_issuer_documents(http.own.origin()))
 
 
 def _endpoint(http: OAuthHttp, text: str | None, what: str) -> URL | None:

@@ -21,6 +21,7 @@ from fairlead.auth.discovery import (
     ProtectedResource,
     find_issuer,
     find_resource,
+    no_document_url,
 )
 from fairlead.auth.http import HttpContext, OAuthHttp
 from fairlead.auth.proofs import ALGORITHM, Pkce, new_key, new_pkce, new_state
@@ -272,15 +273,16 @@ _NO_SUCH_PAGE: Final = frozenset({401, 403, 404, 405, 410, 501})
 async def _has_usual_endpoint(http: OAuthHttp, issuer: Issuer) -> bool:
     """Whether a server of 2025-03-26 without metadata has a login page.
 
-    Asked without parameters it may answer anything, a fault of its own included; only what servers say that
-    have no such page, or ask for a key everywhere, tells that there is none.
+    Asked without parameters it may answer anything, a fault of its own included. Only what servers say that
+    have no such page, or ask for a key everywhere, tells that there is none; and an answer that the server
+    gives at an address without a document as well, such as a web page for everything.
     """
     assert issuer.authorization_endpoint is not None, "it is the usual one"
-    try:
-        answer = await http.get(issuer.authorization_endpoint)
-    except LoginFailed:
-        return True  # it leads to a page of another site
-    return answer.status not in _NO_SUCH_PAGE
+    answer = await http.get(issuer.authorization_endpoint)
+    if answer.status in _NO_SUCH_PAGE:
+        return False
+    elsewhere = await http.get(no_document_url(http))
+    return (answer.status, answer.fault) != (elsewhere.status, elsewhere.fault)
 
 
 async def machine_login(

@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -44,6 +44,8 @@ class HttpAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    fault: str | None = None
+    """Why it is no document, whatever its status: a redirect that is not followed, or too much content."""
 
     @property
     def is_json(self) -> bool:
@@ -53,7 +55,7 @@ class HttpAnswer:
 
     def read(self, shape: type[T]) -> T | None:
         """Return what it says, or None if that is no JSON of this shape."""
-        if not self.is_json:
+        if self.fault is not None or not self.is_json:
             return None
         try:
             return msgspec.json.decode(self.body, type=shape)
@@ -140,17 +142,16 @@ class OAuthHttp:
     async def get(self, url: URL) -> HttpAnswer:
         """Ask for a document. Redirects are followed within its origin, and not beyond."""
         with self._convert_errors(url):
-            for _ in range(MAX_REDIRECTS + 1):
-                answer = await self._request("GET", url)
+            answer = await self._request("GET", url)
+            for _ in range(MAX_REDIRECTS):
                 if not is_redirect(answer.status):
                     return answer
                 target = redirect_target(url, "GET", answer.status, answer.headers.get("Location", ""))
                 if target is None:
-                    raise LoginFailed(
-                        self.server_id, f"{without_query(url)} redirects to another site; not followed"
-                    )
+                    return replace(answer, fault="redirects to another site; not followed")
                 url = target
-        raise LoginFailed(self.server_id, f"{without_query(url)} redirects too often")
+                answer = await self._request("GET", url)
+        return replace(answer, fault="redirects too often") if is_redirect(answer.status) else answer
 
     async def post(
         self,
@@ -170,11 +171,15 @@ class OAuthHttp:
 
         Raises:
             IssuerUnavailable: No answer came.
+            LoginFailed: The answer is too large.
         """
         kind = "application/json" if form is None else "application/x-www-form-urlencoded"
         body = msgspec.json.encode(json) if form is None else urlencode(form).encode()
         with self._convert_errors(url):
-            return await self._request("POST", url, body, {"Content-Type": kind, **(headers or {})})
+            answer = await self._request("POST", url, body, {"Content-Type": kind, **(headers or {})})
+        if answer.fault is not None:
+            raise LoginFailed(self.server_id, f"{without_query(url)} {answer.fault}")
+        return answer
 
     async def _request(
         self, method: str, url: URL, body: bytes | None = None, headers: Mapping[str, str] = _HEADERS
@@ -200,18 +205,24 @@ class OAuthHttp:
                 ) as response,
             ):
                 content = await self._body(response)
-                return HttpAnswer(url=url, status=response.status, headers=response.headers, body=content)
+                fault = f"sends more than {MAX_BYTES} bytes" if content is None else None
+                return HttpAnswer(
+                    url=url,
+                    status=response.status,
+                    headers=response.headers,
+                    body=content or b"",
+                    fault=fault,
+                )
 
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes | None:
+        """The content; None where there is more than any document has."""
         parts: list[bytes] = []
         size = 0
         # Counted after decompression: gzip makes 1 MiB of 1 KiB.
         while part := await response.content.readany():
             size += len(part)
             if size > MAX_BYTES:
-                raise LoginFailed(
-                    self.server_id, f"{without_query(response.url)} sends more than {MAX_BYTES} bytes"
-                )
+                return None
             parts.append(part)
         return b"".join(parts)
 

@@ -132,7 +132,7 @@ def _update_saved_state(before: SavedState, server_id: str, said: "KnownServer")
 
 
 def _absence(said: "KnownServer") -> UnavailableServer:
-    from fairlead.gateway.control.protocol import decode_error
+    from fairlead.gateway.carried_errors import decode_error
 
     assert said.failure is not None
     return UnavailableServer.because(decode_error(said.failure))

@@ -3,6 +3,9 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+import click
 
 from fairlead.config.load import LoadedConfig
 from fairlead.config.sources import is_fit_root, place_of, workspace
@@ -17,6 +20,41 @@ from fairlead.gateway.registry import (
     living,
     sources_of,
 )
+
+MAX_WORKERS: Final = 64
+
+
+class _Workers(click.ParamType[int]):
+    """A number of processes, or `auto` for one on each core."""
+
+    name = "workers"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it."""
+        if value == "auto":
+            return min(usable_cores(), MAX_WORKERS)
+        try:
+            number = int(str(value))
+        except ValueError:
+            number = 0
+        if not 1 <= number <= MAX_WORKERS:
+            self.fail(f"`{value}` is neither a number from 1 to {MAX_WORKERS} nor `auto`", param, ctx)
+        return number
+
+
+WORKERS: Final = _Workers()
+
+
+def usable_cores() -> int:
+    """How many cores this process may use: those it is bound to, within what its control group allows."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, _, period = Path("/sys/fs/cgroup/cpu.max").read_text().strip().partition(" ")
+        if quota != "max":
+            cores = min(cores, max(1, -(-int(quota) // int(period))))
+    except (OSError, ValueError):
+        return cores  # no such group
+    return cores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +71,8 @@ class GatewayArguments:
     agent: bool = False
     """Offer the gateway's agent, also where the configuration does not."""
     started_by: StartedBy = "terminal"
+    workers: int = 1
+    """How many processes serve clients."""
     idle_seconds: float | None = None
     """End after so long without an agent; None to stay."""
     config: Path | None = None
@@ -89,6 +129,7 @@ class GatewayArguments:
         """The same options, for a gateway that is started in the background."""
         given = {"--host": self.host, "--port": self.port, "--bundle": self.bundle, "--mode": self.mode}
         given["--store"] = self.store
+        given["--workers"] = self.workers if self.workers > 1 else None
         words = ["--config", str(self.config.absolute())] if self.config else []
         for name, value in given.items():
             words += [name, str(value)] if value is not None else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fairlead.cli.config_edits import action_context
-from fairlead.cli.gateway_options import GatewayArguments
+from fairlead.cli.gateway_options import WORKERS, GatewayArguments
 from fairlead.cli.options import json_option, load
 from fairlead.errors import ConfigError, UnknownBundle
 from fairlead.events import DOWN
@@ -43,6 +43,7 @@ _HOW: Final[dict["StartedBy", str]] = {
 @click.command("start")
 @click.option("--host", help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 8130 if nothing else is said.")
+@click.option("--workers", type=WORKERS, metavar="N", help="As for `fairlead gateway`.")
 @click.option("--bundle", metavar="NAME", help="Serve only this bundle.")
 @click.option("--mode", type=click.Choice(["direct", "meta", "auto"]), help="As for `fairlead gateway`.")
 @click.option("--at-login", is_flag=True, help="Start it at every login from now on.")
@@ -52,6 +53,7 @@ def start_command(  # noqa: PLR0913 - click hands every option over by name
     ctx: click.Context,
     host: str | None,
     port: int | None,
+    workers: int | None,
     bundle: str | None,
     mode: str | None,
     *,
@@ -80,6 +82,7 @@ def start_command(  # noqa: PLR0913 - click hands every option over by name
     options = GatewayArguments(
         host=host or before.get("host"),
         port=before.get("port") if port is None else port,
+        workers=workers or before.get("workers", 1),
         bundle=bundle or before.get("bundle"),
         mode=mode or before.get("mode"),
         config=ctx.find_root().obj,
@@ -164,6 +167,8 @@ def _show_state(state: "GatewayState", running: "RunningGateway") -> None:
     since = datetime.fromtimestamp(running.started_at).astimezone()
     print_data(f"running    {running.url}/mcp" + ("" if state.is_answering else " (does not answer)"))
     print_data(f"started    {since:%Y-%m-%d %H:%M}, {_HOW[running.started_by]}, process {running.pid}")
+    if running.workers > 1:
+        print_data(f"workers    {running.workers} processes serve this address")
     print_data(f"version    {running.version or 'older than this one'}")
     print_data(f"folder     {printable(running.workspace)}")
     print_data(f"servers    {_count_servers(state.servers)}")
@@ -202,6 +207,7 @@ def _about(running: "RunningGateway") -> dict[str, Any]:
         "started_at": running.started_at,
         "started_by": running.started_by,
         "version": running.version,
+        "workers": running.workers,
         "folder": running.workspace,
     }
 

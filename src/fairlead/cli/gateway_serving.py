@@ -6,47 +6,42 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Final, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 import anyio.to_thread
 import click
-import msgspec
 
 from fairlead.actions.context import running_context
-from fairlead.actions.live_configuration import LiveConfiguration
-from fairlead.actions.readiness import Readiness, read_readiness
+from fairlead.actions.live_configuration import LiveConfiguration, log_reload
 from fairlead.actions.switch import restart_server
-from fairlead.cli.gateway_options import GatewayArguments, local_name
-from fairlead.cli.gateway_summary import ServedGateway, introduce, show_snippets
+from fairlead.cli.gateway_options import GatewayArguments
+from fairlead.cli.gateway_registration import (
+    base_url,
+    bind_socket,
+    describe_served,
+    registered,
+    require_safe,
+)
+from fairlead.cli.gateway_summary import introduce, show_snippets
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import BundleMode, GatewaySettings
-from fairlead.config.sources import place_of, workspace
-from fairlead.errors import ConfigError, ListenFailed, StoreError
+from fairlead.errors import ConfigError
 from fairlead.gateway import gateway as core
 from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.access.middleware import GuardedApp, authenticator_for
 from fairlead.gateway.access.shared_tokens import TokenMirror
-from fairlead.gateway.access.tokens import decide_token, local_token
+from fairlead.gateway.access.tokens import decide_token
 from fairlead.gateway.cluster.addresses import authority, replica_address
 from fairlead.gateway.cluster.cluster import ReplicaPlace
 from fairlead.gateway.control.server import ApprovalReply, approval_routes, control_routes
-from fairlead.gateway.install import GatewayRoute
-from fairlead.gateway.registry import (
-    RunningGateway,
-    announce,
-    dashboard_name,
-    decide_token_file,
-    here,
-    is_attached,
-    local_token_file,
-    service_log,
-    sources_of,
-)
+from fairlead.gateway.registry import RunningGateway, dashboard_name, is_attached, service_log
+from fairlead.gateway.workers.member import OwnerRouter, PoolMember
+from fairlead.gateway.workers.messages import RELOAD
 from fairlead.loop.model_choice import SETTING_HINT
-from fairlead.net.listen import bind, listening
+from fairlead.net.listen import listening
 from fairlead.net.ssrf import is_loopback_host
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.host_run import run_async, stoppable
@@ -56,6 +51,9 @@ from fairlead.terminal.trace_export import tracing
 from fairlead.web.app import dashboard_routes
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.sessions import LoginSessions
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +76,7 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
         log_to_file(service_log(os.environ, options.started_by))
     loaded = load(ctx)
     host, _ = options.address(loaded)
-    warned = _require_safe(host, options)
+    warned = require_safe(host, options)
     other = None if is_service else options.find_shared(loaded)
     if other is not None and other.started_by == "agent":
         other = None  # it ends by itself
@@ -86,20 +84,27 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
         log_to_stderr()
 
     async def main() -> int:
-        with _bind_socket(options, loaded) as listener, stoppable() as wait_for_stop:
+        with bind_socket(options, loaded) as listener, stoppable() as wait_for_stop:
             place = await anyio.to_thread.run_sync(_place, loaded, host, listener)
-            async with (
-                _gateway(ctx, loaded, options, place) as (gateway, configuration),
-                _up(gateway, configuration, options, listener, host) as (served, running),
-            ):
-                if as_json:
-                    print_json(served.as_json())
-                elif not is_service:
-                    introduce(served, other, warned)
-                show_snippets(served.reach, snippets)
-                await _wait_for_end(wait_for_stop, gateway, running, options.idle_seconds)
-                logger.info("stopping")
-                await gateway.drain()
+            async with open_configured(ctx, loaded, options, place=place) as (gateway, configuration):
+                address = host, listener.getsockname()[1]
+                surfaces = await open_surfaces(gateway, configuration, options, address)
+                url = base_url(*address)
+                async with listening(surfaces.app, listener), surfaces.panel.running():
+                    with registered(options, configuration, url) as running:
+                        # A log may have other readers than a terminal.
+                        is_watched = sys.stderr.isatty()
+                        links = await surfaces.sessions.links(decide_token(os.environ)) if is_watched else []
+                        link = links[0] if links else None
+                        served = await describe_served(gateway.loaded, options, url, link)
+                        if as_json:
+                            print_json(served.as_json())
+                        elif not is_service:
+                            introduce(served, other, warned)
+                        show_snippets(served.reach, snippets)
+                        await _wait_for_end(wait_for_stop, gateway, running, options.idle_seconds)
+                        logger.info("stopping")
+                        await gateway.drain()
         return Exit.OK
 
     return run_async(main)
@@ -136,7 +141,7 @@ def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
     loaded = load(ctx)
 
     async def main() -> int:
-        async with _gateway(ctx, loaded, options) as (gateway, _):
+        async with open_configured(ctx, loaded, options) as (gateway, _):
             for managed in gateway.host.servers:
                 for note in managed.review_notes():
                     warn(f"`{managed.server.server_id}`: {note}")
@@ -148,15 +153,24 @@ def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
 
 
 @asynccontextmanager
-async def _gateway(
-    ctx: click.Context, loaded: LoadedConfig, options: GatewayArguments, place: ReplicaPlace | None = None
+async def open_configured(
+    ctx: click.Context,
+    loaded: LoadedConfig,
+    options: GatewayArguments,
+    *,
+    member: PoolMember | None = None,
+    place: ReplicaPlace | None = None,
 ) -> AsyncGenerator[tuple[core.Gateway, LiveConfiguration]]:
-    """Run a gateway that follows its configuration files."""
+    """Run a gateway that follows its configuration files; `member` is this process among several, if so."""
     mode = cast("BundleMode | None", options.mode)
     async with (
         tracing() as tracer,
         core.open_gateway(
-            loaded, core.GatewayOptions(mode=mode, agent=options.agent), tracer=tracer, place=place
+            loaded,
+            core.GatewayOptions(mode=mode, agent=options.agent),
+            tracer=tracer,
+            member=member,
+            place=place,
         ) as gateway,
     ):
         if gateway.agent is not None and loaded.config.model is None:
@@ -166,21 +180,27 @@ async def _gateway(
         yield gateway, configuration
 
 
-@asynccontextmanager
-async def _up(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surfaces:
+    """What a gateway serves over HTTP."""
+
+    app: "ASGIApp"
+    panel: HostPanel
+    sessions: LoginSessions
+
+
+async def open_surfaces(
     gateway: core.Gateway,
     configuration: LiveConfiguration,
     options: GatewayArguments,
-    listener: socket.socket,
-    host: str,
-) -> AsyncGenerator[tuple[ServedGateway, RunningGateway]]:
-    """Serve a gateway and its dashboard, and let other commands know of it."""
-    loaded, env = gateway.loaded, os.environ
-    port: int = listener.getsockname()[1]
-    url = f"http://{local_name(host)}:{port}"
-    store = gateway.host.store
-    shared = store if store is not None and store.is_shared else None
-    mirror = TokenMirror(shared) if shared is not None else None
+    address: tuple[str, int],
+) -> Surfaces:
+    """Put a gateway, its dashboard and its control API together, for an address that it listens at."""
+    env, member = os.environ, gateway.member
+    host, port = address
+    url = base_url(host, port)
+    store, shared = gateway.host.store, gateway.shared
+    mirror = TokenMirror(store) if store is not None and store.is_shared else None
     if mirror is not None:
         await mirror.look()
         gateway.tasks.start_soon(mirror.follow)
@@ -195,7 +215,7 @@ async def _up(
         shared_tokens=mirror,
     )
     origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
-    sessions = LoginSessions(authenticator, origins, shared)
+    sessions = LoginSessions(authenticator, origins, shared, id_prefix=gateway.id_prefix)
     gateway.login_links.origin = url
     panel = HostPanel(
         gateway.host,
@@ -221,41 +241,17 @@ async def _up(
             decides_for=admitted.decides_for,
         )
 
+    if member is not None:
+        _follow_peers(member, configuration)
     routes = [
-        *dashboard_routes(panel, sessions, gateway.login_links),
+        *dashboard_routes(panel, sessions, gateway.login_links, member),
         *approval_routes(gateway.approvals, authenticator, answer),
         *control_routes(gateway, authenticator, configuration.reload, restart),
     ]
-    app = GuardedApp(gateway.app(authenticator, routes), authenticator)
-    token_file = None if options.open_to_all else local_token_file(env)
-    async with listening(app, listener), panel.running():
-        running = here(
-            loaded,
-            url=url,
-            token_file=token_file,
-            workspace=_workspace(),
-            decide_token_file=decide_token_file(env),
-            started_by=options.started_by,
-        )
-        with announce(env, running) as describe:
-            # A project's file that came, or went, is part of what commands find it by.
-            configuration.on_reload = lambda now: describe(
-                msgspec.structs.replace(running, sources=sources_of(now))
-            )
-            token = local_token(env) if token_file else None
-            # A log may have other readers than a terminal.
-            links = await sessions.links(decide_token(env)) if sys.stderr.isatty() else []
-            servers = [name for name, server in loaded.servers.items() if server.usable]
-            logger.info("listening", extra={"url": url, "servers": len(servers)})
-            mode = cast("BundleMode | None", options.mode)
-            ready = await anyio.to_thread.run_sync(_readiness, loaded, options.bundle, mode)
-            served = ServedGateway(
-                reach=GatewayRoute(url=f"{url}{options.path}", token=token, token_file=token_file),
-                dashboard=links[0] if links else f"{url}/",
-                servers=servers,
-                ready=ready,
-            )
-            yield served, running
+    app: ASGIApp = GuardedApp(gateway.app(authenticator, routes), authenticator)
+    if member is not None:
+        app = OwnerRouter(app, member)
+    return Surfaces(app=app, panel=panel, sessions=sessions)
 
 
 def _place(loaded: LoadedConfig, host: str, listener: socket.socket) -> ReplicaPlace | None:
@@ -273,41 +269,18 @@ def _settings(gateway: core.Gateway) -> GatewaySettings:
     return settings.model_copy(update={"names": (*settings.names, name)})
 
 
-def _readiness(loaded: LoadedConfig, bundle: str | None, mode: BundleMode | None) -> Readiness:
-    """What agents can use, as far as it can be read: a gateway serves without its store, too."""
-    try:
-        return read_readiness(loaded, bundle, mode)
-    except StoreError as exc:
-        logger.warning("what earlier runs left behind cannot be read", extra={"reason": str(exc)})
-        enabled = tuple(name for name, server in loaded.servers.items() if server.enabled and server.usable)
-        return Readiness(
-            servers=len(enabled), ready=(), tools=0, unlisted=enabled, obstacles=(), mode="direct"
-        )
+def _follow_peers(member: PoolMember, configuration: LiveConfiguration) -> None:
+    """Have a reload that was asked of one worker be done by all before it is answered."""
 
+    async def reload_here(_: str) -> str:
+        try:
+            await configuration.reload_here()
+        except ConfigError as exc:
+            log_reload(exc)  # as the one that was asked says to its user
+        return ""
 
-def _require_safe(host: str, options: GatewayArguments) -> int:
-    """Refuse what lets every machine in, and warn of what all can read. Returns how many lines that took."""
-    if is_loopback_host(host):
-        return 0
-    if options.open_to_all:
-        raise ConfigError(
-            f"`--auth none` on {host} would let every machine on the network call",
-            hint="leave out `--auth none`, or listen on 127.0.0.1",
-        )
-    warn(
-        f"on {host} the token travels in plain text",
-        "put a proxy with TLS in front, and name it in `gateway.names`",
-    )
-    return 2
+    async def spread() -> None:
+        await member.ask_peers(RELOAD)
 
-
-def _bind_socket(options: GatewayArguments, loaded: LoadedConfig) -> socket.socket:
-    try:
-        return bind(*options.address(loaded))
-    except ListenFailed:
-        options.require_free(loaded)  # names the gateway that has the port, if it is one
-        raise
-
-
-def _workspace() -> Path:
-    return workspace(place_of(os.environ, Path.cwd()))
+    member.answer(RELOAD, reload_here)
+    configuration.spread = spread

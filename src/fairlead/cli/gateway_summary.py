@@ -36,6 +36,7 @@ class ServedGateway:
     """A link that logs its opener in, at a terminal; else the address: a log has other readers."""
     servers: list[str]
     ready: Readiness
+    workers: int = 1
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs: what is not ready by its reason, and the commands that mend it."""
@@ -46,6 +47,7 @@ class ServedGateway:
             "dashboard": self.dashboard,
             "servers": self.servers,
             "pid": os.getpid(),
+            "workers": self.workers,
             "ready": list(self.ready.ready),
             "tools": self.ready.tools,
             "mode": self.ready.mode,
@@ -71,6 +73,8 @@ def introduce(served: ServedGateway, other: RunningGateway | None = None, printe
     print_data(f"url        {reach.url}{is_open}")
     print_data(f"dashboard  {served.dashboard}")
     about = [_ready_line(served.ready), *map(_obstacle_line, served.ready.obstacles)]
+    if served.workers > 1:
+        about.insert(0, f"workers    {served.workers} processes serve this address")
     if other is not None:
         about.insert(
             0, f"also       {other.url}/mcp, process {other.pid}: `fairlead gateway stop` ends that one"

@@ -98,6 +98,8 @@ class LoginPage:
         interactive = is_interactive()
         is_machine = self._target.oauth.grant != "authorization_code"
         if not (is_machine or by_paste or yes or interactive or sys.stderr.isatty()):
+            # A terminal helps only where there is a login: else what is really missing is the error.
+            await self._host.logins.require_login_page(self._target)
             raise AuthRequired(
                 self._server_id,
                 "there is no terminal to log in at",

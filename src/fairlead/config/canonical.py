@@ -33,6 +33,7 @@ BUNDLE_KEYS: Mapping[str, str] = {"allowTools": "allow_tools", "denyTools": "den
 
 _BUNDLE_FIELDS = ("mode", "description", "names", "always_direct", "token_budget", "resources", "prompts")
 _TTL = "toolsTtlMs"
+_MEANT_ID = "did you mean `serverId`?"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -175,7 +176,7 @@ def _server(result: CanonicalDocument, name: str, entry: Any) -> Any:  # noqa: A
 def _bundle(result: CanonicalDocument, name: str, bundle: Any) -> Any:  # noqa: ANN401 - any JSON value
     """Bundle with its server in `servers`."""
     known = ("serverId", *BUNDLE_KEYS)
-    if not is_object(bundle) or "servers" in bundle or not any(key in known for key in bundle):
+    if not is_object(bundle) or not _is_of_one_server(result, bundle):
         return bundle
     result.shape = result.shape or "toolloop"
     path = ("bundles", name)
@@ -201,6 +202,21 @@ def _bundle(result: CanonicalDocument, name: str, bundle: Any) -> Any:  # noqa: 
             hint = suggestion(str(key), (*known, *_BUNDLE_FIELDS))
             result.fault((*path, key), (*path, key), "unknown key", hint)
     return shaped
+
+
+def _is_of_one_server(result: CanonicalDocument, bundle: dict[str, Any]) -> bool:
+    """Whether a bundle names one server: by a key of that shape, one that is close to it, or its document."""
+    if "servers" in bundle:
+        return False
+    if result.shape == "toolloop":
+        return True
+    own = [field for field in _BUNDLE_FIELDS if field not in bundle]
+    return any(
+        key in ("serverId", *BUNDLE_KEYS)
+        or (isinstance(value, str) and suggestion(str(key), ("serverId", *own)) == _MEANT_ID)
+        for key, value in bundle.items()
+        if key not in _BUNDLE_FIELDS
+    )
 
 
 def _default_ttl(result: CanonicalDocument) -> None:

@@ -1,8 +1,7 @@
 """Loading of the effective configuration: all layers merged and validated, with the origin of every value."""
 
 import os
-import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -20,20 +19,20 @@ from fairlead.config.consent import (
     consent_to,
     extension_folder,
     needs_consent,
-    reference_problems,
     with_bound_values,
     working_folder,
 )
 from fairlead.config.extension_files import ExtensionFolder, extension_stamp
-from fairlead.config.merge import FieldPath, LayerPart, MergedConfig, ServerDefinition, ValueOrigin, merge
+from fairlead.config.merge import LayerPart, MergedConfig, ServerDefinition, ValueOrigin, merge
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.paths import current_folder
 from fairlead.config.principal import GROUP, GroupedPrincipal
-from fairlead.config.secrets.redaction import literal_secrets, redact_entry, redact_url
-from fairlead.config.secrets.references import has_references, missing_variables, resolve_all
+from fairlead.config.problems import find_problems, locate_fault, replaced_problems
+from fairlead.config.secrets.redaction import redact_entry, redact_url
+from fairlead.config.secrets.references import has_references, resolve_all
 from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope, workspace
-from fairlead.config.untyped import ISOLATED, as_list, as_object, is_list
-from fairlead.config.validate import ValidationFault, check, suggestion
+from fairlead.config.untyped import as_list, as_object, is_list
+from fairlead.config.validate import check, suggestion
 from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownServer
 
 Scope = Literal["effective", "project", "user"]
@@ -220,7 +219,7 @@ class LoadedServer:
         checked = check({"servers": {self.server_id: config.model_dump(exclude_unset=True) | fields}})
         if checked.faults:
             located = (
-                _locate_fault(fault, self.definition.origin(fault.path[2:])) for fault in checked.faults
+                locate_fault(fault, self.definition.origin(fault.path[2:])) for fault in checked.faults
             )
             raise ConfigInvalid(*located)
         return checked.config.servers[self.server_id]
@@ -425,26 +424,16 @@ def load_config(
         layers = read_layers(place, file, overrides)
     else:
         layers = read_scope(scope, place)
-    return _assemble(merge(layers), env, workspace(place))
+    return _assemble(layers, env, workspace(place))
 
 
-def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> LoadedConfig:
-    found = [problem for layer in merged.layers for problem in layer.faults]
-    checked = check(merged.data, (problem.path for problem in found))
-    origins = [(fault, merged.origin(fault.path)) for fault in checked.faults]
-    wanted = [(fault, origin) for fault, origin in origins if not _is_a_default(fault, origin)]
-    shapes = [(layer.label, layer.shape) for layer in merged.layers if layer.shape is not None]
-    noted = {(label, fault.written) for label, shape in shapes for fault in shape.faults}
-    located = [_locate_fault(fault, origin) for fault, origin in wanted]
-    faults = [*found, *(each for each in located if (each.file, each.written) not in noted)]
-    takes_literals = merged.data.get("allow_literal_secrets") is True
-    entries = {
-        name: [*_entry_problems(each, env, takes_literals=takes_literals)]
-        for name, each in merged.definitions.items()
-    }
-    fatal = [problem for layer in merged.layers for problem in layer.fatal]
-    if fatal or any(_is_fatal(fault) for fault, _ in wanted):
-        raise ConfigInvalid(*merged.problems, *fatal, *faults, *chain.from_iterable(entries.values()))
+def _assemble(layers: list[Layer], env: Mapping[str, str], workspace: Path) -> LoadedConfig:
+    merged = merge(layers)
+    found = find_problems(merged, env)
+    found.faults += replaced_problems(layers, found, env)
+    if found.is_fatal:
+        raise ConfigInvalid(*found.all)
+    checked, faults, entries = found.checked, found.faults, found.entries
     by_server: dict[str, list[Problem]] = {}
     for problem in faults:
         if _is_of_server(problem):
@@ -481,17 +470,8 @@ def _assemble(merged: MergedConfig, env: Mapping[str, str], workspace: Path) -> 
     )
 
 
-def _entry_problems(
-    definition: ServerDefinition, env: Mapping[str, str], *, takes_literals: bool
-) -> Iterator[Problem]:
-    yield from reference_problems(definition)
-    yield from _missing_secrets(definition, env)
-    if not takes_literals:
-        yield from _literal_secrets(definition)
-
-
 def _is_of_server(problem: Problem) -> bool:
-    return problem.path[0] == "servers" and len(problem.path) > 1
+    return problem.path[:1] == ("servers",) and len(problem.path) > 1
 
 
 def _apply_admin_policy(
@@ -533,54 +513,3 @@ def _rules_about(server_id: str, rules: Iterable[LoadedRule]) -> tuple[LoadedRul
     return tuple(
         loaded for loaded in rules if loaded.rule.server is None or fnmatchcase(server_id, loaded.rule.server)
     )
-
-
-def _is_fatal(fault: ValidationFault) -> bool:
-    """Whether a fault makes loading fail, rather than leaving out an entry: half a policy is not a policy."""
-    return not fault.is_isolated and (len(fault.path) < 2 or fault.path[0] not in ISOLATED)
-
-
-def _is_a_default(fault: ValidationFault, origin: ValueOrigin | None) -> bool:
-    """Whether a fault is of `defaults`: it shows up in every server, and is reported once, at its origin."""
-    return fault.path[:1] == ("servers",) and origin is not None and origin.path[:1] == ("defaults",)
-
-
-def _missing_secrets(definition: ServerDefinition, env: Mapping[str, str]) -> Iterator[Problem]:
-    fields = as_object(definition.entry)
-    if fields.get("enabled", True) is not False:
-        for path, variable in missing_variables(fields, env):
-            message = f"the environment variable `{variable}` is not set"
-            hint = f"run `export {variable}=…`, or give a default: `${{{variable}:-…}}`"
-            place: FieldPath = ("servers", definition.server_id, *path)
-            yield definition.origin(path).problem(message, place, hint=hint)
-
-
-def _literal_secrets(definition: ServerDefinition) -> Iterator[Problem]:
-    """Secrets in plain text: an error in a project's file, which others get to see, else a warning.
-
-    What a variable or a program hands over is in no file, and may have them.
-    """
-    for path in literal_secrets(as_object(definition.entry)):
-        origin = definition.origin(path)
-        layer, place = origin.layer, ("servers", definition.server_id, *path)
-        message = "looks like a secret in plain text"
-        if layer.name == "project":
-            way = "use a reference such as `${NAME}`"
-            if layer.dialect == "codelia":  # a format without references
-                way = f"take it over with `{command_line('import', str(layer.path))}`"
-            hint = f"a project file is often shared: {way}; or set `allow_literal_secrets` in your own file"
-            yield origin.problem(message, place, hint=hint)
-        elif layer.name in ("user", "file"):
-            command = command_line("stash", definition.server_id)
-            if layer.name == "file":  # which the command has to read as well
-                command = f"fairlead --config {shlex.quote(layer.label)}{command.removeprefix('fairlead')}"
-            hint = f"run `{command}` to move it into the keyring"
-            if layer.dialect == "codelia":
-                hint = f"take it over with `{command_line('import', str(layer.path))}`: that uses the keyring"
-            yield origin.problem(message, place, severity="warning", hint=hint)
-
-
-def _locate_fault(fault: ValidationFault, origin: ValueOrigin | None) -> Problem:
-    if origin is None:
-        return Problem(message=fault.message, hint=fault.hint, path=fault.path)
-    return origin.problem(fault.message, fault.path, hint=fault.hint)

@@ -88,6 +88,8 @@ class Layer:
     section, or its section."""
     fatal: tuple[Problem, ...] = field(default=())
     """What costs the whole document, told together with all other problems."""
+    replaced: "tuple[ReplacedPart, ...]" = field(default=())
+    """Parts of the file that repeated keys replaced: their own problems are told too."""
 
     def written(self, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
         """Path in this layer's document of the value that is at `path` in Fairlead's own format."""
@@ -96,6 +98,22 @@ class Layer:
     def position(self, path: tuple[str | int, ...]) -> jsonc.Position | None:
         """Position of the value at `path` in this layer's file."""
         return self.document.position(self.written(path), key=True) if self.document is not None else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ReplacedPart:
+    """Part of a layer's file that a repeated key replaced."""
+
+    layer: Layer
+    """The layer as it would be if this part counted."""
+    span: jsonc.TextSpan
+
+    def has(self, problem: Problem) -> bool:
+        """Whether a problem is in this part of the file."""
+        document = self.layer.document
+        if document is None or problem.file != self.layer.label or problem.line is None:
+            return False
+        return document.contains(self.span, jsonc.Position(problem.line, problem.column or 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,7 +270,13 @@ def _read_layer(layer: Layer, dialect: str | None) -> Layer:
         faults=tuple(problem for problem in repeated if not _is_fatal(problem.path)),
         fatal=(*(problem for problem in repeated if _is_fatal(problem.path)), *document.bad_values),
     )
-    return _shape_layer(layer, as_object(document.data), dialect)
+    replaced = tuple(
+        ReplacedPart(
+            layer=_shape_layer(replace(layer, document=reading), as_object(reading.data), dialect), span=span
+        )
+        for span, reading in document.readings(layer.label)
+    )
+    return _shape_layer(replace(layer, replaced=replaced), as_object(document.data), dialect)
 
 
 def _shape_layer(layer: Layer, data: dict[str, Any], dialect: str | None) -> Layer:

@@ -60,6 +60,7 @@ FOREIGN_KEYS = {
     "mcpServers": "this looks like another agent's file; run `fairlead import FILE` to take its servers over",
     "mcp_servers": "this looks like Codex's file; run `fairlead import FILE` to take its servers over",
     "context_servers": "this looks like Zed's file; run `fairlead import FILE` to take its servers over",
+    "permissions": "rules about calls are in `policy.rules`: see docs/permissions.md",
     "type": "did you mean `transport`?",
     "disabled": "did you mean `enabled`?",
     "httpUrl": "did you mean `url`?",

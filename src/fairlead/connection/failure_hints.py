@@ -17,6 +17,7 @@ from fairlead.connection.outcomes import (
     SpawnFailed,
     TroubleKind,
 )
+from fairlead.wording import join_clauses
 
 _MCP_URL = "look for the MCP URL in the server's documentation, often one that ends in `/mcp` or `/sse`"
 _MORE_TIME = "`startup_timeout_ms` gives it more time"
@@ -201,7 +202,7 @@ def _hint_for_missing_program(program: str, similar: str | None) -> str:
 def hint_for_slow_start(*, has_said: bool, noise: Sequence[str]) -> str:
     """The hint for a local server that was not ready in time."""
     if noise:
-        return f"{_hint_for_noise(noise)}; {_MORE_TIME}"
+        return join_clauses(_hint_for_noise(noise), _MORE_TIME)
     if has_said:
         return f"does it wait for something, or does it not speak MCP over stdio? {_MORE_TIME}"
     return f"it wrote nothing to stderr: does it need an argument to speak MCP over stdio? {_MORE_TIME}"
@@ -274,7 +275,7 @@ CRASHES = frozenset(
 _BY_HAND = "it wrote nothing: run its `command` with its `args` in a terminal to see why"
 _ENDED = "something ended it: another program, or the system"
 _CRASHED = "the program itself crashed: is it for this machine? Install it again, or another version of it"
-_KILLED = "something ended it: most often the system does, for want of memory"
+_KILLED = "something killed it: the system for want of memory, another program, or code of its own"
 _SIGNALS: Mapping[int | None, str] = {
     9: _KILLED,  # SIGKILL, which has no name on Windows
     **dict.fromkeys(CRASHES, _CRASHED),

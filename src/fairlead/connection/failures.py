@@ -58,6 +58,7 @@ from fairlead.errors import (
     Delivery,
     FairleadError,
 )
+from fairlead.wording import join_clauses
 
 
 def root_cause(exc: BaseException) -> BaseException:
@@ -86,7 +87,7 @@ def connecting(server_id: str, *, is_local: bool = False, wants_sse: bool = Fals
             raise cause from None
         error = connect_failure(server_id, cause, is_local=is_local)
         if wants_sse and isinstance(cause, HttpRejected) and cause.status in OTHER_TRANSPORT:
-            error.hint = f"{NO_SSE}; else {error.hint}"
+            error.hint = join_clauses(NO_SSE, f"else {error.hint}")
         raise error from gate.displayable_cause(cause)
 
 
@@ -179,7 +180,9 @@ def start_timed_out(server_id: str, start: SlowStart) -> ConnectFailed:
         return ConnectFailed(server_id, _with_diagnosis(message, found), hint=hint_for_slow_answer())
     hint = hint_for_slow_start(has_said=bool(start.said), noise=() if found.reason else start.noise)
     if start.command is not None and not start.said:
-        hint = f"it may be downloading the server: {hint_for_download(start.command)}; or {hint}"
+        hint = join_clauses(
+            f"it may be downloading the server: {hint_for_download(start.command)}", f"or {hint}"
+        )
     return ConnectFailed(server_id, _with_noise(message, found, start.noise), hint=hint)
 
 

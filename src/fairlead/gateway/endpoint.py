@@ -150,8 +150,9 @@ class GatewayEndpoint:
         self.server = self.handlers.server()
         # `GuardedApp` limits bodies; said here, too, so that the SDK has no lower limit of its own.
         self._modern = StreamableHTTPSessionManager(self.server, max_request_body_size=MAX_BODY_BYTES)
+        messages = f"/messages~{gateway.id_prefix}" if gateway.id_prefix else "/messages"
         self._sse = SseServerTransport(
-            f"/messages/{bundle}" if bundle else "/messages", max_request_body_size=MAX_BODY_BYTES
+            f"{messages}/{bundle}" if bundle else messages, max_request_body_size=MAX_BODY_BYTES
         )
 
     def renew(self) -> None:

@@ -47,9 +47,10 @@ from fairlead.gateway.request_context import (
 )
 from fairlead.gateway.sdk_server import ADMITTED, SERVER_INFO
 from fairlead.gateway.tool_results import fit_result
+from fairlead.gateway.workers.member import PoolMember
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal, repair_body, split_batch
-from fairlead.net.listen import read_body
+from fairlead.net.listen import read_body, was_passed
 
 PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
 """The older versions whose results take what servers of today put into them."""
@@ -108,8 +109,10 @@ _encode = msgspec.json.Encoder().encode
 class FastPath:
     """Answers plain requests, and passes the others to the SDK's server."""
 
-    def __init__(self, tracer: Tracer | None = None) -> None:
+    def __init__(self, tracer: Tracer | None = None, member: PoolMember | None = None) -> None:
+        """Answer requests; `member` is this process among the workers of the gateway, if it has several."""
         self._tracer = tracer
+        self._member = member
 
     async def handle(self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -124,6 +127,8 @@ class FastPath:
             await answer_batch(
                 parts, _session_client(endpoint, dict(scope["headers"]), scope), handle, scope, receive, send
             )
+        elif self._member is not None and (number := _other_worker(body, scope, self._member)) is not None:
+            await self._member.pass_on(number, scope, receive, send)
         else:
             await self._handle_body(endpoint, body, scope, receive, send)
 
@@ -166,6 +171,24 @@ class FastPath:
             await _unreadable(sound)(scope, receive, send)
         else:
             await endpoint.handle_message(scope, _replay_body(sound, receive), send)
+
+
+def _other_worker(body: bytes, scope: Scope, member: PoolMember) -> int | None:
+    """The worker that has a request's earlier rounds, or the session that it names, if that is another one.
+
+    A stateless client that names no session is served by any worker. One hop at most: a request that was
+    passed on is answered, whatever this worker believes.
+    """
+    if was_passed(scope) or not (b"requestState" in body or SESSION_META_KEY.encode() in body):
+        return None  # most requests: they need not be read twice
+    request = _read(body)
+    if request is None:
+        return None
+    state = bytes(request.params.request_state)
+    if state:
+        return member.other_owner(state.decode("utf-8", "replace").strip('"'))
+    session = request.params.meta.session
+    return member.home(session) if isinstance(session, str) else None
 
 
 class _HttpExchange:

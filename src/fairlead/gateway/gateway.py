@@ -1,10 +1,9 @@
-"""The gateway: its ASGI application, its endpoints, the hosts of its principals, and session quotas."""
+"""The gateway: its ASGI application, its endpoints, and the hosts of its principals."""
 
 import os
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from fairlead.config.load import LoadedConfig
-from fairlead.config.models import AGENT_ID, BundleMode
+from fairlead.config.models import AGENT_ID
 from fairlead.config.principal import LOCAL
 from fairlead.config.store_location import store_location
 from fairlead.connection.peer import detach_from_caller
@@ -35,9 +34,14 @@ from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import ClientOperator
-from fairlead.gateway.pending_approvals import PATIENCE_SECONDS, PendingApprovals
+from fairlead.gateway.options import GatewayOptions
+from fairlead.gateway.peer_states import PeerStates
+from fairlead.gateway.pending_approvals import PendingApprovals
+from fairlead.gateway.quotas import Quotas
 from fairlead.gateway.sdk_server import ADMITTED
 from fairlead.gateway.services import TokenKey
+from fairlead.gateway.worker_ids import NO_OWNER
+from fairlead.gateway.workers.member import PoolMember
 from fairlead.host.client_host import open_principal_host
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
@@ -46,6 +50,7 @@ from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.host.parts import GatewayBacking
 from fairlead.jsonrpc.stdio import open_stdio
 from fairlead.store.protocol import Store
+from fairlead.store.sealed import shared_store
 
 if TYPE_CHECKING:
     from fairlead.servers.framework.server import McpServer
@@ -60,7 +65,7 @@ class GatewayApp:
     def __init__(self, gateway: "Gateway", access: RequestAuthenticator, routes: Sequence[BaseRoute]) -> None:
         self._gateway = gateway
         self._access = access
-        self._fast_path = FastPath(gateway.host.tracer)
+        self._fast_path = FastPath(gateway.host.tracer, gateway.member)
         self._others = Starlette(routes=[*routes])
         if isinstance(access, TokenRevocations):
             gateway.tasks.start_soon(gateway.end_revoked, access)
@@ -126,30 +131,6 @@ _REVOKE_SECONDS = 0.5
 """How soon what a removed token has open is ended. Its requests are refused at once."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GatewayOptions:
-    """How a gateway runs."""
-
-    mode: BundleMode | None = None
-    """How tools are presented to models; overrides the configuration."""
-    approval_seconds: float = PATIENCE_SECONDS
-    session_idle_seconds: float = 1_800.0
-    """After how long without a request a client is taken to be gone."""
-    max_sessions: int = 1_000
-    max_sessions_of_principal: int = 200
-    """Of more, the principal's own oldest session that lies idle is ended."""
-    max_sessions_of_token: int = 100
-    """Of more, the token's own oldest session that lies idle is ended: one agent leaves room for the others
-    of its principal. Tokens of an issuer, which change, count as one token of their principal."""
-    max_streams_of_principal: int = 200
-    """How many streams of `subscriptions/listen` one principal may have open."""
-    max_streams_of_token: int = 100
-    grace_seconds: float = 5.0
-    """How long requests under way may go on when the gateway ends."""
-    agent: bool = False
-    """Whether clients get the gateway's agent, also where `gateway.agent` is not set."""
-
-
 class Gateway:
     """A host and its clients over MCP. Open it with `async with open_gateway(…) as gateway:`."""
 
@@ -160,6 +141,7 @@ class Gateway:
         options: GatewayOptions,
         approvals: PendingApprovals,
         tasks: TaskGroup,
+        member: PoolMember | None = None,
     ) -> None:
         loaded.require_section("gateway")  # who may answer approvals, say, is not for a default to decide
         self.host = host
@@ -168,9 +150,14 @@ class Gateway:
         self.approvals = approvals
         """The calls that wait for the user's decision."""
         self.tasks = tasks
+        self.member = member
+        """This process among the workers of the gateway; None where it is the only one."""
+        self.shared = shared_store(host.store, member.key if member is not None else None)
+        """The store for what is only in memory where the gateway has one process; None for such a gateway."""
+        self._peers = PeerStates(self, member) if member is not None else None
         self.streams = OpenStreams()
         """The requests that may outlast the token they came with."""
-        self.login_links = LoginLinks()
+        self.login_links = LoginLinks(self.id_prefix)
         """The pages where principals log in to servers, for clients without URL elicitation."""
         self.agent: AgentTools | None = None
         """The agent, if clients get one."""
@@ -178,12 +165,12 @@ class Gateway:
         """The other processes that act as one gateway with this one, if there may be any."""
         self.since = time.time()
         self._request_ended = anyio.Event()
-        self._listen_streams: Counter[TokenKey] = Counter()
-        """Open streams of `subscriptions/listen`, by principal and token."""
         self._endpoints: dict[str | None, GatewayEndpoint] = {}
         self._opening = anyio.Lock()
-        self._begun: Counter[TokenKey] = Counter()
-        """Sessions that are being opened, by principal and token."""
+        self._quotas = Quotas(
+            options,
+            lambda: [client for endpoint in self._endpoints.values() for client in endpoint.live_clients()],
+        )
         self._principals: dict[str, _Principal] = {}
         self._opening_hosts = anyio.Lock()
 
@@ -212,6 +199,11 @@ class Gateway:
         endpoint = await self.endpoint(bundle)
         async with open_stdio(self.options.grace_seconds) as (received, sent):
             await endpoint.serve_streams(received, sent, principal)
+
+    @property
+    def id_prefix(self) -> str:
+        """What the ids begin with that this process gives out."""
+        return self.member.id_prefix if self.member is not None else NO_OWNER
 
     @property
     def startup_wait(self) -> float:
@@ -277,101 +269,54 @@ class Gateway:
     def status(self) -> list[ServerStatus]:
         """Return the status of every server, over shared connections and those of principals and sessions."""
         hosts = [self.host, *(held.host for held in self._principals.values())]
-        return [
+        own = [
             combine(shared, [each for host in hosts for each in host.statuses_besides(shared.server_id)])
             for shared in self.host.status()
         ]
+        return self._peers.combine(own) if self._peers is not None else own
+
+    async def refresh(self) -> None:
+        """Learn what other workers have of the servers and clients that `status` and `sessions` tell of."""
+        if self._peers is not None:
+            await self._peers.refresh()
 
     async def close_server(self, server_id: str) -> None:
         """End every connection to a server, whichever principal's or session's. The next use starts it."""
+        await self.close_server_here(server_id)
+        if self._peers is not None:
+            await self._peers.close_server(server_id)
+
+    async def close_server_here(self, server_id: str) -> None:
+        """End every connection that this process has to a server."""
         async with anyio.create_task_group() as closing:
             for host in [self.host, *(held.host for held in self._principals.values())]:
                 closing.start_soon(host.close, server_id)
 
     def sessions(self) -> list[SessionInfo]:
         """Return all client sessions, for display."""
-        return [client.info() for client in self.clients()]
+        elsewhere = self._peers.sessions if self._peers is not None else ()
+        return [*(client.info() for client in self.clients()), *elsewhere]
 
     def clients(self) -> list[ClientSession]:
         """Return all client sessions."""
         return [client for endpoint in self._endpoints.values() for client in endpoint.clients()]
 
     def new_session_id(self, principal: str, bundle: str | None, random: bytes | None = None) -> str | None:
-        """Return an id for a session that other replicas know to be this one's; None where there are none."""
-        return self.cluster.session_ids.seal(principal, bundle, random) if self.cluster else None
+        """Return an id for a session that other processes know to be this one's; None where there are none.
 
-    @asynccontextmanager
-    async def room_for_session(self, principal: str, credential: str | None) -> AsyncGenerator[bool]:
-        """Make room for a session of a token, to be opened in the block. Yields False where there is none.
-
-        At a quota, idle sessions that count towards it make room: the token's own first, then the principal's
-        other ones, the oldest first. Where the gateway is full, other principals lose stateless clients only,
-        which come back with their next request.
+        Workers need none that stands for `random`: the path of a stream says whose it is.
         """
-        own = (principal, credential)
-        ended = self._find_room(own)
-        if ended is None:
-            yield False
-            return
-        # Counted before anything is awaited: no other task may take the room meanwhile.
-        self._begun[own] += 1
-        try:
-            for client in ended:
-                await client.endpoint.end(client)
-            yield True
-        finally:
-            self._begun[own] -= 1
-            if not self._begun[own]:
-                del self._begun[own]
+        if self.cluster is not None:
+            return self.cluster.session_ids.seal(principal, bundle, random)
+        return self.member.new_id() if self.member is not None and random is None else None
 
-    def _find_room(self, own: TokenKey) -> list[ClientSession] | None:
-        """Return which idle clients to end so that one more fits into every quota; None where none does."""
-        clients = [client for endpoint in self._endpoints.values() for client in endpoint.live_clients()]
-        options = self.options
-        ended: list[ClientSession] = []
-        quotas: tuple[tuple[int, Callable[[TokenKey], bool]], ...] = (
-            (options.max_sessions_of_token, lambda key: key == own),
-            (options.max_sessions_of_principal, lambda key: key[0] == own[0]),
-            (options.max_sessions, lambda _: True),
-        )
-        for limit, counts in quotas:
-            counted = [client for client in clients if counts(client.token_key) and client not in ended]
-            # Sessions that are just being opened count: many at once would otherwise all find the same room.
-            opening = sum(number for key, number in self._begun.items() if counts(key))
-            excess = len(counted) + opening + 1 - limit
-            if excess <= 0:
-                continue
-            idle = [
-                client
-                for client in counted
-                if client.is_idle
-                and not client.is_streaming
-                and (client.principal == own[0] or client.family == "stateless")
-            ]
-            idle.sort(key=lambda client: (client.token_key != own, client.last_used))
-            if len(idle) < excess:
-                return None
-            ended += idle[:excess]
-        return ended
+    def room_for_session(self, principal: str, credential: str | None) -> AbstractAsyncContextManager[bool]:
+        """Make room for a session of a token, to be opened in the block. Yields False where there is none."""
+        return self._quotas.room_for_session(principal, credential)
 
-    @contextmanager
-    def listening_stream(self, owner: TokenKey) -> Generator[bool]:
+    def listening_stream(self, owner: TokenKey) -> AbstractContextManager[bool]:
         """Count a stream of `subscriptions/listen` during the block. Yields False at a quota."""
-        streams = self._listen_streams
-        of_principal = sum(number for key, number in streams.items() if key[0] == owner[0])
-        if (
-            streams[owner] >= self.options.max_streams_of_token
-            or of_principal >= self.options.max_streams_of_principal
-        ):
-            yield False
-            return
-        streams[owner] += 1
-        try:
-            yield True
-        finally:
-            streams[owner] -= 1
-            if not streams[owner]:
-                del streams[owner]
+        return self._quotas.listening_stream(owner)
 
     async def reload(self, loaded: LoadedConfig) -> None:
         """Apply a configuration. Only what changed restarts, after its calls under way."""
@@ -530,13 +475,14 @@ async def _find_peers(
 
 
 @asynccontextmanager
-async def open_gateway(
+async def open_gateway(  # noqa: PLR0913 - what a gateway runs with, each by name
     loaded: LoadedConfig,
     options: GatewayOptions | None = None,
     *,
     env: Mapping[str, str] | None = None,
     servers: "Mapping[str, McpServer] | None" = None,
     tracer: Tracer | None = None,
+    member: PoolMember | None = None,
     place: ReplicaPlace | None = None,
 ) -> AsyncGenerator[Gateway]:
     """Run a gateway for the length of the block. Requests under way at its end have some time to finish.
@@ -547,6 +493,7 @@ async def open_gateway(
         env: The environment; `os.environ` if not given.
         servers: Additional servers that run in this process, by id.
         tracer: Records requests as spans.
+        member: This process among the workers of the gateway, if it has several.
         place: Where other replicas reach it. It is one of them with a shared store, or with keys.
 
     Raises:
@@ -572,11 +519,11 @@ async def open_gateway(
     ) as host:
         async with anyio.create_task_group() as tasks:
             detach_from_caller()
-            gateway = Gateway(host, loaded, options, approvals, tasks)
+            gateway = Gateway(host, loaded, options, approvals, tasks, member)
             gateway.agent = agent
-            if host.store is not None and host.store.is_shared:
-                approvals.store = host.store
-                tasks.start_soon(approvals.follow, host.store)
+            if gateway.shared is not None:
+                approvals.store = gateway.shared
+                tasks.start_soon(approvals.follow, gateway.shared)
             host.logins.on_login = gateway.use_login
             tasks.start_soon(gateway.reap)
             try:

@@ -24,6 +24,7 @@ from fairlead.host.offers.resources import (
     read_definitions,
     split_qualified,
 )
+from fairlead.wording import join_clauses
 
 if TYPE_CHECKING:
     from fairlead.host.model.toolset import Toolset
@@ -173,7 +174,7 @@ class OfferLists:
         found = self.owners.resolve_template(uri) if template else self.owners.resolve(uri)
         if isinstance(found, UriConflict):
             data = {"uri": uri, "servers": [*found.servers], "hint": found.hint}
-            raise MCPError(INVALID_PARAMS, f"{found}; {found.hint}", data)
+            raise MCPError(INVALID_PARAMS, join_clauses(str(found), found.hint), data)
         if found is None:
             raise MCPError(code, f"no server has a resource `{uri}`", {"uri": uri})
         return found

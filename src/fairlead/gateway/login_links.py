@@ -36,7 +36,9 @@ class LoginLink:
 class LoginLinks:
     """The links of one gateway."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, id_prefix: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with none; the codes of links begin with `id_prefix`, which says what process has them."""
+        self._id_prefix = id_prefix
         self._clock = clock
         self._links: OrderedDict[str, LoginLink] = OrderedDict()
         self._given: dict[tuple[str, str], str] = {}
@@ -51,7 +53,7 @@ class LoginLinks:
         code = self._given.get(key)
         link = self._links.get(_digest(code)) if code is not None else None
         if code is None or link is None or link.is_begun or link.ends < self._clock():
-            code = self._given[key] = secrets.token_urlsafe(24)
+            code = self._given[key] = f"{self._id_prefix}{secrets.token_urlsafe(24)}"
             self._links[_digest(code)] = LoginLink(
                 principal=principal, server_id=server_id, ends=self._clock() + LINK_SECONDS
             )

@@ -32,6 +32,7 @@ from fairlead.host.operator import (
     UrlAnswer,
     UrlRequest,
 )
+from fairlead.wording import end_sentence
 
 MAX_PAGES: Final = 1_000
 """Number of elicitations remembered, the latest: a server need not say that one is complete."""
@@ -298,7 +299,7 @@ def _approval_form(request: ApprovalRequest) -> types.ElicitRequest:
     }
     preview = gate.text(request.preview, gate.MAX_DATA_BYTES) if request.preview else None
     change = f"\n\nIt would change:\n{preview}\n" if preview else ""
-    settled = f" To settle it for good: {request.hint}." if request.hint else ""
+    settled = f" To settle it for good: {end_sentence(request.hint)}" if request.hint else ""
     message = (
         f"May `{request.server_id}/{gate.text(request.tool)}` be called with {arguments}?"
         f" Asked because: {request.reason}.{claims}{settled}{change}"

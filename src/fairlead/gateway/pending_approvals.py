@@ -19,6 +19,7 @@ import msgspec
 from fairlead.errors import ApprovalRequired, StoreError, VersionConflict
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
 from fairlead.store.protocol import ANY, Store, StoredValue
+from fairlead.wording import join_clauses
 
 PATIENCE_SECONDS = 120.0
 """How long a call waits for the user's decision."""
@@ -200,4 +201,4 @@ def _read(stored: StoredValue) -> _SharedCall | None:
 def _hint(request: ApprovalRequest) -> str:
     """Return how the user approves the next such call, and what settles it for good."""
     ways = "its user can approve it in the gateway's dashboard, or with `fairlead approvals`"
-    return f"{ways}; {request.hint}" if request.hint else ways
+    return join_clauses(ways, request.hint)

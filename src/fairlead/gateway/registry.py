@@ -130,6 +130,8 @@ class RunningGateway(msgspec.Struct, frozen=True, kw_only=True):
     started_by: StartedBy = "terminal"
     log: str | None = None
     """The file that it logs to; None where that is its terminal."""
+    workers: int = 1
+    """How many processes serve its clients."""
 
     def token(self) -> str | None:
         """The token that agents open it with."""
@@ -300,7 +302,7 @@ def _attachments(env: Mapping[str, str], running: RunningGateway) -> Path:
     return gateway_folder(env) / _ATTACHED / f"{running.pid}-{running.started_at:.3f}"
 
 
-def here(
+def here(  # noqa: PLR0913 - what commands know of a gateway, each by name
     loaded: LoadedConfig,
     *,
     url: str,
@@ -308,8 +310,9 @@ def here(
     workspace: Path,
     decide_token_file: Path | None = None,
     started_by: StartedBy = "terminal",
+    workers: int = 1,
 ) -> RunningGateway:
-    """Describe the gateway that this process is."""
+    """Describe the gateway that this process is, or supervises."""
     from importlib.metadata import version  # only a gateway that starts needs it
 
     log = None if started_by == "terminal" else service_log(os.environ, started_by)
@@ -324,6 +327,7 @@ def here(
         version=version("fairlead"),
         started_by=started_by,
         log=str(log) if log else None,
+        workers=workers,
     )
 
 

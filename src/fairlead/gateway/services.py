@@ -47,6 +47,11 @@ class GatewayServices(Protocol):
         ...
 
     @property
+    def id_prefix(self) -> str:
+        """What the ids begin with that this process gives out: it says whose they are, among workers."""
+        ...
+
+    @property
     def startup_wait(self) -> float:
         """How many seconds a client's first list waits for servers."""
         ...
@@ -74,7 +79,7 @@ class GatewayServices(Protocol):
         ...
 
     def new_session_id(self, principal: str, bundle: str | None, random: bytes | None = None) -> str | None:
-        """Return an id for a session that other replicas know to be this one's; None where there are none."""
+        """Return an id for a session that others know to be this process's; None where there are none."""
         ...
 
     def room_for_session(self, principal: str, credential: str | None) -> AbstractAsyncContextManager[bool]:

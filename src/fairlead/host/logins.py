@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from yarl import URL
 
 from fairlead.auth.broker import Broker
-from fairlead.auth.discovery import AuthChallenge, login_challenge
+from fairlead.auth.discovery import NO_LOGIN_HINT, AuthChallenge, login_challenge
 from fairlead.auth.flow import Announce, LoginTerms, has_login, log_in, machine_login, renew
 from fairlead.auth.http import HttpContext
 from fairlead.auth.redirect import SECONDS, Agree, BrowserRedirect, OpenUrl
@@ -332,6 +332,25 @@ class Logins:
             announce=announce,
             actor=actor,
         )
+
+    async def require_login_page(self, target: LoginTarget) -> None:
+        """Find out, without the user and without registering anything, that a server has a login.
+
+        Args:
+            target: The login target of the server.
+
+        Raises:
+            ConnectFailed: It has none, or cannot be reached.
+            ClientRegistrationRequired: It has one, for clients that the user registers.
+            IssuerUnavailable: It cannot be found out now.
+            LoginFailed: What its metadata says is refused.
+        """
+        challenge = await self._challenge(target)
+        previous = await self.broker.previous(target.principal, target.account, target.resource)
+        if not await has_login(target, self._web, challenge=challenge, previous=previous):
+            raise ConnectFailed(
+                target.server_id, "it has no login: no OAuth metadata was found", hint=NO_LOGIN_HINT
+            )
 
     async def log_out(
         self,

@@ -102,6 +102,12 @@ def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatu
     )
 
 
+def combine_processes(own: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
+    """Where a server stands over all processes of a gateway, each with a status that `combine` returned."""
+    single = sum(each.session_connections for each in (own, *others))
+    return replace(combine(own, others), session_connections=single)
+
+
 def _without_old_error(status: ServerStatus, worked_at: float) -> ServerStatus:
     """A status without an error that is older than a connection that worked."""
     if status.last_error_at is None or status.last_error_at > worked_at:

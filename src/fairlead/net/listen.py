@@ -3,16 +3,21 @@
 Requests have deadlines. A connection counts as unauthenticated until a request on it was authenticated. Those
 are limited, per address and in total; beyond that the oldest is closed, so that idle connections cannot lock
 clients out.
+
+A server may also take connections that another process accepted, and give one away with the request that came
+on it: see `gateway/workers`.
 """
 
 import asyncio
 import errno
 import math
+import os
 import socket
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, MutableMapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -44,15 +49,28 @@ MAX_PER_ADDRESS: Final = 128
 MAX_UNAUTHENTICATED: Final = 256
 
 _CONNECTION: Final = "fairlead.connection"
+_PASSED: Final = "fairlead.passed"
 _SWEEP_SECONDS: Final = 1.0
 _SHARE_OF_FILES: Final = 4
 """Unauthenticated connections get a quarter of the file descriptors, all together three quarters."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DetachedConnection:
+    """A connection that was taken out of its server, and all that was read of its one open request."""
+
+    socket: socket.socket
+    received: bytes
+
+    def close(self) -> None:
+        """Hang up."""
+        self.socket.close()
+
+
 class OpenConnection:
     """One connection, and what it waits for since when."""
 
-    __slots__ = ("_abort", "_limits", "address", "deadline", "is_authenticated", "is_idle")
+    __slots__ = ("_abort", "_limits", "address", "deadline", "detach", "is_authenticated", "is_idle")
 
     def __init__(self, limits: "ConnectionLimits", address: str, abort: Callable[[], None]) -> None:
         self._limits = limits
@@ -61,6 +79,8 @@ class OpenConnection:
         self.is_authenticated = False
         self.is_idle = True
         """Whether no request on it is being answered."""
+        self.detach: Callable[[], DetachedConnection | None] = _keep_connection
+        """Takes it out of its server, which ends it there. None where that cannot be done now."""
         self.deadline = limits.clock() + HEAD_SECONDS
 
     def begin_head(self) -> None:
@@ -91,6 +111,10 @@ class OpenConnection:
     def abort(self) -> None:
         """Close it now."""
         self._abort()
+
+
+def _keep_connection() -> None:
+    return None
 
 
 class ConnectionLimits:
@@ -179,6 +203,22 @@ def mark_authenticated(scope: MutableMapping[str, Any]) -> None:
     connection: OpenConnection | None = scope.get(_CONNECTION)
     if connection is not None and not connection.is_authenticated:
         connection.authenticate()
+
+
+def detach_connection(scope: MutableMapping[str, Any]) -> DetachedConnection | None:
+    """Take the connection of an unanswered request out of its server.
+
+    Returns:
+        The connection and what was read of it; None where that cannot be done: its server does not keep what
+        it reads, the request before is not answered yet, or the client is gone.
+    """
+    connection: OpenConnection | None = scope.get(_CONNECTION)
+    return connection.detach() if connection is not None else None
+
+
+def was_passed(scope: MutableMapping[str, Any]) -> bool:
+    """Whether another process passed this request on with its connection: it is answered here."""
+    return _PASSED in scope
 
 
 async def read_body(receive: "Receive") -> bytes | None:
@@ -287,6 +327,8 @@ class _Protocol(HttpToolsProtocol):
     """Uvicorn's protocol over such transports, with deadlines for requests and a limit to their heads."""
 
     limits: ConnectionLimits
+    on_end: Callable[[], None] | None = None
+    """Called when the connection has ended."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._packets = _Packets(transport)
@@ -298,6 +340,8 @@ class _Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.limits.close(self._open)
         super().connection_lost(exc)
+        if self.on_end is not None:
+            self.on_end()
 
     def data_received(self, data: bytes) -> None:
         if not self._in_body:
@@ -337,14 +381,120 @@ _HEAD_TOO_LARGE = (
 )
 
 
-def _protocol_with(limits: ConnectionLimits) -> type[_Protocol]:
+class _DetachableProtocol(_Protocol):
+    """The same, for connections that another process may have to take over with the request that came.
+
+    What was read since the connection was idle is kept until the request is answered. A second request that
+    came before that cannot be told apart in it: then the connection stays where it is.
+    """
+
+    received_before = b""
+    """What another process read of the connection before this one took it over."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._bytes: list[bytes] = []
+        self._begun = 0
+        """Requests of which there is something in these bytes."""
+        self._unanswered = 0
+        self._is_incomplete = False
+        self._wire = transport
+        super().connection_made(transport)
+        self._open.detach = self._detach
+        if self.received_before:
+            # Here, since nothing can have been read from the socket yet: order is kept.
+            self.data_received(self.received_before)
+
+    def data_received(self, data: bytes) -> None:
+        self._forget_if_idle()
+        self._bytes.append(data)
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        self._begun += 1
+        self._unanswered += 1
+        self._is_incomplete = True
+        super().on_message_begin()
+        if self.received_before:
+            self.received_before = b""
+            cast("dict[str, object]", self.scope)[_PASSED] = True
+
+    def on_message_complete(self) -> None:
+        self._is_incomplete = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._unanswered -= 1
+        self._forget_if_idle()
+        super().on_response_complete()
+
+    def _forget_if_idle(self) -> None:
+        if not self._unanswered and not self._is_incomplete:
+            self._bytes.clear()
+            self._begun = 0
+
+    def _detach(self) -> DetachedConnection | None:
+        wire = self._wire
+        is_only = self._begun == 1 and self._unanswered == 1
+        if not is_only or self.cycle.response_started or wire.is_closing():
+            return None
+        wire.pause_reading()
+        # A copy of the descriptor: the transport closes its own, which does not end the connection then.
+        copy = socket.socket(fileno=os.dup(wire.get_extra_info("socket").fileno()))
+        detached = DetachedConnection(socket=copy, received=b"".join(self._bytes))
+        wire.abort()
+        return detached
+
+
+def _protocol_with(limits: ConnectionLimits, kind: type[_Protocol]) -> type[_Protocol]:
     """Protocol class for the connections of one server, as uvicorn requires."""
-    return type("LimitedProtocol", (_Protocol,), {"limits": limits})
+    return type("LimitedProtocol", (kind,), {"limits": limits})
+
+
+class ConnectionServer:
+    """A server that is up, and takes connections which were accepted elsewhere."""
+
+    def __init__(self, server: _UvicornServer) -> None:
+        self._server = server
+
+    async def serve(
+        self, connection: socket.socket, received: bytes = b"", *, on_end: Callable[[], None]
+    ) -> None:
+        """Serve a connection from now on. Returns at once.
+
+        Args:
+            connection: The connection; it is closed when it has ended.
+            received: What was read of it before.
+            on_end: Called when it has ended.
+        """
+        config, state = self._server.config, self._server.server_state
+
+        def make_protocol() -> _Protocol:
+            protocol = cast("type[_Protocol]", config.http_protocol_class)(
+                config=config, server_state=state, app_state=self._server.lifespan.state
+            )
+            protocol.on_end = on_end
+            if isinstance(protocol, _DetachableProtocol):
+                protocol.received_before = received
+            return protocol
+
+        try:
+            connection.setblocking(False)
+            with suppress(OSError):  # a Unix socket, say
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(make_protocol, connection)
+        except OSError:  # it ended on the way
+            connection.close()
+            on_end()
 
 
 @asynccontextmanager
-async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[None]:
-    """Serve on a bound socket until the block is left; requests under way get a little time to finish."""
+async def listening(app: "ASGIApp", listener: socket.socket | None) -> AsyncGenerator[ConnectionServer]:
+    """Serve on a bound socket until the block is left; requests under way get a little time to finish.
+
+    Args:
+        app: The application.
+        listener: The socket; None where connections come from another process, and may go on to a third.
+    """
     limits = ConnectionLimits()
     config = uvicorn.Config(
         app,
@@ -352,7 +502,7 @@ async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[N
         access_log=False,
         proxy_headers=False,  # forwarded client addresses are not trusted
         lifespan="on",
-        http=_protocol_with(limits),
+        http=_protocol_with(limits, _Protocol if listener is not None else _DetachableProtocol),
         ws="none",
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -367,17 +517,17 @@ async def listening(app: "ASGIApp", listener: socket.socket) -> AsyncGenerator[N
             await server.settled.wait()
             if not server.started:
                 raise ListenFailed("the application did not start")
-            yield
+            yield ConnectionServer(server)
         finally:
             server.should_exit = True
             sweeping.cancel()
 
 
-async def _serve(server: _UvicornServer, listener: socket.socket) -> None:
+async def _serve(server: _UvicornServer, listener: socket.socket | None) -> None:
     # It ends soon by `should_exit`. If it were cancelled, such as by an error in the block, its sockets would
     # stay open, and uvloop waits for them for ever when its loop is closed.
     with anyio.CancelScope(shield=True):
-        await server.serve([listener])
+        await server.serve([] if listener is None else [listener])
 
 
 async def _sweep(limits: ConnectionLimits, scope: anyio.CancelScope) -> None:

@@ -5,7 +5,7 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from fairlead.events import Event
     from fairlead.host.events import EventBus
 
+T = TypeVar("T")
 
-def run_async(main: Callable[[], Awaitable[int]]) -> int:
+
+def run_async(main: Callable[[], Awaitable[T]]) -> T:
     """Run an asynchronous command. Ctrl-C cancels what is under way and lets servers be told and stopped."""
     collect_garbage()
     shorten_warnings()

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from fairlead.catalog.sanitize import gate
+from fairlead.config.document.files import hold_lock
 from fairlead.config.secrets.log_filter import mask_logs
+from fairlead.errors import ConfigUnwritable
 from fairlead.gateway.service import open_log
 from fairlead.terminal.output import printable
 
@@ -46,7 +48,8 @@ class DatedFormatter(OneLineFormatter):
 class _BoundedFile(logging.StreamHandler[TextIO]):
     """Writes to stderr, which is a file, and begins that anew when it is too long.
 
-    The file stays the same, since stderr is open on it: its text is copied away, and it is emptied.
+    The file stays the same, since stderr is open on it: its text is copied away, and it is emptied. Several
+    processes of one gateway write to it, and one at a time does that.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -57,13 +60,24 @@ class _BoundedFile(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         super().emit(record)
         try:
-            if os.fstat(_STDERR).st_size > self._max_bytes:
-                older = self._path.with_name(f"{self._path.name}.1")
-                older.write_bytes(self._path.read_bytes())
-                older.chmod(0o600)
-                os.truncate(self._path, 0)
+            if self._is_too_long():
+                with hold_lock(self._path, timeout=0):
+                    self._begin_anew()
+        except ConfigUnwritable:
+            return  # another process does so now
         except OSError:
             self.handleError(record)
+
+    def _is_too_long(self) -> bool:
+        return os.fstat(_STDERR).st_size > self._max_bytes
+
+    def _begin_anew(self) -> None:
+        if not self._is_too_long():
+            return  # another process was first
+        older = self._path.with_name(f"{self._path.name}.1")
+        older.write_bytes(self._path.read_bytes())
+        older.chmod(0o600)
+        os.truncate(self._path, 0)
 
 
 def log_to_stderr() -> None:

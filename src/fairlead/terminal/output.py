@@ -19,6 +19,7 @@ import click
 from fairlead.config.document.files import reserve_standard_descriptors
 from fairlead.errors import ConfigInvalid, FairleadError, Problem
 from fairlead.terminal.colors import STATE_COLUMNS, color_of_state, paint, use_color
+from fairlead.wording import join_clauses
 
 if TYPE_CHECKING:
     from fairlead.actions.config_edits import EditOutcome
@@ -107,7 +108,7 @@ def finish_report(status: int, *, as_json: bool) -> None:
         document["messages"] = [*found.messages]
         _echo_json(document)
     elif as_json and failed and not found.has_output:
-        said = found.error or FairleadError("; ".join(found.messages) or "the command failed")
+        said = found.error or FairleadError(join_clauses(*found.messages) or "the command failed")
         print_error_json(said, status)
     reset_report()
 

@@ -20,6 +20,7 @@ from fairlead.gateway.access.auth import token_in
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.registry import DASHBOARD_LINKS_PATH, STATUS_PATH
+from fairlead.gateway.workers.member import PoolMember
 from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.monitoring import metrics_answer, status_answer
@@ -61,7 +62,10 @@ STATIC: Final = {
 
 
 def dashboard_routes(
-    panel: HostPanel, sessions: LoginSessions, links: LoginLinks | None = None
+    panel: HostPanel,
+    sessions: LoginSessions,
+    links: LoginLinks | None = None,
+    peers: PoolMember | None = None,
 ) -> list[BaseRoute]:
     """The pages for people, and what programs ask: status, health and metrics.
 
@@ -93,15 +97,24 @@ def dashboard_routes(
         )
         return Route(path, endpoint=endpoint)
 
+    def fresh(answer: Answer) -> Answer:
+        """Ask the other processes of the gateway first, for pages that tell of all of it."""
+
+        async def answer_freshly(request: PageRequest) -> Response:
+            await panel.refresh()
+            return await answer(request)
+
+        return answer_freshly
+
     async def show_missing(request: PageRequest) -> Response:
         return HTMLResponse(layout.missing_page(request, panel), 404)
 
     programs = partial(route, audience="programs")
     public = partial(route, audience="public")
     pages = [
-        route("/", overview.overview(panel)),
-        route("/servers", servers.overview(panel)),
-        route("/servers/{server}", servers.one(panel), servers.act(panel)),
+        route("/", fresh(overview.overview(panel))),
+        route("/servers", fresh(servers.overview(panel))),
+        route("/servers/{server}", fresh(servers.one(panel)), servers.act(panel)),
         *working_pages(panel, route),
         route("/tools", tools.catalog(panel)),
         route("/calls", calls.calls(panel), calls.act(panel)),
@@ -121,8 +134,8 @@ def dashboard_routes(
         route(LOGIN, login.show, login.log_in, audience="strangers"),
         route("/connect/{code}", connect.show(panel, links), connect.act(panel, links), audience="strangers"),
         Route(DASHBOARD_LINKS_PATH, _links(sessions), methods=["POST"]),
-        programs(STATUS_PATH, status_answer(panel)),
-        programs("/metrics", metrics_answer(panel)),
+        programs(STATUS_PATH, fresh(status_answer(panel))),
+        programs("/metrics", fresh(metrics_answer(panel, peers))),
         public("/healthz", monitoring.alive),
         public("/readyz", monitoring.readiness(panel)),
         *(public(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),

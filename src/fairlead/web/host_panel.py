@@ -79,6 +79,10 @@ class Connections(Protocol):
         """Where every server stands."""
         ...
 
+    async def refresh(self) -> None:
+        """Learn what other processes of the gateway have of them, where there are any."""
+        ...
+
     async def close_server(self, server_id: str) -> None:
         """End every connection to a server."""
         ...
@@ -95,6 +99,9 @@ class _HostConnections:
         self._host = host
         self.status = host.status
         self.close_server = host.close
+
+    async def refresh(self) -> None:
+        """Learn nothing: there is one process."""
 
     @asynccontextmanager
     async def host_of(self, principal: str) -> AsyncGenerator[Host]:
@@ -213,6 +220,10 @@ class HostPanel:
     def status(self) -> Sequence[ServerStatus]:
         """Where every server stands, over all connections to it."""
         return self._connections.status()
+
+    async def refresh(self) -> None:
+        """Learn what other processes of the gateway know, before it is shown."""
+        await self._connections.refresh()
 
     async def details(self, server_id: str) -> ServerDetails:
         """All there is to say of one server."""

@@ -16,6 +16,7 @@ from fairlead.errors import FairleadError
 from fairlead.host.host import Host
 from fairlead.web.live import ChangeSignal
 from fairlead.web.panel import PendingLogin
+from fairlead.wording import end_sentence, join_clauses
 
 _Key: TypeAlias = tuple[str, str]
 """A principal and a server."""
@@ -101,5 +102,5 @@ def _warning(completed: CompletedLogin) -> str | None:
     """What the user should know of a login that succeeded."""
     warnings = [notice.message for notice in completed.notices]
     if completed.unkept is not None:
-        warnings.append(f"{completed.unkept}: it ends with the gateway; {completed.unkept.hint}")
-    return ". ".join(gate.mask_secrets(warning) for warning in warnings) or None
+        warnings.append(join_clauses(f"{completed.unkept}: it ends with the gateway", completed.unkept.hint))
+    return " ".join(end_sentence(gate.mask_secrets(warning)) for warning in warnings) or None

@@ -6,16 +6,18 @@ Where every server stands, for programs: what `fairlead status --json` prints, l
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Final, get_args
 
+import msgspec
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fairlead.actions.status import status_as_json
 from fairlead.events import ServerState
 from fairlead.gateway.cluster.cluster import Cluster
 from fairlead.gateway.cluster.forwarding import Outcome
+from fairlead.gateway.workers.member import PoolMember
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.page_request import Answer, PageRequest
 
@@ -43,114 +45,173 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 Sample = tuple[Mapping[str, str], float]
 
 
-def metrics_answer(panel: HostPanel) -> Answer:
-    """All numbers."""
+class Metric(msgspec.Struct, frozen=True, array_like=True):
+    """One metric with its samples."""
+
+    name: str
+    kind: str
+    meaning: str
+    samples: list[Sample]
+
+
+def metrics_answer(panel: HostPanel, peers: PoolMember | None = None) -> Answer:
+    """All numbers; `peers` are the other workers of the gateway, whose numbers are told apart by a label."""
+
+    async def describe(_: str) -> str:
+        assert peers is not None
+        return _encode(_OwnNumbers(peers.number, process_metrics(panel))).decode()
+
+    if peers is not None:
+        peers.answer(_METRICS, describe)
 
     async def answer(request: PageRequest) -> Response:
-        return PlainTextResponse("".join(metrics(panel)), media_type=MEDIA_TYPE)
+        whole, own = gateway_metrics(panel), process_metrics(panel)
+        if panel.cluster is not None:
+            whole += replica_metrics(panel.cluster)
+        if peers is not None:
+            numbers = [_OwnNumbers(peers.number, own)]
+            numbers += [_decode(said) for said in await peers.ask_peers(_METRICS) if said]
+            own = _by_worker(numbers)
+        return PlainTextResponse("".join(map(_write_metric, (*whole, *own))), media_type=MEDIA_TYPE)
 
     return answer
 
 
-def metrics(panel: HostPanel) -> Iterator[str]:
-    """All numbers, metric by metric."""
-    servers, activity = panel.status(), panel.activity
+_METRICS: Final = "metrics"
+"""The question for the numbers of a worker."""
+
+
+class _OwnNumbers(msgspec.Struct, frozen=True, array_like=True):
+    """The numbers of one worker."""
+
+    worker: int
+    metrics: list[Metric]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_OwnNumbers).decode
+
+
+def _by_worker(numbers: list[_OwnNumbers]) -> list[Metric]:
+    """One list of metrics, with the worker of each sample as a label: counters begin with their process."""
+    joined: dict[str, Metric] = {}
+    for each in sorted(numbers, key=lambda one: one.worker):
+        for metric in each.metrics:
+            samples = [({**labels, "worker": str(each.worker)}, value) for labels, value in metric.samples]
+            before = joined.get(metric.name)
+            joined[metric.name] = msgspec.structs.replace(
+                metric, samples=[*(before.samples if before is not None else ()), *samples]
+            )
+    return list(joined.values())
+
+
+def gateway_metrics(panel: HostPanel) -> list[Metric]:
+    """The numbers of the gateway as a whole."""
+    servers = panel.status()
     states = Counter(status.state for status in servers)
-    yield from _metric("build_info", "gauge", "What runs here.", [({"version": version("fairlead")}, 1)])
-    yield from _metric(
-        "servers",
-        "gauge",
-        "Servers by state.",
-        [({"state": state}, states[state]) for state in get_args(ServerState)],
-    )
     by_server = [({"server": status.server_id}, status) for status in servers]
-    yield from _metric(
-        "server_ready",
-        "gauge",
-        "Is the server connected and listed?",
-        [(label, float(status.state == "ready")) for label, status in by_server],
-    )
-    yield from _metric(
-        "server_tools",
-        "gauge",
-        "Tools that the server lists.",
-        [(label, status.tools) for label, status in by_server if status.tools is not None],
-    )
-    yield from _metric(
-        "server_connects_total",
-        "counter",
-        "Connections that were made to the server.",
-        [(label, status.connects) for label, status in by_server],
-    )
-    yield from _metric(
-        "calls_total",
-        "counter",
-        "Calls that ended, by outcome: ok, tool_error or the code of an error.",
-        [
-            ({"server": server, "outcome": outcome}, count)
-            for (server, outcome), count in sorted(activity.finished.items())
-        ],
-    )
-    yield from _metric(
-        "call_seconds_total",
-        "counter",
-        "How long those calls took.",
-        [({"server": server}, seconds) for server, seconds in sorted(activity.seconds.items())],
-    )
-    yield from _metric("calls_running", "gauge", "Calls under way.", [({}, len(activity.running))])
-    yield from _metric("clients", "gauge", "Clients of the gateway.", [({}, len(panel.sessions()))])
-    yield from _metric(
-        "approvals_pending", "gauge", "Calls that wait for a person.", [({}, len(panel.pending()))]
-    )
-
-    if panel.cluster is not None:
-        yield from _replica_metrics(panel.cluster)
+    return [
+        Metric("build_info", "gauge", "What runs here.", [({"version": version("fairlead")}, 1)]),
+        Metric(
+            "servers",
+            "gauge",
+            "Servers by state.",
+            [({"state": state}, states[state]) for state in get_args(ServerState)],
+        ),
+        Metric(
+            "server_ready",
+            "gauge",
+            "Is the server connected and listed?",
+            [(label, float(status.state == "ready")) for label, status in by_server],
+        ),
+        Metric(
+            "server_tools",
+            "gauge",
+            "Tools that the server lists.",
+            [(label, status.tools) for label, status in by_server if status.tools is not None],
+        ),
+        Metric(
+            "server_connects_total",
+            "counter",
+            "Connections that were made to the server.",
+            [(label, status.connects) for label, status in by_server],
+        ),
+        Metric("clients", "gauge", "Clients of the gateway.", [({}, len(panel.sessions()))]),
+        Metric("approvals_pending", "gauge", "Calls that wait for a person.", [({}, len(panel.pending()))]),
+    ]
 
 
-def _replica_metrics(cluster: Cluster) -> Iterator[str]:
+def replica_metrics(cluster: Cluster) -> list[Metric]:
+    """The numbers of a replica, where several share a store."""
     living, outcomes = cluster.directory.living(), cluster.forwarder.outcomes
     draining = sum(replica.is_draining for replica in living)
-    yield from _metric(
-        "replicas",
-        "gauge",
-        "Replicas of this gateway that live, as this one knows.",
-        [({"state": "serving"}, len(living) - draining), ({"state": "draining"}, draining)],
-    )
-    yield from _metric(
-        "forwarded_requests_total",
-        "counter",
-        "Requests of clients that were forwarded to another replica, by what became of them.",
-        [({"outcome": outcome}, outcomes[outcome]) for outcome in get_args(Outcome)],
-    )
-    yield from _metric(
-        "forwarded_requests_open",
-        "gauge",
-        "Requests of clients that other replicas work on.",
-        [({}, cluster.forwarder.calls)],
-    )
     owners = cluster.owners
-    yield from _metric(
-        "owned_servers", "gauge", "Shared server processes that run here.", [({}, owners.owned)]
-    )
-    yield from _metric(
-        "peer_requests_open",
-        "gauge",
-        "Requests of other replicas to servers that run here.",
-        [({}, owners.calls)],
-    )
-    yield from _metric(
-        "lease_losses_total",
-        "counter",
-        "Shared server processes that were ended because their lease was not renewed.",
-        [({}, owners.lease_losses)],
-    )
+    return [
+        Metric(
+            "replicas",
+            "gauge",
+            "Replicas of this gateway that live, as this one knows.",
+            [({"state": "serving"}, len(living) - draining), ({"state": "draining"}, draining)],
+        ),
+        Metric(
+            "forwarded_requests_total",
+            "counter",
+            "Requests of clients that were forwarded to another replica, by what became of them.",
+            [({"outcome": outcome}, outcomes[outcome]) for outcome in get_args(Outcome)],
+        ),
+        Metric(
+            "forwarded_requests_open",
+            "gauge",
+            "Requests of clients that other replicas work on.",
+            [({}, cluster.forwarder.calls)],
+        ),
+        Metric("owned_servers", "gauge", "Shared server processes that run here.", [({}, owners.owned)]),
+        Metric(
+            "peer_requests_open",
+            "gauge",
+            "Requests of other replicas to servers that run here.",
+            [({}, owners.calls)],
+        ),
+        Metric(
+            "lease_losses_total",
+            "counter",
+            "Shared server processes that were ended because their lease was not renewed.",
+            [({}, owners.lease_losses)],
+        ),
+    ]
 
 
-def _metric(name: str, kind: str, meaning: str, samples: Iterable[Sample]) -> Iterator[str]:
-    yield f"# HELP fairlead_{name} {meaning}\n# TYPE fairlead_{name} {kind}\n"
-    for labels, value in samples:
+def process_metrics(panel: HostPanel) -> list[Metric]:
+    """The numbers of this process."""
+    activity = panel.activity
+    return [
+        Metric(
+            "calls_total",
+            "counter",
+            "Calls that ended, by outcome: ok, tool_error or the code of an error.",
+            [
+                ({"server": server, "outcome": outcome}, count)
+                for (server, outcome), count in sorted(activity.finished.items())
+            ],
+        ),
+        Metric(
+            "call_seconds_total",
+            "counter",
+            "How long those calls took.",
+            [({"server": server}, seconds) for server, seconds in sorted(activity.seconds.items())],
+        ),
+        Metric("calls_running", "gauge", "Calls under way.", [({}, len(activity.running))]),
+    ]
+
+
+def _write_metric(metric: Metric) -> str:
+    lines = [f"# HELP fairlead_{metric.name} {metric.meaning}\n# TYPE fairlead_{metric.name} {metric.kind}\n"]
+    for labels, value in metric.samples:
         shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
-        yield f"fairlead_{name}{{{shown}}} {value}\n" if shown else f"fairlead_{name} {value}\n"
+        lines.append(
+            f"fairlead_{metric.name}{{{shown}}} {value}\n" if shown else f"fairlead_{metric.name} {value}\n"
+        )
+    return "".join(lines)
 
 
 def status_answer(panel: HostPanel) -> Answer:

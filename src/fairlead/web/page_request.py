@@ -15,6 +15,7 @@ from fairlead.gateway.access.auth import AuthenticatedRequest, screened_headers
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.web.html import BASE, THEME, with_session_base
 from fairlead.web.sessions import LoginSessions, SessionCookie, base_of, set_cookie
+from fairlead.wording import join_clauses
 
 Audience = Literal["people", "strangers", "programs", "public"]
 """Who a page is for: people are sent to the login, where they are strangers; programs are told that they need
@@ -200,7 +201,7 @@ class AccessCheck:
         try:
             admitted = await self._admit(request)
         except StoreError as exc:  # who it is from is not known while the shared store does not answer
-            return _plain(503, f"{exc}; {exc.hint}" if exc.hint else str(exc))
+            return _plain(503, join_clauses(str(exc), exc.hint))
         if isinstance(admitted, RequestRefused):
             return _refusal(request, admitted, self._audience)
         request = replace(request, admitted=admitted)

@@ -111,7 +111,12 @@ class LoginSessions:
     """Lets people in, and remembers whom it let in."""
 
     def __init__(
-        self, authenticator: Authenticator, origins: Sequence[str] = (), shared: Store | None = None
+        self,
+        authenticator: Authenticator,
+        origins: Sequence[str] = (),
+        shared: Store | None = None,
+        *,
+        id_prefix: str = "",
     ) -> None:
         """Let in those whom `authenticator` lets in.
 
@@ -119,8 +124,11 @@ class LoginSessions:
             authenticator: The gateway's authenticator.
             origins: Where people reach it, the best first.
             shared: The store that all replicas share, if they do.
+            id_prefix: What the paths of sessions begin with: it says which process has their logins and
+                confirmations.
         """
         self._authenticator = authenticator
+        self._id_prefix = id_prefix
         self._store = shared
         self._origins = tuple(origins)
         self._key = secrets.token_bytes(32)
@@ -271,7 +279,7 @@ class LoginSessions:
         return _Grant(token=token, principal=admitted.principal, scopes=admitted.scopes)
 
     async def _begin(self, grant: _Grant) -> BrowserSession:
-        cookie, place = _new_cookie(), secrets.token_urlsafe(24)
+        cookie, place = _new_cookie(), f"{self._id_prefix}{secrets.token_urlsafe(24)}"
         session = _Session(
             grant=grant,
             place=_digest(place),

@@ -109,6 +109,55 @@ def test_without_metadata_a_call_is_a_connection_error_that_names_the_header_see
     assert "error" in shown.out
 
 
+_HTML = {"Content-Type": "text/html"}
+_JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        (200, _HTML, "<html>Welcome</html>"),
+        (200, _JSON, "<html>Welcome</html>"),
+        (200, _JSON, "[1, 2]"),
+        (200, _JSON, '{"error": "unauthorized"}'),
+        (200, _JSON, ""),
+        (200, _HTML, "x" * (3 << 20)),
+        (302, {"Location": "/login"}, ""),
+        (302, {"Location": "https://sso.example/login"}, ""),
+        (400, _JSON, '{"error": "bad request"}'),
+        (500, _HTML, "oops"),
+    ],
+    ids=["page", "garbage", "list", "object", "empty", "huge", "login", "sso", "refusal", "fault"],
+)
+def test_a_server_with_one_answer_for_every_address_has_no_login_seed_003(
+    fairlead: Fairlead, machine: Machine, page: tuple[int, dict[str, str], str]
+) -> None:
+    nothing: dict[str, Any] = {"resource_metadata": False, "metadata_paths": (), "login_page": False}
+    with authorization_server(**nothing, registration=False, every_page=page) as server:
+        configure(machine, x={"url": server.mcp_url})
+        outcome = fairlead("call", "x", "whoami", "--yes")
+    assert outcome.status == 4, outcome.err
+    assert "headers.Authorization" in outcome.err
+    assert "fairlead login" not in outcome.err
+
+
+def test_a_login_without_a_terminal_says_what_is_really_missing(fairlead: Fairlead, machine: Machine) -> None:
+    nothing: dict[str, Any] = {"resource_metadata": False, "metadata_paths": (), "login_page": False}
+    with authorization_server(**nothing, registration=False) as server:
+        configure(machine, x={"url": server.mcp_url})
+        outcome = fairlead("login", "x")
+    assert outcome.status == 4
+    assert "it has no login: no OAuth metadata was found" in outcome.err
+    assert "headers.Authorization" in outcome.err
+    with authorization_server(registration=False) as server:
+        configure(machine, x={"url": server.mcp_url})
+        unregistered = fairlead("login", "x")
+    assert unregistered.status == 3
+    assert "oauth.client_id" in unregistered.err
+    for said in (outcome.err, unregistered.err):
+        assert "terminal" not in said
+
+
 def test_a_server_that_registers_no_clients_says_so_in_call_and_status_seed_004(
     fairlead: Fairlead, machine: Machine
 ) -> None:

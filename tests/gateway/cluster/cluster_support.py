@@ -2,11 +2,13 @@
 
 import itertools
 import os
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import socket
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import aiohttp
 import anyio
@@ -18,6 +20,7 @@ from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
 from fairlead.net.listen import bind, listening, url_of
 from tests.gateway.support import ByName, Raw
 
+Wire = Literal["tcp", "unix"]
 KEYS = ReplicaKeys.derive([b"k" * 32])
 
 
@@ -34,11 +37,19 @@ class ServedReplica:
         return self.gateway.cluster
 
 
+@contextmanager
+def unix_listener() -> Generator[tuple[socket.socket, Path]]:
+    """A listening Unix socket, at a path that is short enough for one."""
+    with TemporaryDirectory(prefix="fl") as folder, socket.socket(socket.AF_UNIX) as listener:
+        path = Path(folder) / "s"
+        listener.bind(str(path))
+        listener.listen(100)
+        yield listener, path
+
+
 @asynccontextmanager
 async def replica(
-    folder: Path,
-    name: str,
-    **servers: dict[str, Any],
+    folder: Path, name: str, servers: Mapping[str, dict[str, Any]], *, over: Wire = "tcp"
 ) -> AsyncGenerator[ServedReplica]:
     """Run one gateway with a home of its own, and the store that all have in the folder."""
     home, project = folder / name, folder / "project"
@@ -57,25 +68,27 @@ async def replica(
         "store": {"path": str(folder / "store.db")},
     }
     loaded = load_config(None, document, own, project)
-    with bind("127.0.0.1", 0) as listener:
-        place = ReplicaPlace(address=url_of(listener), keys=KEYS)
+    with bind("127.0.0.1", 0) as listener, unix_listener() as (unix, path):
+        address = url_of(listener) if over == "tcp" else f"unix:{path}"
+        place = ReplicaPlace(address=address, keys=KEYS)
         options = GatewayOptions(grace_seconds=1.0)
         async with (
             open_gateway(loaded, options, env=own, place=place) as gateway,
             listening(gateway.app(ByName()), listener),
+            listening(gateway.app(ByName()), unix),
         ):
             yield ServedReplica(gateway=gateway, url=url_of(listener))
 
 
 @asynccontextmanager
 async def replicas(
-    folder: Path, count: int = 3, *, seconds: float = 120.0, **servers: dict[str, Any]
+    folder: Path, count: int = 3, *, over: Wire = "tcp", seconds: float = 120.0, **servers: dict[str, Any]
 ) -> AsyncGenerator[list[ServedReplica]]:
     """Run several gateways for at most so many seconds."""
     with anyio.fail_after(seconds):
         async with AsyncExitStack() as stack:
             yield [
-                await stack.enter_async_context(replica(folder, f"home-{number}", **servers))
+                await stack.enter_async_context(replica(folder, f"home-{number}", servers, over=over))
                 for number in range(count)
             ]
 

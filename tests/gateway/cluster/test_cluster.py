@@ -129,6 +129,17 @@ async def test_a_stateless_request_goes_on_where_it_waits_whichever_replica_its_
             assert refused["error"]["code"] == INVALID_PARAMS
 
 
+async def test_replicas_of_one_machine_forward_over_unix_sockets(tmp_path: Path) -> None:
+    entry = asking(tmp_path).entry()
+    async with replicas(tmp_path, over="unix", a=entry) as served, aiohttp.ClientSession() as http:
+        client = Rounds(http, served)
+        await client.begin()
+        for number in range(6):
+            assert text_of(await client.older("tools/call", number, name="a_echo", arguments={}))
+        await client.end()
+        assert sum(each.cluster.forwarder.outcomes["answered"] for each in served) > 4
+
+
 async def test_the_stream_of_a_session_is_open_at_any_replica(tmp_path: Path) -> None:
     async with replicas(tmp_path, 2, a=asking(tmp_path).entry()) as served, aiohttp.ClientSession() as http:
         client = Raw(http, f"{served[0].url}/mcp")
@@ -241,7 +252,7 @@ async def test_a_forwarded_request_is_never_forwarded_on(tmp_path: Path) -> None
         async def find(replica_id: str) -> Any:
             return found
 
-        served[1].cluster.directory.find = find
+        served[1].cluster.forwarder.find = find
         client.url = f"{served[1].url}/mcp"
         status, _, _ = await client.post(called("echo"))
         assert status == 404
@@ -278,7 +289,7 @@ async def test_sessions_of_a_replica_that_stopped_are_to_be_begun_anew(tmp_path:
     entry = asking(tmp_path).entry()
     async with replicas(tmp_path, 1, a=entry) as served, aiohttp.ClientSession() as http:
         client = Raw(http, f"{served[0].url}/mcp")
-        async with replica(tmp_path, "stopping", a=entry) as stopping:
+        async with replica(tmp_path, "stopping", {"a": entry}) as stopping:
             client.url = f"{stopping.url}/mcp"
             await client.begin()
             client.url = f"{served[0].url}/mcp"

@@ -32,7 +32,7 @@ ECHO: dict[str, Any] = {
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
     (tmp_path / "redis").mkdir()
-    with redis_server(tmp_path / "redis", "--appendonly", "no") as server:
+    with redis_server(tmp_path / "redis", "--appendfsync", "everysec") as server:
         yield server
 
 
@@ -134,3 +134,31 @@ def test_replicas_that_are_killed_suspended_or_stopped(tmp_path: Path, redis: Re
         eventually(lambda: replicas_known_to(first) == 2)
         assert first.send("/mcp", ECHO, **session)[0] == 404
         assert first.send("/mcp", {"jsonrpc": "2.0", "id": 4, "method": "ping"}, **elsewhere)[0] == 200
+
+
+def test_sessions_go_on_without_their_store_and_new_ones_wait_for_it(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    with (
+        replica(tmp_path / "owner", redis) as owner,
+        replica(tmp_path / "other", redis) as other,
+    ):
+        made: str = json.loads(owner.run("gateway", "token", "add", "ada", "--json"))["token"]
+        session = begin(owner, made)
+        opened = {"Authorization": f"Bearer {made}"}
+        eventually(lambda: other.send("/mcp", ECHO, **session)[0] == 200)
+        redis.kill()
+        # Once the lease of each has ended, they take no new sessions …
+        for each in (owner, other):
+            eventually(lambda each=each: each.up.get("/readyz")[0] == 503)
+            status, headers, body = each.send("/mcp", INITIALIZE, **opened)
+            assert (status, headers["retry-after"]) == (503, "2")
+            assert b"store" in body
+        # … and those that there are go on, because their owner answers by itself.
+        for each in (owner, other):
+            assert each.send("/mcp", ECHO, **session)[0] == 200
+        redis.start()
+        for each in (owner, other):
+            eventually(lambda each=each: each.up.get("/readyz")[0] == 200)
+        assert other.send("/mcp", ECHO, **session)[0] == 200
+        assert other.send("/mcp", INITIALIZE, **opened)[0] == 200

@@ -28,7 +28,8 @@ from fairlead.errors import (
     UnknownTool,
     ValueTooLarge,
 )
-from fairlead.gateway.control.protocol import CONTROL_PATH, CommandFailed, decode_error, encode_error
+from fairlead.gateway.carried_errors import CommandFailed, decode_error, encode_error
+from fairlead.gateway.control.protocol import CONTROL_PATH
 from fairlead.gateway.registry import announce, here
 from fairlead.testing import ScriptedServer
 from tests.cli.gateway_support import gateway

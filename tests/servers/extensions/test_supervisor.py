@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from fairlead.config.extension_files import read_extension_folder
 from fairlead.config.paths import store_file
-from fairlead.errors import ConnectFailed, ConsentRequired
+from fairlead.errors import ConnectFailed, ConsentRequired, FairleadError
 from fairlead.host.host import Host
 from fairlead.policy.consent import record_consent
 from tests.conftest import Machine, Outcome
@@ -82,6 +82,7 @@ BAD = {
     "f_none": ("x = 1", "it has no function `register(server)`"),
     "g_async": ("async def register(server): ...", "it has no function `register(server)`"),
     "h_wrong": ("def register(server): server.register('tool')", "WrongType"),
+    "k_kills": ("import os\nos.kill(os.getppid(), 9)\n" + tool("killer"), "it killed its parent process"),
     "z_twice": (tool("good"), "its tool `good` is in good.py already"),
     "z_own": ("class Odd(BaseException): ...\nraise Odd('odd')", "it ended the process"),
 }
@@ -224,6 +225,30 @@ async def test_a_folder_that_cannot_be_used_is_an_error_with_a_hint(machine: Mac
         assert isinstance(failure, ConnectFailed)
         assert "cannot read the folder" in str(failure)
         assert failure.hint is not None
+
+
+async def test_a_tool_that_kills_its_parent_does_not_end_the_server(machine: Machine) -> None:
+    kills = "import os\n" + tool("kill", "str(os.kill(os.getppid(), 9))")
+    folder = write_folder(
+        machine.home / "tools", kills=kills, pids="import os\n" + tool("pid", "str(os.getpid())")
+    )
+    async with hosting(machine, servers=entry(folder)) as host:
+        before = await say(host, "pid")
+        assert await say(host, "kill") == "None"
+        assert await say(host, "pid") == before
+        with suppress(FairleadError):  # its parent is one that the host needs by now
+            await say(host, "kill")
+        assert await say(host, "pid")
+
+
+async def test_an_extension_that_was_killed_is_named_rightly_and_starts_again(machine: Machine) -> None:
+    kills = "import os\n" + tool("kill", "str(os.killpg(0, 9))")
+    folder = write_folder(machine.home / "tools", kills=kills, fine=tool("fine"))
+    async with hosting(machine, servers=entry(folder)) as host:
+        with pytest.raises(FairleadError) as caught:
+            await say(host, "kill")
+        assert "most often" not in f"{caught.value} {caught.value.hint}"
+        assert await say(host, "fine", "ada") == "ADA"
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")

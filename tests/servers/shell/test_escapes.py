@@ -1,4 +1,4 @@
-"""What a command tries so that something of its own runs later, outside the sandbox."""
+"""What a command of `shell` (seed 002) tries so that something of its own runs later, outside the sandbox."""
 
 import os
 import stat

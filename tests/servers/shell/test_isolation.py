@@ -1,4 +1,4 @@
-"""What a command reaches, and what is left of it: files, network, variables, processes."""
+"""The built-in `shell` server (seed 002, first-party tools): what a command reaches, and what it leaves."""
 
 import os
 import signal

@@ -22,6 +22,7 @@ from fairlead.terminal.output import (
     problem_as_json,
     say,
 )
+from fairlead.wording import join_clauses
 
 if TYPE_CHECKING:
     from fairlead.actions.explain import CallerView
@@ -290,16 +291,18 @@ def _show_tool(
         rows.append(("rule", _with_place(tool.rule)))
     if tool.state == "quarantined":
         rows.append(("calls", f"are refused until `{command_line('review', tool.key.server_id)}`"))
+    elif tool.state == "rejected":
+        rows.append(("calls", "are refused, whatever the rules say: only its server can mend that"))
     elif tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
         rows.append(("calls", f"{_VERDICTS[tool.verdict]}: {_with_place(tool.approval)}"))
     if tool.remembered:
         rows.append(("but", f"an answer is remembered, and calls are made: {how_to_forget(tool)}"))
-    if tool.gateway_verdict is not None:
+    if tool.gateway_verdict is not None and tool.state != "rejected":
         listed = " and not listed" if tool.gateway_verdict == "deny" else ""
         rows.append(("gateway", f"{_VERDICTS[tool.gateway_verdict]}{listed} there: by `gateway.approval`"))
     rows.append(("name", f"{tool.name} ({tool.naming})"))
     if absence is not None:
-        rows.append(("server", f"{absence.reason}; {absence.hint}" if absence.hint else absence.reason))
+        rows.append(("server", join_clauses(absence.reason, absence.hint)))
     rows += [("hid", f"{finding.sample}  [{finding.kind}, in {finding.where}]") for finding in findings]
     for label, text in rows:
         print_data(f"  {label:<9}{printable(text)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from fairlead.cli.config_edits import action_context
-from fairlead.cli.gateway_options import GatewayArguments
+from fairlead.cli.gateway_options import WORKERS, GatewayArguments
 from fairlead.cli.gateway_service import SERVICE_COMMANDS
 from fairlead.cli.options import json_option, load, override, server_argument
 from fairlead.config.store_location import store_location
@@ -47,6 +47,13 @@ if TYPE_CHECKING:
     "--store",
     metavar="URL",
     help="Keep state in this Redis, with other replicas: `redis://…`, a password best as `${NAME}`.",
+)
+@click.option(
+    "--workers",
+    type=WORKERS,
+    default=1,
+    metavar="N",
+    help="Serve with N processes on one port, to use N cores; `auto` for all cores.",
 )
 @click.option("--bundle", metavar="NAME", help="Serve only this bundle.")
 @click.option(
@@ -89,6 +96,7 @@ if TYPE_CHECKING:
 )
 @click.option("--started-by", type=click.Choice(get_args(StartedBy)), default="terminal", hidden=True)
 @click.option("--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS", hidden=True)
+@click.option("--worker", "worker", metavar="FD,FD", hidden=True)
 @json_option
 @click.pass_context
 def command(  # noqa: PLR0913 - click hands every option over by name
@@ -96,6 +104,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     host: str | None,
     port: int | None,
     store: str | None,
+    workers: int,
     bundle: str | None,
     mode: str | None,
     *,
@@ -111,6 +120,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     snippets: str | None,
     started_by: StartedBy,
     idle_exit: float | None,
+    worker: str | None,
     as_json: bool,
 ) -> int:
     """Put one MCP endpoint in front of all servers, for every agent.
@@ -147,6 +157,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         open_to_all=auth == "none",
         agent=agent,
         started_by=started_by,
+        workers=workers,
         idle_seconds=idle_exit,
         config=ctx.find_root().obj,
     )
@@ -154,6 +165,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise click.UsageError("`--install` writes no `--agent`: set `gateway.agent` in your own file")
     if install or uninstall:
         return _change(ctx, options, install, uninstall, by_url=http and not stdio, yes=yes)
+    if workers > 1 and (stdio or idle_exit is not None):
+        raise click.UsageError("`--workers` is for a gateway on a port: over stdio there is one client")
     if stdio:
         return _serve_stdio(ctx, options, start=start)
     agents = AGENTS if snippets == "all" else (snippets,) if snippets else ()
@@ -162,8 +175,29 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
         show_snippets(options.reach_of(running), agents)
         return Exit.OK
-    if started_by == "terminal":
+    return _serve_on_port(ctx, options, worker, as_json=as_json, agents=agents)
+
+
+def _serve_on_port(
+    ctx: click.Context,
+    options: GatewayArguments,
+    worker: str | None,
+    *,
+    as_json: bool,
+    agents: tuple[str, ...],
+) -> int:
+    """Serve on a port: as one process, as the supervisor of several, or as one of those."""
+    if worker is not None:
+        from fairlead.cli.gateway_workers import serve_as_worker
+
+        connections, _, messages = worker.partition(",")
+        return serve_as_worker(ctx, options, (int(connections), int(messages)))
+    if options.started_by == "terminal":
         options.require_free(load(ctx))
+    if options.workers > 1:
+        from fairlead.cli.gateway_workers import serve_with_workers
+
+        return serve_with_workers(ctx, options, as_json=as_json, snippets=agents)
     from fairlead.cli.gateway_serving import serve
 
     return serve(ctx, options, as_json=as_json, snippets=agents)

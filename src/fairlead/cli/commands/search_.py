@@ -13,7 +13,7 @@ import click
 
 from fairlead.actions.context import ActionContext
 from fairlead.actions.known_catalog import KnownCatalog, read_catalog
-from fairlead.actions.searches import forget_searches, read_past_queries
+from fairlead.actions.searches import embed_queries, forget_searches, read_past_queries
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.search.evaluation import (
     GAIN_AT,
@@ -24,6 +24,7 @@ from fairlead.catalog.search.evaluation import (
     read_questions,
 )
 from fairlead.catalog.search.memory import PastQueries
+from fairlead.catalog.search.score import SemanticIndex
 from fairlead.catalog.search.search import MOST_HITS, SearchHit
 from fairlead.catalog.signatures import signature
 from fairlead.catalog.tools import ToolKey
@@ -47,18 +48,36 @@ from fairlead.terminal.output import (
     warn,
 )
 
+_EMBEDDINGS_HINT = "see that it runs at `search.embeddings.url`; the extra `search` has to be installed"
 
-def evaluate(
-    found: KnownCatalog, file: Path, server_id: str | None, past: PastQueries, *, explain: bool, as_json: bool
+
+def evaluate(  # noqa: PLR0913 - what the searches go by, named
+    context: ActionContext,
+    found: KnownCatalog,
+    file: Path,
+    server_id: str | None,
+    past: PastQueries,
+    *,
+    explain: bool,
+    as_json: bool,
 ) -> None:
     """Ask the questions of a file, and show how many of the right tools the search brings, and how soon."""
     questions = [_resolve_gold_keys(found, question) for question in read_questions(file)]
     if not questions:
         raise ConfigError(f"{file} has no question with an answer", hint="run `fairlead search --help`")
     by_meaning = found.selection.search == "meaning"
+    asked = [text for question in questions for text in (question.text, *question.searches)]
+    meanings = _compare_by_model(context, found, [*dict.fromkeys(asked)])
 
     def find(text: str, past: PastQueries | None = past) -> list[str]:
-        hits = found.catalog.find(text, server=server_id, limit=GAIN_AT, by_meaning=by_meaning, past=past)
+        hits = found.catalog.find(
+            text,
+            server=server_id,
+            limit=GAIN_AT,
+            by_meaning=by_meaning,
+            past=past,
+            meaning=meanings.get(text),
+        )
         return [str(hit.key) for hit in hits]
 
     quality = measure(questions, find)
@@ -69,7 +88,9 @@ def evaluate(
         **_measure_memory(found, questions, find),
     }
     keys = {str(tool.key): tool.key for tool in found.catalog.tools}
-    answers = measure_answers(found.catalog, questions, keys.get, by_meaning=by_meaning, past=past)
+    answers = measure_answers(
+        found.catalog, questions, keys.get, by_meaning=by_meaning, past=past, meanings=meanings
+    )
     shares |= {"shown as signature": answers.signatures, "shown or named": answers.names}
     failed = [question for question in questions if judge(find(question.text), question.gold)[0] < 1]
     if as_json:
@@ -90,6 +111,20 @@ def evaluate(
             ("question", "wanted", "found"),
             [_question_row(question, find(question.text)) for question in failed],
         )
+
+
+def _compare_by_model(
+    context: ActionContext, found: KnownCatalog, queries: list[str]
+) -> Mapping[str, SemanticIndex]:
+    """What the model of `search.embeddings` compares, if one is configured; says so where it is away."""
+    if found.selection.embeddings is None or not len(found.catalog):
+        return {}
+    from fairlead.terminal.host_run import run_async
+
+    meanings = run_async(partial(embed_queries, context, found, queries))
+    if len(meanings) < len(queries):
+        warn("the model of `search.embeddings` gave no vectors: the search is by words", _EMBEDDINGS_HINT)
+    return meanings
 
 
 def _measure_memory(
@@ -199,11 +234,13 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     found = ask_unknown(found, servers)
     complete = all(server.server_id in found.listings for server in servers)
     if questions is not None:
-        evaluate(found, questions, server_id, past, explain=explain, as_json=as_json)
+        evaluate(context, found, questions, server_id, past, explain=explain, as_json=as_json)
         warn_of_absent(found, servers)
         return Exit.OK if complete else Exit.NOT_READY
     by_meaning = found.selection.search == "meaning"
-    find = partial(found.catalog.find, " ".join(words), server=server_id, by_meaning=by_meaning)
+    text = " ".join(words)
+    meaning = _compare_by_model(context, found, [text]).get(text)
+    find = partial(found.catalog.find, text, server=server_id, by_meaning=by_meaning, meaning=meaning)
     hits = find(limit=limit, past=past)
     # As it would be without a memory: what moved is said.
     before = {hit.key: place for place, hit in enumerate(find(limit=MOST_HITS), start=1)} if len(past) else {}
@@ -216,7 +253,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         )
     else:
         _show(found, hits, before, explain=explain)
-        _say_what_is_hidden(found, " ".join(words))
+        _say_what_is_hidden(found, text)
         warn_of_absent(found, servers)
     return Exit.OK if complete else Exit.NOT_READY
 

@@ -5,6 +5,7 @@ import click
 from fairlead.actions.stash import stash_server
 from fairlead.cli.config_edits import action_context, show_edit
 from fairlead.cli.options import load, server_argument
+from fairlead.config.secrets.redaction import BESIDE_REFERENCE
 from fairlead.terminal.output import display_path, report, say, warn
 
 
@@ -30,7 +31,5 @@ def command(ctx: click.Context, server_id: str) -> None:
             say(f"moved `{secret.field}` of `{server_id}` out of {display_path(each.target.path)}")
             say(f"  it says {secret.reference} now")
         for name in each.left:
-            warn(
-                f"`{name}` has a secret beside a reference, and stays", "write the whole value as a reference"
-            )
+            warn(f"`{name}` has a secret beside a reference, and stays", BESIDE_REFERENCE)
         show_edit(each.edit)

@@ -4,11 +4,11 @@ import os
 
 import click
 
+from fairlead.actions.store_keys import rekey_store
 from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import json_option, load
 from fairlead.config.document.files import write_atomic
-from fairlead.config.store_location import KEY_FILE, RedisLocation, key_file, store_location
-from fairlead.errors import ConfigError
+from fairlead.config.store_location import KEY_FILE, key_file
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import display_path, print_data, print_json, print_notices, say
 
@@ -73,15 +73,9 @@ def rekey(ctx: click.Context, *, as_json: bool) -> int:
     Example:
       fairlead store rekey
     """
-    from fairlead.store.redis_database import RedisDatabase
-
-    location = store_location(os.environ, load(ctx).config.store)
-    if not isinstance(location, RedisLocation):
-        raise ConfigError("the store is a file, which has no key", hint="name a Redis in `store`")
-    with RedisDatabase.open(location) as database:
-        count = database.reseal_all()
-    print_notices(action_context(ctx).record("rekey", "", values=count))
+    rekeyed = rekey_store(action_context(ctx, load(ctx)))
+    print_notices(rekeyed.notices)
     if as_json:
-        print_json({"rekeyed": count})
-    say(f"{count} values were encrypted anew")
+        print_json({"rekeyed": rekeyed.values})
+    say(f"{rekeyed.values} values were encrypted anew")
     return Exit.OK

@@ -24,11 +24,13 @@ from fairlead.config.load import LoadedServer
 from fairlead.errors import GatewayGone
 from fairlead.gateway.registry import RunningGateway
 from fairlead.policy.decision import CallPolicy, decide_by_lists
+from fairlead.policy.quarantine import CallRefusal
 from fairlead.policy.tool_names import owners_of
 from fairlead.terminal.output import on_one_line, print_data, print_json, print_table, printable, say, warn
 from fairlead.terminal.tables import show_costs
 
 Listed = list[tuple[LoadedServer, ToolEntry]]
+_MOST_REFUSALS = 20
 
 
 @click.command("tools")
@@ -89,6 +91,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         _show_schemas(tools)
     elif tools:
         print_table(("tool", "answer", "description"), [_row(found, *tool) for tool in tools])
+        _tell_refusals(found, tools)
         _say_how_to_allow(found, tools)
     else:
         say("no tools known")
@@ -136,10 +139,9 @@ def _is_allowed(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> 
     )
 
 
-def _quarantine_reason(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str | None:
-    """Why an allowed tool may not be called now, if that is so."""
-    refusal = found.screened[server.server_id].refusal(entry.key.tool)
-    return refusal.reason if refusal is not None else None
+def _refusal(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> CallRefusal | None:
+    """Why a tool may not be called now whatever the policy says, if that is so."""
+    return found.screened[server.server_id].refusal(entry.key.tool)
 
 
 def _row(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> tuple[str, ...]:
@@ -148,9 +150,9 @@ def _row(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> tuple[s
 
 
 def _answer(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str:
-    """What the tool may do: allow, ask, deny, or held back."""
-    if _quarantine_reason(found, server, entry):
-        return "held back"
+    """What the tool may do: allow, ask or deny; held back until a review; or refused for its definition."""
+    if (refusal := _refusal(found, server, entry)) is not None:
+        return "refused" if refusal.kind == "rejected" else "held back"
     if server.config is None:
         return "deny"
     policy = CallPolicy(server, before_defaults=server.server_id in found.before_defaults)
@@ -158,14 +160,30 @@ def _answer(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str:
 
 
 def _as_json(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> dict[str, Any]:
+    refusal = _refusal(found, server, entry)
+    is_rejected = refusal is not None and refusal.kind == "rejected"
     return {
         "server": server.server_id,
         "qualified": entry.key.qualified,
         "allowed": _is_allowed(found, server, entry),
         "answer": _answer(found, server, entry),
-        "quarantined": _quarantine_reason(found, server, entry),
+        "quarantined": refusal.reason if refusal is not None and not is_rejected else None,
+        "rejected": refusal.reason if refusal is not None and is_rejected else None,
         **entry.read(),
     }
+
+
+def _tell_refusals(found: KnownCatalog, tools: Listed) -> None:
+    """Say why tools are refused or held back, which no rule explains."""
+    refused = [
+        (entry.key, _answer(found, server, entry), refusal)
+        for server, entry in tools
+        if (refusal := _refusal(found, server, entry)) is not None
+    ]
+    for key, answer, refusal in refused[:_MOST_REFUSALS]:
+        warn(f"{key.qualified} is {answer}: {refusal.reason}", refusal.hint)
+    if len(refused) > _MOST_REFUSALS:
+        say(f"and {len(refused) - _MOST_REFUSALS} more: `fairlead explain tool NAME` says why")
 
 
 def _show_schemas(tools: Listed) -> None:

@@ -8,9 +8,10 @@ import math
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from fairlead.errors import ConfigInvalid, Problem
@@ -131,6 +132,8 @@ def _name(text: str, at: int) -> str:
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 MAX_DEPTH = 64
+MAX_READINGS = 16
+"""How often a text with repeated keys is parsed again to see what they replaced."""
 SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**64 - 1
 
 # Every repeat is possessive: no text makes these patterns backtrack, so parsing is linear.
@@ -168,6 +171,13 @@ class Position(NamedTuple):
     column: int
 
 
+class TextSpan(NamedTuple):
+    """Part of a text, by offsets."""
+
+    start: int
+    end: int
+
+
 class JsoncNode(NamedTuple):
     """A value and its span: it is `text[start:end]`, its key is at `key` (at `start` where it has none)."""
 
@@ -194,6 +204,8 @@ class JsoncDocument:
     root: JsoncNode
     duplicates: tuple[Problem, ...] = ()
     """Repeated keys, where those were accepted; the last of each counts."""
+    replaced: tuple["TextSpan", ...] = ()
+    """What repeated keys replaced, with the key, in the order of `duplicates`."""
     bad_values: tuple[Problem, ...] = ()
     """Values that JSON has no room for, where those were accepted; each is replaced by some other one."""
 
@@ -212,6 +224,15 @@ class JsoncDocument:
             node = child
         return self._lines.position(node.key if key else node.start)
 
+    def readings(self, file: str | None) -> "Iterator[tuple[TextSpan, JsoncDocument]]":
+        """The first members that repeated keys replaced, each with the document in which it counts."""
+        for span in islice(self.replaced, MAX_READINGS):
+            yield span, _parse(_Scanner(self.text, file, counts_at=span.start))
+
+    def contains(self, span: "TextSpan", position: Position) -> bool:
+        """Whether a position is within a part of the text."""
+        return self._lines.position(span.start) <= position < self._lines.position(span.end)
+
     @cached_property
     def _lines(self) -> "_LineIndex":
         return _LineIndex(self.text)
@@ -229,15 +250,23 @@ def parse(text: str, *, file: str | None = None, collects: bool = False) -> Json
     Raises:
         ConfigInvalid: The text is invalid; lists all problems.
     """
-    scanner = _Scanner(text, file)
+    document = _parse(_Scanner(text, file))
+    if not collects and (document.bad_values or document.duplicates):
+        raise ConfigInvalid(*document.duplicates, *document.bad_values)
+    return document
+
+
+def _parse(scanner: "_Scanner") -> JsoncDocument:
     try:
         root = scanner.document()
     except _SyntaxLost:
         raise ConfigInvalid(*scanner.duplicates, *scanner.problems) from None
-    if not collects and (scanner.problems or scanner.duplicates):
-        raise ConfigInvalid(*scanner.duplicates, *scanner.problems)
     return JsoncDocument(
-        text=text, root=root, duplicates=tuple(scanner.duplicates), bad_values=tuple(scanner.problems)
+        text=scanner.text,
+        root=root,
+        duplicates=tuple(scanner.duplicates),
+        replaced=tuple(scanner.replaced),
+        bad_values=tuple(scanner.problems),
     )
 
 
@@ -269,14 +298,19 @@ class _SyntaxLost(Exception):
 
 
 class _Scanner:
-    """Single-pass scanner. Notes a bad value and goes on; stops where the syntax is lost."""
+    """Single-pass scanner. Notes a bad value and goes on; stops where the syntax is lost.
 
-    def __init__(self, text: str, file: str | None) -> None:
-        self._text = text
+    Of a repeated key the last value counts, or the one with the key or value that is at `counts_at`.
+    """
+
+    def __init__(self, text: str, file: str | None, *, counts_at: int = -1) -> None:
+        self.text = self._text = text
         self._file = file
+        self._counts_at = counts_at
         self._path: list[str | int] = []
         self.problems: list[Problem] = []
         self.duplicates: list[Problem] = []
+        self.replaced: list[TextSpan] = []
 
     def document(self) -> JsoncNode:
         surrogate = _find_surrogate(self._text)
@@ -323,12 +357,14 @@ class _Scanner:
                 name_start = match.start(2)
                 name = self._unescape(match[2], name_start)
             self._path.append(name)
-            if name in children:
-                self._note_duplicate(name_start, children[name].key)
+            before = children.get(name)
+            if before is not None:
+                self._note_duplicate(name_start, before)
             child = self._value(match, name_start)
             self._path.pop()
-            data[name] = child.data
-            children[name] = child
+            if before is None or not before.key <= self._counts_at < before.end:
+                data[name] = child.data
+                children[name] = child
             mark, at = self._mark_after(child.end, "}", start)
         return JsoncNode(data, key, start, at, children)
 
@@ -410,8 +446,9 @@ class _Scanner:
         if len(self._path) >= MAX_DEPTH:
             self._stop(SyntaxMistake(start, f"nested more than {MAX_DEPTH} levels deep"))
 
-    def _note_duplicate(self, at: int, first: int) -> None:
-        line = self._lines.position(first).line
+    def _note_duplicate(self, at: int, before: JsoncNode) -> None:
+        line = self._lines.position(before.key).line
+        self.replaced.append(TextSpan(before.key, before.end))
         mistake = SyntaxMistake(at, f"this key is already in line {line}", "remove or rename one of them")
         self.duplicates.append(self._problem(mistake, tuple(self._path)))
 

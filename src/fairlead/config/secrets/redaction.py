@@ -39,6 +39,12 @@ def literal_part(text: str) -> str:
     return "".join(piece if isinstance(piece, str) else piece.default or "" for piece in _pieces(text))
 
 
+BESIDE_REFERENCE = (
+    "put the whole value into a variable or file, and write one reference to it, such as `${NAME}`"
+)
+"""What to do about a secret that stands beside a reference, or in the default of one: no command moves it."""
+
+
 def literal_secrets(entry: dict[str, Any]) -> Iterator[FieldPath]:
     """Fields of a server entry that hold a secret in plain text."""
     for group in ("env", "headers"):

@@ -15,10 +15,11 @@ from fairlead.console.session import ConsoleSession, Verb
 from fairlead.console.typed_words import Suggestion, fitting, words_of
 from fairlead.console.verbs.tools import tools_of
 from fairlead.errors import ArgumentsInvalid, UnknownTool
+from fairlead.policy.tool_names import owners_of
 from fairlead.terminal.arguments import read_argument, read_document
 from fairlead.terminal.output import noting_delivery, printable
 
-USAGE = "/call server tool [name=value … | {json}]"
+USAGE = "/call server.tool [name=value … | {json}]"
 
 
 MOST_COMPARED: Final = 500
@@ -29,7 +30,11 @@ MOST_TITLE_BYTES: Final = 200
 
 async def _run(session: ConsoleSession, rest: str) -> None:
     server_id, _, rest = rest.partition(" ")
-    name, _, typed = rest.strip().partition(" ")
+    if server_id not in session.loaded.servers and (owners := owners_of(server_id, session.loaded.servers)):
+        server_id, name = owners[0]
+        typed = rest
+    else:
+        name, _, typed = rest.strip().partition(" ")
     if not server_id or not name:
         raise ArgumentsInvalid("say which tool of which server", hint=USAGE)
     with noting_delivery():

@@ -1,6 +1,7 @@
 """Several gateway processes as one gateway: replicas find each other, and forward what another one owns.
 
-`replicas` is the directory of replicas in the store, `replica_keys` what they authenticate each other with,
-`forwarding` and `peer_client` pass requests of sessions on, and `server_owners` and `peer_transport` those to
-server processes that run once for all.
+`cluster` is what the gateway uses: it tells which requests another replica answers. Below it: `replicas` (the
+directory in the store), `addresses`, `replica_keys` (keys and signatures), `session_ids` (sealed ids),
+`forwarding` (one request to another replica and back), `peer_client` (its HTTP), and `server_owners` with
+`peer_transport` for server processes that run once for all.
 """

@@ -236,20 +236,18 @@ class Cluster:
     ) -> bool:
         """Have the owner answer, or say why it does not. Returns False where it is gone."""
         try:
-            owner = await self.directory.find(owner_id)
+            owner = await self.forwarder.find(owner_id)
+            if owner is None or owner.protocol != PEER_PROTOCOL:
+                return False
+            await self.forwarder.forward(owner, scope, body, receive, send)
         except StoreError:
             await _OWNER_UNKNOWN(scope, receive, send)
-            return True
-        if owner is None or owner.protocol != PEER_PROTOCOL:
-            return False
-        try:
-            await self.forwarder.forward(owner, scope, body, receive, send)
         except PeerUnreachable as exc:
             if exc.is_gone:
                 return False
-            logger.warning("a replica is not reached", extra={"replica": owner.id, "reason": str(exc)})
+            logger.warning("a replica is not reached", extra={"replica": owner_id, "reason": str(exc)})
             failed = ReplicaFailed(
-                f"the gateway's replica {owner.id} that has this session is not reached: {exc}",
+                f"the gateway's replica {owner_id} that has this session is not reached: {exc}",
                 delivery="not_sent",
                 hint="try again in a moment, or begin a new session",
             )

@@ -17,7 +17,7 @@ from mcp_types import INTERNAL_ERROR
 from starlette.types import Message, Receive, Scope, Send
 
 from fairlead.catalog.results import DELIVERY, ToolResult
-from fairlead.errors import ReplicaFailed, StoreError
+from fairlead.errors import ReplicaFailed, StoreError, StoreUnavailable
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.cluster.addresses import authority
 from fairlead.gateway.cluster.peer_client import PeerClient, PeerConnection, PeerLost, PeerUnreachable
@@ -113,6 +113,7 @@ class Forwarder:
         """Connections to other replicas."""
         self._open: set[_Exchange] = set()
         self._starter = TaskStarter()
+        self._finding = anyio.Lock()
 
     @property
     def calls(self) -> int:
@@ -133,21 +134,35 @@ class Forwarder:
         finally:
             self.peers.close()
 
+    async def find(self, replica_id: str) -> Replica | None:
+        """Return a living replica; None where it is gone. Where the store cannot say, it is asked itself.
+
+        Raises:
+            StoreError: The store does not answer, and the replica was not known before.
+            PeerUnreachable: Neither of them answers.
+        """
+        if found := self._directory.known(replica_id):
+            return found
+        async with self._finding:  # many requests may wait for the same answer
+            if found := self._directory.known(replica_id):
+                return found
+            try:
+                with anyio.fail_after(_STORE_SECONDS):
+                    return await self._directory.find(replica_id)
+            except (StoreError, TimeoutError) as exc:
+                found = self._directory.last_known(replica_id)
+                if found is None:
+                    raise StoreUnavailable("the store does not answer") from exc
+            await self.peers.greet(found)
+            self._directory.note_alive(replica_id)
+            return found
+
     async def lives(self, replica: Replica) -> bool:
         """Whether a replica has a lease; where the store cannot say, whether it answers by itself."""
-        if self._directory.known(replica.id) is not None:
-            return True
         try:
-            with anyio.fail_after(_STORE_SECONDS):
-                return await self._directory.find(replica.id) is not None
-        except (StoreError, TimeoutError):
-            pass
-        try:
-            await self.peers.greet(replica)
-        except PeerUnreachable:
+            return await self.find(replica.id) is not None
+        except (StoreError, PeerUnreachable):
             return False
-        self._directory.note_alive(replica.id)
-        return True
 
     def _end_exchanges(self, replica: Replica) -> None:
         for exchange in [each for each in self._open if each.replica.id == replica.id]:

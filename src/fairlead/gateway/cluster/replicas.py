@@ -108,6 +108,7 @@ class ReplicaDirectory:
         self._namespace = namespace
         self._clock = clock
         self._started = time.time()
+        self._fairlead = version("fairlead")  # reads a file
         self._known: dict[str, _KnownReplica] = {}
         self._missing: dict[str, float] = {}
         """Replicas that a reading did not find, and until when it is not read for them again."""
@@ -171,6 +172,11 @@ class ReplicaDirectory:
         known = self._known.get(replica_id)
         return known.replica if known is not None and known.lease_ends > self._clock() else None
 
+    def last_known(self, replica_id: str) -> Replica | None:
+        """Return a replica as it was known last, even if its lease ended while the store was away."""
+        known = self._known.get(replica_id)
+        return known.replica if known is not None else None
+
     async def find(self, replica_id: str) -> Replica | None:
         """Return a living replica; None where it is gone. One that is not known is looked for in the store.
 
@@ -208,7 +214,7 @@ class ReplicaDirectory:
             own = Replica(
                 id=self.id,
                 address=self.address,
-                version=version("fairlead"),
+                version=self._fairlead,
                 started=self._started,
                 sessions=load.sessions,
                 calls=load.calls,

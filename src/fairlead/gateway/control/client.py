@@ -14,6 +14,7 @@ from fairlead.catalog.tools import ToolEntry, read_tools
 from fairlead.config.load import LoadedConfig
 from fairlead.connection.transport.sse_parser import SseParser
 from fairlead.errors import ConfigError, ConnectionLost, FairleadError, GatewayGone
+from fairlead.gateway.carried_errors import CommandFailed, decode_error
 from fairlead.gateway.control.protocol import (
     ANSWERS_PATH,
     ASKABLE,
@@ -22,7 +23,6 @@ from fairlead.gateway.control.protocol import (
     Askable,
     CallTool,
     CommandEvent,
-    CommandFailed,
     CommandProgress,
     CommandWork,
     ControlCommand,
@@ -34,7 +34,6 @@ from fairlead.gateway.control.protocol import (
     ListServers,
     ListTools,
     RestartServer,
-    decode_error,
 )
 from fairlead.gateway.registry import RunningGateway, contents_of
 from fairlead.jsonrpc.limits import LineTooLong

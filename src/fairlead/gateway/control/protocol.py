@@ -4,14 +4,11 @@ A command posts a `ControlCommand`. The response is a stream of events: progress
 the result or an error. Elicitations are answered by another request. Hanging up cancels the command.
 """
 
-from collections.abc import Iterator
-from inspect import Parameter, signature
 from typing import Any, Final, Literal
 
 import msgspec
 
-from fairlead.catalog.sanitize import gate
-from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
+from fairlead.gateway.carried_errors import CommandFailed
 from fairlead.host.snapshots import LastFailure, StoredSnapshot
 
 CONTROL_PATH: Final = "/api/control"
@@ -100,14 +97,6 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     result: msgspec.Raw
 
 
-class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """An error of the command, to be raised again by the client."""
-
-    code: str
-    message: str
-    details: dict[str, str | int | bool | None]
-
-
 CommandEvent = CommandProgress | ElicitationAsked | ElicitationWithdrawn | Done | CommandFailed
 
 
@@ -129,43 +118,3 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     trouble: LastFailure | None
     failure: CommandFailed | None
     """What went wrong when it was asked just now."""
-
-
-def encode_error(error: FairleadError) -> CommandFailed:
-    """Write an error for the command that meets it: its code, its text without secrets, and plain details."""
-    # All that is wrong in a configuration is in its text; the problems are for those who have the files.
-    kind = ConfigError if isinstance(error, ConfigInvalid) else type(error)
-    details = {name: getattr(error, name, None) for name in _detail_names(kind)}
-    plain = {name: value for name, value in details.items() if isinstance(value, _PLAIN)}
-    return CommandFailed(code=kind.code, message=gate.error_text(error), details=plain)
-
-
-def decode_error(failed: CommandFailed) -> FairleadError:
-    """Make the error that a gateway met, to be raised here.
-
-    A code or a set of details that this version does not know, from a gateway of another version, becomes a
-    plain `FairleadError` with the same text.
-    """
-    kind = next((kind for kind in _error_types(FairleadError) if kind.code == failed.code), FairleadError)
-    names = _detail_names(kind)
-    required = {name for name, parameter in names.items() if parameter.default is Parameter.empty}
-    if not required <= failed.details.keys():
-        kind, names = FairleadError, _detail_names(FairleadError)
-    details: dict[str, Any] = {name: value for name, value in failed.details.items() if name in names}
-    # The constructors of server errors name the server themselves.
-    message = failed.message.removeprefix(f"server `{failed.details.get('server_id')}`: ")
-    return kind(message=message if "server_id" in names else failed.message, **details)
-
-
-_PLAIN: Final = (str, int, bool, type(None))
-
-
-def _detail_names(kind: type[FairleadError]) -> dict[str, Parameter]:
-    """Return what an error is made of besides its message: its attributes have the same names."""
-    return {name: each for name, each in signature(kind).parameters.items() if name != "message"}
-
-
-def _error_types(kind: type[FairleadError]) -> Iterator[type[FairleadError]]:
-    yield kind
-    for narrower in kind.__subclasses__():
-        yield from _error_types(narrower)

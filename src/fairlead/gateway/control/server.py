@@ -25,6 +25,7 @@ from fairlead.errors import CallFailed, ConfigError, FairleadError
 from fairlead.events import DOWN
 from fairlead.gateway.access.auth import AuthenticatedRequest, RequestAuthenticator
 from fairlead.gateway.access.origin import RequestRefused
+from fairlead.gateway.carried_errors import CommandFailed, encode_error
 from fairlead.gateway.client_session import ClientKey, ClientSession
 from fairlead.gateway.control.protocol import (
     ANSWERS_PATH,
@@ -32,7 +33,6 @@ from fairlead.gateway.control.protocol import (
     AllowTool,
     CallTool,
     CommandEvent,
-    CommandFailed,
     CommandProgress,
     ControlCommand,
     Done,
@@ -43,7 +43,6 @@ from fairlead.gateway.control.protocol import (
     ListServers,
     ListTools,
     RestartServer,
-    encode_error,
 )
 from fairlead.gateway.gateway import Gateway
 from fairlead.gateway.pending_approvals import PendingApproval, PendingApprovals
@@ -81,6 +80,8 @@ def control_routes(
         restart: Restarts a server for a principal.
     """
     control = _ControlServer(gateway, access, reload, restart)
+    if gateway.member is not None:
+        gateway.member.answer(_REPLY, control.settle_passed)
     return [
         Route(CONTROL_PATH, _Endpoint(control.run), methods=["POST"]),
         Route(ANSWERS_PATH, control.answer, methods=["POST"]),
@@ -105,6 +106,19 @@ class _Open:
     principal: str
     reply: ElicitationReply | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
+
+
+class _PassedReply(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer to an elicitation, on its way to the worker that asked."""
+
+    principal: str
+    reply: ElicitationReply
+
+
+_decode_passed = msgspec.json.Decoder(_PassedReply).decode
+_REPLY = "reply"
+"""The question whether another worker waits for an answer."""
+_YES = "yes"
 
 
 class _ControlServer:
@@ -150,12 +164,25 @@ class _ControlServer:
             reply = _decode_reply(await request.body())
         except (ValueError, RecursionError) as exc:
             return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
+        is_answered = self._settle(reply, admitted.principal)
+        if not is_answered and self._gateway.member is not None:
+            # The command may run in another worker.
+            given = _encode(_PassedReply(principal=admitted.principal, reply=reply)).decode()
+            is_answered = _YES in await self._gateway.member.ask_peers(_REPLY, given)
+        return JSONResponse({"answered": is_answered})
+
+    async def settle_passed(self, given: str) -> str:
+        """Take an answer that came to another worker."""
+        passed = _decode_passed(given)
+        return _YES if self._settle(passed.reply, passed.principal) else ""
+
+    def _settle(self, reply: ElicitationReply, principal: str) -> bool:
         elicitation = self._open.get(reply.id)
-        if elicitation is None or elicitation.principal != admitted.principal:
-            return JSONResponse({"answered": False})
+        if elicitation is None or elicitation.principal != principal:
+            return False
         elicitation.reply = reply
         elicitation.answered.set()
-        return JSONResponse({"answered": True})
+        return True
 
     async def reload(self, request: Request) -> Response:
         """Read the configuration and the pins again, and answer once every session goes by them."""

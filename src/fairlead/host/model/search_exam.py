@@ -1,17 +1,21 @@
 """Measure what a model sees of searches: recall over sessions, tokens of answers, and the gain by memory."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.definitions import definition_digest
 from fairlead.catalog.search.evaluation import SearchQuestion
 from fairlead.catalog.search.memory import PastQueries, ToolMemory
+from fairlead.catalog.search.score import SemanticIndex
 from fairlead.catalog.signatures import estimate, exact
 from fairlead.catalog.tools import ToolKey
 from fairlead.host.model.search_answers import SHOWN_AT_ONCE, answer_search, rank_tools
 from fairlead.host.search_memory import SearchSession
 
+EMPTY: Final[Mapping[str, SemanticIndex]] = MappingProxyType({})
 KeyOf = Callable[[str], ToolKey | None]
 """Returns the tool that an id of an expected result means."""
 
@@ -37,6 +41,7 @@ def measure_answers(
     *,
     by_meaning: bool = False,
     past: PastQueries | None = None,
+    meanings: Mapping[str, SemanticIndex] = EMPTY,
 ) -> AnswerQuality:
     """Play sessions, each with its searches in a row, and judge what their answers showed.
 
@@ -46,6 +51,7 @@ def measure_answers(
         key_of: Finds the expected tools.
         by_meaning: Search by meaning, too.
         past: Past queries, and the tools that they led to.
+        meanings: By a search, the tools as another model compares them.
     """
     count = exact() or estimate
     rows: list[tuple[float, float]] = []
@@ -53,7 +59,9 @@ def measure_answers(
     for question in sessions:
         session = SearchSession()
         for text in question.searches:
-            ranked = rank_tools(catalog, [text], server=None, by_meaning=by_meaning, past=past)
+            ranked = rank_tools(
+                catalog, [text], server=None, by_meaning=by_meaning, past=past, meaning=meanings.get(text)
+            )
             answer = answer_search(catalog, ranked, session, [text], SHOWN_AT_ONCE)
             tokens.append(count("\n".join(answer.lines())))
         groups = [{key_of(name) for name in group} for group in question.gold]

@@ -12,9 +12,11 @@ import importlib.util
 import inspect
 import json
 import os
+import socket
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, ModuleType
 
@@ -52,6 +54,16 @@ class Archive:
             sources={name: text.encode("latin-1") for name, text in as_list(document["files"])},
             unusable=dict(as_list(document["unusable"])),
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerLinks:
+    """How a worker is tied to the processes above it."""
+
+    reports: int
+    """Where the supervisor reads which file is run now. It stays open, so that its end tells the worker's."""
+    parent: socket.socket
+    """Where the parent answers, as long as it lives and files are run."""
 
 
 class ArchiveImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -96,11 +108,11 @@ class ExtensionLoader:
     """Runs the files and collects their tools."""
 
     def __init__(
-        self, archive: Archive, server: McpServer, left_out: Mapping[str, str], reports: int | None
+        self, archive: Archive, server: McpServer, left_out: Mapping[str, str], links: WorkerLinks | None
     ) -> None:
         self._archive = archive
         self._server = server
-        self._reports = reports
+        self._links = links
         self._importer = ArchiveImporter(archive)
         self._owners: dict[str, str] = {}
         self._problems = {**archive.unusable, **left_out}
@@ -116,6 +128,7 @@ class ExtensionLoader:
                 self._load(name)
             except (Exception, SystemExit, KeyboardInterrupt) as exc:  # noqa: BLE001 - it costs only this file
                 self._problems[name] = _reason(exc)
+                self._lost_parent()  # not the next file's doing
                 if not isinstance(exc, _FileRefused):
                     traceback.print_exc()
         self._report(READY)
@@ -127,6 +140,8 @@ class ExtensionLoader:
             raise _FileRefused("it has no function `register(server)`")
         own = McpServer(self._server.name)
         register(own)
+        if self._lost_parent():
+            raise _FileRefused("it killed its parent process")
         for tool in own.tools:
             if (owner := self._owners.get(tool.name)) is not None:
                 raise _FileRefused(f"its tool `{tool.name}` is in {owner} already")
@@ -136,8 +151,20 @@ class ExtensionLoader:
 
     def _report(self, text: str) -> None:
         """Tell the supervisor what is run now, since only it can tell whether that ends."""
-        if self._reports is not None:
-            os.write(self._reports, text.replace("\n", " ").encode() + b"\n")
+        if self._links is not None:
+            os.write(self._links.reports, text.replace("\n", " ").encode() + b"\n")
+
+    def _lost_parent(self) -> bool:
+        """Whether the parent of this process, which answers as long as it is there, was ended since."""
+        if self._links is None or self._links.parent.fileno() < 0:
+            return False
+        answer = b""
+        with suppress(OSError):
+            self._links.parent.sendall(b".")
+            answer = self._links.parent.recv(1)
+        if not answer:
+            self._links.parent.close()
+        return not answer
 
 
 class _FileRefused(Exception):
@@ -156,14 +183,14 @@ def _reason(exc: BaseException) -> str:
     return f"{words} (line {line})"[:MAX_REASON] if line else words[:MAX_REASON]
 
 
-def run_worker(archive: Archive, name: str, left_out: Mapping[str, str], reports: int | None) -> None:
+def run_worker(archive: Archive, name: str, left_out: Mapping[str, str], links: WorkerLinks | None) -> None:
     """Run the files, then serve their tools over stdio until the host closes it.
 
     Args:
         archive: The files.
         name: The name of the server.
         left_out: Files that are not to be run, each with the reason.
-        reports: Where the supervisor reads which file is run now; it is closed once all were.
+        links: The ties to the processes above, where there are any.
     """
     server = McpServer(name)
     # Before the first file is run: what it prints or reads is no message.
@@ -171,9 +198,11 @@ def run_worker(archive: Archive, name: str, left_out: Mapping[str, str], reports
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    ExtensionLoader(archive, server, left_out, reports).load_all()
+    ExtensionLoader(archive, server, left_out, links).load_all()
+    if links is not None:
+        links.parent.close()
     os.dup2(stdin, 0)
     os.dup2(stdout, 1)
-    for descriptor in (stdin, stdout, null, *([] if reports is None else [reports])):
+    for descriptor in (stdin, stdout, null):
         os.close(descriptor)
     anyio.run(server.serve_stdio)

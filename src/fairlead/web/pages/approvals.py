@@ -25,6 +25,7 @@ from fairlead.web.layout import (
     server_path,
 )
 from fairlead.web.page_request import Answer, PageRequest, confirm
+from fairlead.wording import end_sentence
 
 WORDS: Final[dict[ApprovalAnswer, str]] = {
     "once": "Allowed",
@@ -104,7 +105,9 @@ def _group(request: PageRequest, panel: HostPanel, calls: Sequence[PendingCall])
         _claims(approval.claims),
         [_call(request, call, alone=len(calls) == 1) for call in calls],
         _buttons(request, calls, f"all {len(calls)}") if len(calls) > 1 else None,
-        tag("p", f"To settle it for good: {approval.hint}.", class_="dim") if approval.hint else None,
+        tag("p", f"To settle it for good: {end_sentence(approval.hint)}", class_="dim")
+        if approval.hint
+        else None,
         class_="card attention",
     )
 

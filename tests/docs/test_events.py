@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from fairlead.events import Event
+from tests.docs.pages import DOCS
 
-TEXT = (Path(__file__).parents[1] / "docs" / "events.md").read_text(encoding="utf-8")
+TEXT = (DOCS / "events.md").read_text(encoding="utf-8")
 ROWS = {
     found[1]: set(re.findall(r"`(\w+)`", found[2]))
     for found in re.finditer(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|", TEXT, re.MULTILINE)

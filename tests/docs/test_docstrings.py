@@ -1,13 +1,9 @@
-"""The examples of docs/library.md and of the public docstrings are run, and print what they say."""
+"""The examples in the public docstrings are run."""
 
 import ast
 import inspect
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,65 +13,14 @@ import pytest
 
 import fairlead
 from fairlead import Host
-from tests.conftest import Machine
 
 pytestmark = pytest.mark.requirement("HARD-88")
 
-PAGE = Path(__file__).parent.parent / "docs" / "library.md"
 SECONDS = 60
-
-TIME_SERVER = """
-import json, sys
-properties = {"timezone": {"type": "string"}}
-schema = {"type": "object", "properties": properties}
-tools = [{"name": "get_current_time", "inputSchema": schema}]
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" not in message:
-        continue
-    reply = {"jsonrpc": "2.0", "id": message["id"]}
-    if message["method"] == "initialize":
-        info = {"name": "time", "version": "1"}
-        reply["result"] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
-    elif message["method"] == "tools/list":
-        reply["result"] = {"tools": tools}
-    elif message["method"] == "tools/call":
-        now = {"timezone": message["params"].get("arguments", {}).get("timezone"), "hour": 12}
-        content = [{"type": "text", "text": json.dumps(now)}]
-        reply["result"] = {"content": content, "structuredContent": now}
-    else:
-        reply["error"] = {"code": -32601, "message": "no"}
-    print(json.dumps(reply), flush=True)
-"""
-
-
-@pytest.fixture
-def time_server(machine: Machine, tmp_path: Path) -> None:
-    program = tmp_path / "time_server.py"
-    program.write_text(TIME_SERVER)
-    entry = {"command": sys.executable, "args": [str(program)], "allow_tools": ["*"], "approval": "allow"}
-    machine.write_user(json.dumps({"servers": {"time": entry}}))
 
 
 def blocks_of(text: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
-@pytest.mark.usefixtures("time_server")
-@pytest.mark.parametrize("number", range(len(blocks_of(PAGE.read_text(encoding="utf-8")))))
-def test_an_example_of_the_page_prints_what_it_says(machine: Machine, number: int) -> None:
-    block = blocks_of(PAGE.read_text(encoding="utf-8"))[number]
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", block],
-        env=machine.env,
-        cwd=machine.project,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == re.findall(r"# → (.*)", block)
 
 
 def documented(module: Any, seen: set[int]) -> Iterator[tuple[str, str]]:

@@ -1,27 +1,23 @@
 """Every code block of the README works as it is printed.
 
-The Python blocks run under `asyncio.run` in `tests/host/test_event_loops.py`, and the installation in
-`tests/tools/try-package`; here it is made sure that none is left out.
+The Python blocks run under `asyncio.run` in `tests/host/test_event_loops.py`, the installation in
+`tests/tools/try-package`, and the commands are read in `test_blocks.py`; here it is made sure that none is
+left out.
 """
 
 import re
 import shlex
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-import click
-import pytest
-
-from fairlead.cli.main import cli
 from fairlead.config.command_lines import extra_hint
 from fairlead.console.verbs import load_verbs
 from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine, Outcome
+from tests.docs.command_words import parse
+from tests.docs.pages import ROOT, Page
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+BLOCKS = Page(ROOT / "README.md").blocks()
 
 TIME_SERVER = """#!{python}
 import json, sys
@@ -49,7 +45,7 @@ for line in sys.stdin:
 
 
 def blocks(language: str) -> list[str]:
-    return [text for name, text in BLOCKS if name == language]
+    return [block.text for block in BLOCKS if block.language == language]
 
 
 def commands(text: str) -> list[list[str]]:
@@ -58,23 +54,7 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines]
 
 
-def parse(words: list[str]) -> None:
-    """Have the command line read its words, down to the last subcommand, without running anything."""
-    command: click.Command = cli
-    name, rest, parent = "fairlead", words, None
-    while True:
-        context = command.make_context(name, [*rest], parent=parent)
-        left = [*getattr(context, "_protected_args", ()), *context.args]
-        if not isinstance(command, click.Group) or not left:
-            return
-        found, chosen, rest = command.resolve_command(context, left)
-        assert found is not None
-        assert chosen is not None
-        name, command, parent = found, chosen, context
-
-
-def test_every_block_is_of_a_kind_that_a_test_runs() -> None:
-    assert {name for name, _ in BLOCKS} <= {"", "sh", "console", "python"}
+def test_the_blocks_without_a_prompt_are_those_that_are_tried_below() -> None:
     assert len(blocks("")) == 1
     assert len(blocks("sh")) == 1
 
@@ -101,25 +81,6 @@ def test_every_python_block_is_run_under_asyncio() -> None:
     marks = re.findall(r"snippet_with\(\"([^\"]+)\"\)", source)
     for block in blocks("python"):
         assert any(mark in block for mark in marks), f"no test runs this:\n{block}"
-
-
-@pytest.mark.parametrize(
-    "words", [words for text in blocks("console") for words in commands(text)], ids=shlex.join
-)
-def test_every_command_of_a_block_is_one_that_the_command_line_takes(
-    machine: Machine, words: list[str]
-) -> None:
-    if words[0] == "export":
-        assert re.fullmatch(r"[A-Z_]+=\S+", words[1])
-        return
-    assert words[0] == "fairlead"
-    parse(words[1:])
-
-
-def test_a_command_that_is_not_there_would_be_noticed(machine: Machine) -> None:
-    for words in (["gateway", "stat"], ["gateway", "start", "--login"], ["ad", "x"]):
-        with pytest.raises(click.UsageError):
-            parse(words)
 
 
 def test_every_line_of_the_console_is_one_that_it_takes() -> None:

@@ -1,0 +1,145 @@
+"""The reference of the library: signatures and docstrings of all public names."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+
+from tests.tools.reference.markdown import code, table
+from tests.tools.reference.sources import Found, docstring_of, find, signature
+
+_SECTION = re.compile(r"^(Args|Returns|Raises|Yields):\n((?:    .*\n?|\n)*)", re.MULTILINE)
+_ENTRY = re.compile(r"^    (\*{0,2}\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
+_KINDS = {"error": "Errors", "event": "Events", "class": "Classes", "function": "Functions", "type": "Types"}
+
+
+_LIBRARY = """# Python API: fairlead
+
+Every public name of `fairlead`. What is not here or in [`fairlead.adapters`](adapters.md) and
+[`fairlead.testing`](testing.md) may change without notice. [The library](../library.md) shows them at work;
+errors are [on a page of their own](errors.md), and so are [events](events.md).
+"""
+_ADAPTERS = """# Python API: fairlead.adapters
+
+Tools in the form that each model provider and framework takes. `host.tools.for_openai()` and its siblings use
+these; [how to embed Fairlead](../how-to/embed.md).
+"""
+_TESTING = """# Python API: fairlead.testing
+
+What tests of agents and servers need; [how to test an agent](../how-to/test-an-agent.md).
+"""
+
+
+def library_page() -> str:
+    """The page of `fairlead`."""
+    return _page("fairlead", _LIBRARY)
+
+
+def adapters_page() -> str:
+    """The page of `fairlead.adapters`."""
+    return _page("fairlead.adapters", _ADAPTERS)
+
+
+def testing_page() -> str:
+    """The page of `fairlead.testing`."""
+    return _page("fairlead.testing", _TESTING)
+
+
+def _page(package: str, introduction: str) -> str:
+    names: list[str] = sorted(importlib.import_module(package).__all__, key=str.lower)
+    parts = [introduction]
+    sections: dict[str, list[Found]] = {kind: [] for kind in _KINDS}
+    for name in names:
+        found = find(package, name)
+        sections[_kind(found)].append(found)
+    for kind in ("class", "function", "type"):
+        if sections[kind]:
+            parts.append(f"\n## {_KINDS[kind]}\n")
+            for found in sections[kind]:
+                parts += _documented(found)
+    return "".join(parts)
+
+
+def _kind(found: Found) -> str:
+    if isinstance(found.node, ast.ClassDef):
+        modules = {"fairlead.errors": "error", "fairlead.events": "event"}
+        return modules.get(found.module, "class") if found.name != "Problem" else "class"
+    if isinstance(found.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return "function"
+    return "event" if found.name == "Event" else "type"
+
+
+def _documented(found: Found) -> Iterator[str]:
+    yield f"\n### {found.name}\n\n"
+    match found.node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield f"```text\n{signature(found.node)}\n```\n\n"
+            yield prose(found.documentation)
+        case ast.ClassDef():
+            yield prose(found.documentation)
+            yield from _fields(found.node)
+            yield from _methods(found.node)
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+            yield f"```text\n{ast.unparse(value)}\n```\n"
+            yield prose(found.documentation) if found.documentation else ""
+        case _:
+            raise AssertionError(found)
+
+
+def class_fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
+    """Name, type, default and meaning of every public field and property."""
+    for index, each in enumerate(node.body):
+        match each:
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
+                default = ast.unparse(each.value) if each.value else ""
+                yield name, ast.unparse(each.annotation), default, docstring_of(node.body, index)
+            case ast.FunctionDef(name=name) if not name.startswith("_") and _is_property(each):
+                yield (
+                    name,
+                    ast.unparse(each.returns) if each.returns else "",
+                    "",
+                    ast.get_docstring(each) or "",
+                )
+            case _:
+                pass
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(ast.unparse(each).endswith("property") for each in node.decorator_list)
+
+
+def _fields(node: ast.ClassDef) -> Iterator[str]:
+    rows = [
+        (code(name), code(kind) if kind else "", code(default) if default else "", meaning)
+        for name, kind, default, meaning in class_fields(node)
+    ]
+    if rows:
+        yield "\n" + table(("attribute", "type", "default", "meaning"), rows)
+
+
+def _methods(node: ast.ClassDef) -> Iterator[str]:
+    for each in node.body:
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) or _is_property(each):
+            continue
+        if each.name.startswith("_") or not (text := ast.get_docstring(each)):
+            continue
+        if any(ast.unparse(mark) in ("overload", "override") for mark in each.decorator_list):
+            continue
+        yield f"\n#### {node.name}.{each.name}\n\n```text\n{signature(each)}\n```\n\n{prose(text)}"
+
+
+def prose(text: str) -> str:
+    """A docstring as Markdown: its sections become lists."""
+    return _SECTION.sub(_listed, text.strip() + "\n").rstrip() + "\n"
+
+
+def _listed(section: re.Match[str]) -> str:
+    title, body = section[1], section[2]
+    if title in ("Args", "Raises"):
+        entries = [f"- {code(name)}: {_one_line(said)}" for name, said in _ENTRY.findall(body)]
+        return f"**{'Arguments' if title == 'Args' else title}**\n\n" + "\n".join(entries) + "\n\n"
+    return f"**{title}** {_one_line(body)}\n\n"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
