@@ -21,11 +21,11 @@ from fairlead.config.principal import LOCAL
 from fairlead.config.store_location import store_location
 from fairlead.connection.peer import detach_from_caller
 from fairlead.connection.tracing import Tracer
-from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.errors import UnknownBundle
 from fairlead.events import Event, ServerLogged
 from fairlead.gateway.access.auth import OpenStreams, RequestAuthenticator, TokenRevocations, token_in
 from fairlead.gateway.access.origin import RequestRefused
-from fairlead.gateway.agent import AgentTools
+from fairlead.gateway.agent import AgentTools, require_free_id
 from fairlead.gateway.client_session import ClientSession, SessionInfo
 from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace, read_replica_keys
 from fairlead.gateway.cluster.replica_keys import ReplicaKeys
@@ -35,7 +35,7 @@ from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import ClientOperator
-from fairlead.gateway.options import GatewayOptions
+from fairlead.gateway.options import GatewayOptions, StreamQuota
 from fairlead.gateway.peer_states import PeerStates
 from fairlead.gateway.pending_approvals import PendingApprovals
 from fairlead.gateway.sdk_server import ADMITTED
@@ -93,8 +93,13 @@ class GatewayApp:
         )
         if endpoint is None:
             await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
-        elif cluster is not None and await cluster.answer_elsewhere(
-            kind, endpoint.bundle, endpoint.sessions, admitted, scope, receive, send
+        # Workers find each other's sessions without a directory; they have one for the servers they share.
+        elif (
+            cluster is not None
+            and self._gateway.member is None
+            and await cluster.answer_elsewhere(
+                kind, endpoint.bundle, endpoint.sessions, admitted, scope, receive, send
+            )
         ):
             pass
         elif scope["method"] == "GET":
@@ -165,8 +170,7 @@ class Gateway:
         """The other processes that act as one gateway with this one, if there may be any."""
         self.since = time.time()
         self._request_ended = anyio.Event()
-        self._listen_streams: Counter[TokenKey] = Counter()
-        """Open streams of `subscriptions/listen`, by principal and token."""
+        self._listen_streams = StreamQuota(options)
         self._endpoints: dict[str | None, GatewayEndpoint] = {}
         self._opening = anyio.Lock()
         self._begun: Counter[TokenKey] = Counter()
@@ -306,9 +310,9 @@ class Gateway:
 
         Workers need none that stands for `random`: the path of a stream says whose it is.
         """
-        if self.cluster is not None:
-            return self.cluster.session_ids.seal(principal, bundle, random)
-        return self.member.new_id() if self.member is not None and random is None else None
+        if self.member is not None:
+            return self.member.new_id() if random is None else None
+        return self.cluster.session_ids.seal(principal, bundle, random) if self.cluster is not None else None
 
     @asynccontextmanager
     async def room_for_session(self, principal: str, credential: str | None) -> AsyncGenerator[bool]:
@@ -367,27 +371,14 @@ class Gateway:
     @contextmanager
     def listening_stream(self, owner: TokenKey) -> Generator[bool]:
         """Count a stream of `subscriptions/listen` during the block. Yields False at a quota."""
-        streams = self._listen_streams
-        of_principal = sum(number for key, number in streams.items() if key[0] == owner[0])
-        if (
-            streams[owner] >= self.options.max_streams_of_token
-            or of_principal >= self.options.max_streams_of_principal
-        ):
-            yield False
-            return
-        streams[owner] += 1
-        try:
-            yield True
-        finally:
-            streams[owner] -= 1
-            if not streams[owner]:
-                del streams[owner]
+        with self._listen_streams.count(owner) as is_room:
+            yield is_room
 
     async def reload(self, loaded: LoadedConfig) -> None:
         """Apply a configuration. Only what changed restarts, after its calls under way."""
         loaded.require_section("gateway")
         if self.agent is not None:
-            _require_free_id(loaded)
+            require_free_id(loaded)
         trusted_clients, self.loaded = self.trusts_clients, loaded
         if trusted_clients and not self.trusts_clients:
             for client in self.clients():
@@ -518,20 +509,11 @@ class _SharedLogs(Subscriber):
             self._gateway.forward_log(event, self._host)
 
 
-def _require_free_id(loaded: LoadedConfig) -> None:
-    """Raise `ConfigError` where a server has the id of the agent: neither may stand in for the other."""
-    if AGENT_ID in loaded.servers:
-        raise ConfigError(
-            f"a server is called `{AGENT_ID}`, as the gateway's agent is",
-            hint="give that server another id, or leave out `--agent` and `gateway.agent`",
-        )
-
-
 async def _find_peers(
     gateway: Gateway, place: ReplicaPlace, owners: ServerOwners, env: Mapping[str, str]
 ) -> None:
     """Make a gateway one of several replicas, where its store is for several. Raises `StoreError`."""
-    store = gateway.host.store
+    store = gateway.shared if gateway.shared is not None else gateway.host.store
     if store is None or not (store.is_shared or place.keys):
         owners.stay_alone()
         return
@@ -571,7 +553,7 @@ async def open_gateway(  # noqa: PLR0913 - what a gateway runs with, each by nam
     failure: BaseException | None = None
     agent: AgentTools | None = None
     if options.agent or loaded.config.gateway.agent is not None:
-        _require_free_id(loaded)
+        require_free_id(loaded)
         agent = AgentTools(env)
         servers = {**(servers or {}), AGENT_ID: agent.server()}
     async with Host.open(
