@@ -224,7 +224,7 @@ async def open_surfaces(
         queue=gateway.approvals,
         sessions=gateway.sessions,
         connections=gateway,
-        cluster=gateway.cluster,
+        cluster=gateway.cluster if member is None else None,
     )
     gateway.approvals.on_change = panel.note_change
 

@@ -188,7 +188,7 @@ def serve_as_worker(ctx: click.Context, options: GatewayArguments, descriptors: 
     """
     from fairlead.cli.gateway_serving import open_configured, open_surfaces
     from fairlead.gateway.workers.member import join_pool
-    from fairlead.net.listen import listening
+    from fairlead.net.listen import bind_unix, listening
 
     if options.started_by != "terminal":
         log_to_file(service_log(os.environ, options.started_by))
@@ -199,14 +199,20 @@ def serve_as_worker(ctx: click.Context, options: GatewayArguments, descriptors: 
         async with join_pool(descriptors) as member:
             try:
                 loaded = load(ctx)
-                async with open_configured(ctx, loaded, options, member=member) as (gateway, configuration):
-                    surfaces = await open_surfaces(gateway, configuration, options, options.address(loaded))
-                    async with (
-                        listening(surfaces.app, None) as server,
-                        surfaces.panel.running(),
-                        member.serving(server),
+                with bind_unix(member.peer_socket) as calls:
+                    async with open_configured(ctx, loaded, options, member=member, place=member.place) as (
+                        gateway,
+                        configuration,
                     ):
-                        await _work_until_end(member)
+                        address = options.address(loaded)
+                        surfaces = await open_surfaces(gateway, configuration, options, address)
+                        async with (
+                            listening(surfaces.app, calls),
+                            listening(surfaces.app, None) as server,
+                            surfaces.panel.running(),
+                            member.serving(server),
+                        ):
+                            await _work_until_end(member)
             except FairleadError as exc:
                 await member.fail(exc)
                 return exit_of(exc)

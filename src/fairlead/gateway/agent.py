@@ -481,3 +481,12 @@ def _reply(session: AgentSession, finished: RunFinished, problems: list[AgentPro
         *(f"failed: {line}" for line in failed),
     ]
     return Reply(output=output, content=(TextContent(text="\n\n".join(filter(None, words))),))
+
+
+def require_free_id(loaded: LoadedConfig) -> None:
+    """Raise `ConfigError` where a server has the id of the agent: neither may stand in for the other."""
+    if AGENT_ID in loaded.servers:
+        raise ConfigError(
+            f"a server is called `{AGENT_ID}`, as the gateway's agent is",
+            hint="give that server another id, or leave out `--agent` and `gateway.agent`",
+        )

@@ -20,11 +20,11 @@ from fairlead.config.principal import LOCAL
 from fairlead.config.store_location import store_location
 from fairlead.connection.peer import detach_from_caller
 from fairlead.connection.tracing import Tracer
-from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.errors import UnknownBundle
 from fairlead.events import Event, ServerLogged
 from fairlead.gateway.access.auth import OpenStreams, RequestAuthenticator, TokenRevocations, token_in
 from fairlead.gateway.access.origin import RequestRefused
-from fairlead.gateway.agent import AgentTools
+from fairlead.gateway.agent import AgentTools, require_free_id
 from fairlead.gateway.client_session import ClientSession, SessionInfo
 from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace, read_replica_keys
 from fairlead.gateway.cluster.replica_keys import ReplicaKeys
@@ -93,8 +93,13 @@ class GatewayApp:
         )
         if endpoint is None:
             await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
-        elif cluster is not None and await cluster.answer_elsewhere(
-            kind, endpoint.bundle, endpoint.sessions, admitted, scope, receive, send
+        # Workers find each other's sessions without a directory; they have one for the servers they share.
+        elif (
+            cluster is not None
+            and self._gateway.member is None
+            and await cluster.answer_elsewhere(
+                kind, endpoint.bundle, endpoint.sessions, admitted, scope, receive, send
+            )
         ):
             pass
         elif scope["method"] == "GET":
@@ -306,9 +311,9 @@ class Gateway:
 
         Workers need none that stands for `random`: the path of a stream says whose it is.
         """
-        if self.cluster is not None:
-            return self.cluster.session_ids.seal(principal, bundle, random)
-        return self.member.new_id() if self.member is not None and random is None else None
+        if self.member is not None:
+            return self.member.new_id() if random is None else None
+        return self.cluster.session_ids.seal(principal, bundle, random) if self.cluster is not None else None
 
     def room_for_session(self, principal: str, credential: str | None) -> AbstractAsyncContextManager[bool]:
         """Make room for a session of a token, to be opened in the block. Yields False where there is none."""
@@ -322,7 +327,7 @@ class Gateway:
         """Apply a configuration. Only what changed restarts, after its calls under way."""
         loaded.require_section("gateway")
         if self.agent is not None:
-            _require_free_id(loaded)
+            require_free_id(loaded)
         trusted_clients, self.loaded = self.trusts_clients, loaded
         if trusted_clients and not self.trusts_clients:
             for client in self.clients():
@@ -453,20 +458,11 @@ class _SharedLogs(Subscriber):
             self._gateway.forward_log(event, self._host)
 
 
-def _require_free_id(loaded: LoadedConfig) -> None:
-    """Raise `ConfigError` where a server has the id of the agent: neither may stand in for the other."""
-    if AGENT_ID in loaded.servers:
-        raise ConfigError(
-            f"a server is called `{AGENT_ID}`, as the gateway's agent is",
-            hint="give that server another id, or leave out `--agent` and `gateway.agent`",
-        )
-
-
 async def _find_peers(
     gateway: Gateway, place: ReplicaPlace, owners: ServerOwners, env: Mapping[str, str]
 ) -> None:
     """Make a gateway one of several replicas, where its store is for several. Raises `StoreError`."""
-    store = gateway.host.store
+    store = gateway.shared if gateway.shared is not None else gateway.host.store
     if store is None or not (store.is_shared or place.keys):
         owners.stay_alone()
         return
@@ -506,7 +502,7 @@ async def open_gateway(  # noqa: PLR0913 - what a gateway runs with, each by nam
     failure: BaseException | None = None
     agent: AgentTools | None = None
     if options.agent or loaded.config.gateway.agent is not None:
-        _require_free_id(loaded)
+        require_free_id(loaded)
         agent = AgentTools(env)
         servers = {**(servers or {}), AGENT_ID: agent.server()}
     async with Host.open(

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -263,6 +264,22 @@ def bind(host: str, port: int) -> socket.socket:
         reason = explain_bind_error(exc, port)
         raise ListenFailed(f"cannot listen on {host}:{port}: {reason}", hint=hint) from exc
     return listener
+
+
+@contextmanager
+def bind_unix(path: Path) -> Generator[socket.socket]:
+    """Bind a Unix socket that only this user can connect to, in a folder of theirs, for a block."""
+    with suppress(FileNotFoundError):
+        path.unlink()  # of a process that died
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        try:
+            path.chmod(0o600)
+            listener.listen(1024)
+            yield listener
+        finally:
+            with suppress(OSError):
+                path.unlink()
 
 
 def url_of(listener: socket.socket) -> str:

@@ -5,7 +5,7 @@ them in their store, and what grants access must not lie there for other readers
 run: values are sealed with a key that only the running processes have, in namespaces of their own.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Literal
 
@@ -88,10 +88,17 @@ class SealedStore:
         ]
 
     def lock(
-        self, name: str, *, lease_seconds: float = 15.0, wait_seconds: float = 30.0
+        self,
+        name: str,
+        *,
+        lease_seconds: float = 15.0,
+        wait_seconds: float = 30.0,
+        on_held: Callable[[float], None] | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
         """Hold a lock of this run for the length of a block."""
-        return self._store.lock(self._own(name), lease_seconds=lease_seconds, wait_seconds=wait_seconds)
+        return self._store.lock(
+            self._own(name), lease_seconds=lease_seconds, wait_seconds=wait_seconds, on_held=on_held
+        )
 
     async def take_tokens(self, bucket: str, *, per_minute: int, wanted: int) -> TokenGrant:
         """Take tokens from a bucket of this run."""

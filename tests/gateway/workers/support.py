@@ -32,20 +32,23 @@ def new_machine(folder: Path) -> Machine:
     env = {"HOME": str(home), "USERPROFILE": str(home), "PATH": os.environ["PATH"]}
     env |= {"FAIRLEAD_VAULT": "file", "FAIRLEAD_BUILTINS": "off"}
     machine = Machine(home=home, project=project, env=env)
-    configure(machine, "s")
+    configure(machine, "s", "modern")
     return machine
 
 
 def configure(machine: Machine, *servers: str) -> None:
     """Have a machine's configuration name these servers."""
     gateway = {"startup_wait_ms": 60_000, "approvals": "client"}
-    document = {"servers": {name: scripted_entry(machine) for name in servers}, "gateway": gateway}
+    document = {"servers": {name: scripted_entry(machine, name) for name in servers}, "gateway": gateway}
     machine.write_user(json.dumps(document))
 
 
-def scripted_entry(machine: Machine) -> dict[str, object]:
-    record = str(machine.home / "s.record")
-    script = {"tools": ["echo", "ask_first"], "any_tool": True, "record": record}
+def scripted_entry(machine: Machine, name: str) -> dict[str, object]:
+    """A server that all clients share; `modern` speaks the protocol without sessions."""
+    script: dict[str, object] = {"tools": ["echo", "ask_first", "pid"], "any_tool": True}
+    script["record"] = str(machine.home / f"{name}.record")
+    if name == "modern":
+        script |= {"version": MODERN, "probe": "answer"}
     return {
         "command": sys.executable,
         "args": [SERVER, json.dumps(script)],

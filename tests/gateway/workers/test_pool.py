@@ -112,6 +112,14 @@ def test_calls_are_counted_by_worker(pool: Pool) -> None:
     assert metrics.count("# TYPE fairlead_calls_total counter") == 1
 
 
+def test_a_shared_server_runs_once_for_all_workers(pool: Pool) -> None:
+    with pool.both() as (one, first, two, second):
+        said = [client.call(session, "modern_pid") for client, session in ((one, first), (two, second))]
+        pids = [answered.message(6)["result"]["content"][0]["text"] for answered in said]
+    assert pids[0] == pids[1]
+    assert pids[0].isdigit()
+
+
 def _calls_by_worker(client: Client) -> dict[str, float]:
     metrics = client.send("/metrics").body.decode()
     found = re.findall(r'fairlead_calls_total\{server="s",outcome="ok",worker="(\d)"\} ([\d.]+)', metrics)
@@ -131,7 +139,9 @@ def test_a_stateless_client_that_names_its_session_is_always_served_by_one_worke
 
 
 def test_an_answer_to_an_elicitation_reaches_the_worker_whose_call_waits_for_it(pool: Pool) -> None:
-    asked_of = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    asked_of: dict[str, object] = {
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}
+    }
     with pool.both() as (one, first, two, second):
         for client, session, other in ((one, first, two), (two, second, one)):
             message, headers = modern_call("s_ask_first", asked_of)
@@ -204,12 +214,12 @@ def test_a_call_that_waits_in_one_worker_is_answered_at_the_other(pool: Pool) ->
 
 def test_a_reload_that_was_answered_holds_in_all_workers(pool: Pool) -> None:
     with pool.connections(6) as clients:
-        configure(pool.machine, "s", "t")
+        configure(pool.machine, "s", "modern", "t")
         assert clients[0].send(RELOAD_PATH, {}).json == {"reloaded": True}
         for client in clients:
             servers = client.send(STATUS_PATH).json["servers"]
             assert {server["id"] for server in servers} >= {"s", "t"}
-        configure(pool.machine, "s")
+        configure(pool.machine, "s", "modern")
         assert clients[1].send(RELOAD_PATH, {}).json == {"reloaded": True}
         for client in clients:
             assert "t" not in {server["id"] for server in client.send(STATUS_PATH).json["servers"]}

@@ -6,6 +6,7 @@ import secrets
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -16,6 +17,8 @@ from starlette.types import Receive, Scope, Send
 from fairlead.errors import FairleadError, ListenFailed
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.carried_errors import encode_error
+from fairlead.gateway.cluster.cluster import ReplicaPlace
+from fairlead.gateway.cluster.replica_keys import ReplicaKeys
 from fairlead.gateway.worker_ids import home_of, owner_of, prefix_of
 from fairlead.gateway.workers.handover import ADOPTED, ENDED, LEAVING, HandoverReceiver
 from fairlead.gateway.workers.messages import (
@@ -82,6 +85,17 @@ class PoolMember:
         self._questions: dict[int, _OpenQuestion] = {}
         self._question_ids = itertools.count(1)
         self._server: ConnectionServer | None = None
+
+    @property
+    def place(self) -> ReplicaPlace:
+        """Where other workers send the calls of servers that run here."""
+        keys = ReplicaKeys.of_cluster(ClusterKeys([self.key]))
+        return ReplicaPlace(address=f"unix:{self.peer_socket}", keys=keys)
+
+    @property
+    def peer_socket(self) -> Path:
+        """The socket at that address."""
+        return Path(self._folder) / f"{self.number}.calls"
 
     def new_id(self) -> str:
         """Make a random id that says whose it is."""

@@ -18,7 +18,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup, UNIXSocketStream
 
-from fairlead.net.listen import MAX_BODY_BYTES, MAX_HEAD_BYTES, DetachedConnection
+from fairlead.net.listen import MAX_BODY_BYTES, MAX_HEAD_BYTES, DetachedConnection, bind_unix
 
 PASSING_SECONDS: Final = 5.0
 """How long one worker waits for another to take a connection."""
@@ -67,11 +67,7 @@ async def taking_connections(path: Path, proof: bytes, adopt: Adopt) -> AsyncGen
         proof: What another worker shows first.
         adopt: Serves a connection of which some bytes were read before.
     """
-    _remove(path)  # of a worker with this number that died
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        os.chmod(path, 0o600)
-        listener.listen()
+    with bind_unix(path) as listener:
         listener.setblocking(False)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_accept, listener, tasks, proof, adopt)
@@ -79,7 +75,6 @@ async def taking_connections(path: Path, proof: bytes, adopt: Adopt) -> AsyncGen
                 yield
             finally:
                 tasks.cancel_scope.cancel()
-                _remove(path)
 
 
 async def _accept(listener: socket.socket, tasks: TaskGroup, proof: bytes, adopt: Adopt) -> None:
@@ -100,11 +95,6 @@ async def _take_one(peer: UNIXSocketStream, proof: bytes, adopt: Adopt) -> None:
         with anyio.fail_after(PASSING_SECONDS):
             async with peer:
                 await _take(peer, proof, adopt)
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
 
 
 async def _take(peer: UNIXSocketStream, proof: bytes, adopt: Adopt) -> None:
