@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from fairlead.host.elicitation.urls import ShownUrl
     from fairlead.host.events import EventStream, Subscriber
     from fairlead.host.host import Host
-    from fairlead.host.managed_server import ServerStatus
     from fairlead.host.model.meta_tools import SearchOutcome
     from fairlead.host.model.toolset import ProviderTools, Toolset
     from fairlead.host.opening import HostOpening
@@ -104,6 +103,7 @@ if TYPE_CHECKING:
         UrlRequest,
     )
     from fairlead.host.server_peer import CustomCapabilities
+    from fairlead.host.server_status import ServerStatus
     from fairlead.host.startup import ServerInfo
     from fairlead.host.sync_host import SyncHost, SyncIterator, SyncProviderTools, SyncToolset, open  # noqa: A004 - fairlead.open
     from fairlead.loop.events import (
@@ -313,7 +313,7 @@ _HOMES = {
     "ServerError": "fairlead.errors",
     "ServerInfo": "fairlead.host.startup",
     "ServerLogged": "fairlead.events",
-    "ServerStatus": "fairlead.host.managed_server",
+    "ServerStatus": "fairlead.host.server_status",
     "ShownUrl": "fairlead.host.elicitation.urls",
     "StartupStatus": "fairlead.events",
     "ServerState": "fairlead.events",

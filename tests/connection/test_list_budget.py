@@ -14,7 +14,7 @@ from fairlead.connection import lists
 from fairlead.connection.server_messages import MAX_INSTRUCTIONS
 from fairlead.errors import ListFailed
 from fairlead.host.host import Host
-from fairlead.host.managed_server import ServerStatus
+from fairlead.host.server_status import ServerStatus
 from tests.conftest import Machine
 from tests.fixtures import listing_stdio
 from tests.host.support import hosting

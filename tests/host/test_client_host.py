@@ -10,8 +10,8 @@ import pytest
 from fairlead.events import Event, McpToolCallEnd
 from fairlead.host.client_host import open_client_host, open_principal_host
 from fairlead.host.host import Host
-from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.host.operator import UNATTENDED
+from fairlead.host.server_status import ServerStatus, combine
 from fairlead.servers.framework.server import McpServer
 from fairlead.servers.framework.tools import ToolContext, ToolDefinition, ToolModel
 from fairlead.testing import ScriptedServer, open_host

@@ -16,7 +16,7 @@ from fairlead.errors import (
     UnknownServer,
 )
 from fairlead.host.host import Host
-from fairlead.host.managed_server import ServerStatus
+from fairlead.host.server_status import ServerStatus
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.fixtures.hostile_http import serving

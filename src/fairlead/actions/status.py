@@ -11,7 +11,8 @@ from fairlead.config.untyped import as_list
 from fairlead.errors import ConnectFailed
 from fairlead.events import DOWN, ServerState
 from fairlead.gateway.registry import STATUS_PATH, find, sources_of
-from fairlead.host.managed_server import ServerStatus, login_notes
+from fairlead.host.managed_server import login_notes
+from fairlead.host.server_status import ServerStatus
 from fairlead.wording import join_clauses
 
 

@@ -30,7 +30,7 @@ from fairlead.terminal.output import printable, still
 
 if TYPE_CHECKING:
     from fairlead.console.session import ConsoleOptions, ConsoleSession
-    from fairlead.host.managed_server import ServerStatus
+    from fairlead.host.server_status import ServerStatus
 
 REFRESH_SECONDS: Final = 0.5
 LIVE_LINES: Final = 4

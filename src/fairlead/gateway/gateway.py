@@ -46,8 +46,8 @@ from fairlead.host.client_host import open_principal_host
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
 from fairlead.host.logins import is_personal
-from fairlead.host.managed_server import ServerStatus, combine
 from fairlead.host.parts import GatewayBacking
+from fairlead.host.server_status import ServerStatus, combine
 from fairlead.jsonrpc.stdio import open_stdio
 from fairlead.store.protocol import Store
 from fairlead.store.sealed import shared_store

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.gateway.workers.member import PoolMember
-from fairlead.host.managed_server import ServerStatus, combine_processes
+from fairlead.host.server_status import ServerStatus, combine_processes
 
 STATE: Final = "state"
 """The question for the state of a worker."""

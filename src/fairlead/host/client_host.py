@@ -26,10 +26,11 @@ from fairlead.host.call import require_consent
 from fairlead.host.events import EventBus
 from fairlead.host.host import Host
 from fairlead.host.logins import is_personal
-from fairlead.host.managed_server import ManagedServer, ServerContext, ServerStatus
+from fairlead.host.managed_server import ManagedServer, ServerContext
 from fairlead.host.managed_servers import HostServers, ManagedServers, same_definition
 from fairlead.host.operator import Ability, Operator
 from fairlead.host.server_peer import declarable
+from fairlead.host.server_status import ServerStatus
 from fairlead.host.snapshots import KnownServerState, Snapshot
 from fairlead.policy.quarantine import ScreenedListing
 

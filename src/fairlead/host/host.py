@@ -32,7 +32,7 @@ from fairlead.host.background import run_off_loop, size_of_tools
 from fairlead.host.call import CallRunner, OnProgress, call_settings, listing_of, require_consent
 from fairlead.host.events import EventStream, Subscriber
 from fairlead.host.extensions import ExtensionMessages
-from fairlead.host.managed_server import ManagedServer, ServerStatus
+from fairlead.host.managed_server import ManagedServer
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.model.catalogs import CatalogBuilder, HostCatalogs
 from fairlead.host.model.meta_tools import RESERVED
@@ -49,6 +49,7 @@ from fairlead.host.parts import GatewayBacking, HostParts, open_parts, require_s
 from fairlead.host.permission import CallPermission, ProposedCall, check_proposal
 from fairlead.host.server_access import ServerAccess
 from fairlead.host.server_peer import CustomCapabilities
+from fairlead.host.server_status import ServerStatus
 from fairlead.host.startup import ServerInfo, Startups
 from fairlead.policy.approvals import Approvals
 from fairlead.policy.decision import BundleFilter

@@ -15,8 +15,9 @@ from fairlead.config.models import Server
 from fairlead.config.validate import suggestion
 from fairlead.errors import ConsentRequired, StoreError, UnknownServer
 from fairlead.host.call import require_approved
-from fairlead.host.managed_server import ManagedServer, ServerContext, ServerStatus, combine
+from fairlead.host.managed_server import ManagedServer, ServerContext
 from fairlead.host.operator import Ability
+from fairlead.host.server_status import ServerStatus, combine
 from fairlead.host.snapshots import (
     KnownServerState,
     Snapshot,

@@ -5,8 +5,9 @@ from fairlead.connection.connection import Connection
 from fairlead.errors import ConnectFailed
 from fairlead.host.call import listing_of, require_consent
 from fairlead.host.events import EventBus, EventStream
-from fairlead.host.managed_server import ManagedServer, ServerStatus
+from fairlead.host.managed_server import ManagedServer
 from fairlead.host.managed_servers import HostServers
+from fairlead.host.server_status import ServerStatus
 from fairlead.store.protocol import Store
 
 

@@ -40,11 +40,11 @@ from fairlead.gateway.client_session import SessionInfo
 from fairlead.gateway.cluster.cluster import Cluster
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
-from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, is_direct, token_cost
 from fairlead.host.model.explain import ToolExplanation
 from fairlead.host.operator import ApprovalAnswer
+from fairlead.host.server_status import ServerStatus
 from fairlead.policy.findings import has_findings
 from fairlead.policy.review import REVIEW_FIELDS, ReviewDecision, instructions_diff
 from fairlead.web.config_panel import ConfigPanel

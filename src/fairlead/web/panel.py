@@ -8,9 +8,9 @@ from fairlead.actions.logins import LoginOffer
 from fairlead.catalog.catalog import CatalogTool, HiddenTool
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.edit_scope import EditTarget
-from fairlead.host.managed_server import ServerStatus
 from fairlead.host.model.explain import ToolExplanation
 from fairlead.host.operator import ApprovalAnswer
+from fairlead.host.server_status import ServerStatus
 from fairlead.policy.review import ReviewedTool
 
 MOST_EXPLAINED = 200

@@ -14,7 +14,7 @@ from fairlead.console.mcp_actions import log_in, review
 from fairlead.console.session import ConsoleSession, Verb
 from fairlead.console.typed_words import Suggestion, fitting, option_of, words_of
 from fairlead.errors import ArgumentsInvalid, ConfigError
-from fairlead.host.managed_server import ServerStatus
+from fairlead.host.server_status import ServerStatus
 from fairlead.terminal.output import display_path, plural, print_edit
 
 USAGE: Final = (

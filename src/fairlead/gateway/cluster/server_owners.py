@@ -103,7 +103,7 @@ class _OwnedServer:
     lease: ProcessLease
     max_seconds: float
     """How long a request may take, as its entry says."""
-    exchanges: dict[str, list["_Exchange"]] = field(default_factory=dict[str, list["_Exchange"]])
+    exchanges: dict[str, list["_PeerExchange"]] = field(default_factory=dict[str, list["_PeerExchange"]])
     """By the replica that began them."""
 
     @property
@@ -127,7 +127,7 @@ class _OwnedServer:
                 exchange.put({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-class _Exchange:
+class _PeerExchange:
     """One request of another replica on its way through the process."""
 
     def __init__(self, request: _Request, send: Send) -> None:
@@ -411,7 +411,7 @@ class ServerOwners:
             await RequestRefused(status=status)(scope, receive, send)
             return
         try:
-            exchange = _Exchange(_decode_request(body), send)
+            exchange = _PeerExchange(_decode_request(body), send)
         except msgspec.DecodeError:
             await RequestRefused.saying(400, "this is no request")(scope, receive, send)
             return
@@ -440,7 +440,9 @@ class ServerOwners:
                 if await self._joined.directory.find(sender) is None:
                     scope.cancel()
 
-    async def _relay(self, owned: _OwnedServer, exchange: _Exchange, scope: Scope, receive: Receive) -> None:
+    async def _relay(
+        self, owned: _OwnedServer, exchange: _PeerExchange, scope: Scope, receive: Receive
+    ) -> None:
         request = exchange.request
         params: dict[str, Any] = dict(request.params)
         options: CallOptions = {}

@@ -32,9 +32,9 @@ from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDe
 
 if TYPE_CHECKING:
     from fairlead.config.models import Server
-    from fairlead.host.managed_server import ServerStatus
     from fairlead.host.offers.prompts import Prompts
     from fairlead.host.offers.resources import Resources
+    from fairlead.host.server_status import ServerStatus
 
 LISTED_AT_ONCE = 200
 LISTED_BYTES = 100_000

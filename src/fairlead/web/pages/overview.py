@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.config.command_lines import command_line
 from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.events import DOWN
-from fairlead.host.managed_server import ServerStatus
+from fairlead.host.server_status import ServerStatus
 from fairlead.web.call_history import CallSummary, summarize
 from fairlead.web.charts import calls_chart, duration, latency_chart
 from fairlead.web.host_panel import HostPanel

@@ -12,7 +12,7 @@ from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.errors import ConfigError
 from fairlead.events import DOWN
 from fairlead.host.elicitation.urls import ShownUrl
-from fairlead.host.managed_server import ServerStatus
+from fairlead.host.server_status import ServerStatus
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (

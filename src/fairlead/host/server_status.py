@@ -1,0 +1,79 @@
+"""The state of a server, as `Host.status` returns it, over one connection or several."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fairlead.bounded_repr import BoundedRepr
+from fairlead.events import DOWN, ServerState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class ServerStatus(BoundedRepr):
+    """The state of a server, as `Host.status` returns it."""
+
+    server_id: str
+    transport: str | None
+    source: str
+    enabled: bool
+    state: ServerState
+    version: str | None
+    tools: int | None
+    """None if it was never listed."""
+    stale: bool
+    """The tools are from an earlier run, and older than they should be."""
+    last_error: str | None
+    """Why it did not work when it was last tried; None once it works again."""
+    hint: str | None
+    last_connected_at: float | None
+    connects: int
+    calls: int
+    notes: tuple[str, ...]
+    """Warnings about its declarations."""
+    session_connections: int = 0
+    """The number of open connections of single gateway clients, besides the shared one."""
+    last_error_at: float | None = None
+
+
+_LIVELINESS: Final = ("ready", "connecting", *reversed(DOWN), "idle", "disabled")
+
+
+def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
+    """Where a server stands over all connections to it: the shared one and those of single clients.
+
+    Its state is that of the connection that works best; an error of another shows only where none works, and
+    none has worked since.
+    """
+    if not others or not shared.enabled:
+        return shared
+    worked_at = max(each.last_connected_at or 0.0 for each in (shared, *others))
+    every = tuple(_without_old_error(each, worked_at) for each in (shared, *others))
+    best = min(every, key=lambda status: _LIVELINESS.index(status.state))
+    return replace(
+        shared,
+        state=best.state,
+        version=shared.version or best.version,
+        tools=best.tools if shared.tools is None else shared.tools,
+        last_error=best.last_error,
+        last_error_at=best.last_error_at,
+        hint=best.hint,
+        notes=tuple(dict.fromkeys(note for each in (shared, *others) for note in each.notes)),
+        last_connected_at=worked_at or None,
+        connects=sum(each.connects for each in every),
+        calls=sum(each.calls for each in every),
+        session_connections=sum(each.state in ("ready", "connecting") for each in others),
+    )
+
+
+def combine_processes(own: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
+    """Where a server stands over all processes of a gateway, each with a status that `combine` returned."""
+    single = sum(each.session_connections for each in (own, *others))
+    return replace(combine(own, others), session_connections=single)
+
+
+def _without_old_error(status: ServerStatus, worked_at: float) -> ServerStatus:
+    """A status without an error that is older than a connection that worked."""
+    if status.last_error_at is None or status.last_error_at > worked_at:
+        return status
+    state: ServerState = "idle" if status.state in DOWN else status.state
+    return replace(status, state=state, last_error=None, last_error_at=None, hint=None)
