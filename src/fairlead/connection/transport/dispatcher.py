@@ -153,8 +153,8 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """The sandbox of its process, as `sandbox_state.py` describes it; None of other transports."""
         self.notice: str | None = None
         """What callers have to know about this run of the server; the first result says it."""
-        self.begins_session = False
-        """Whether a handshake was made on it: then the server's session is with this process."""
+        self.session_began = asyncio.Event()
+        """Set when a handshake is made on it: then the server's session is with this process."""
         self.listeners: list[Callable[[str, msgspec.Raw], object]] = []
         """Called with the method and parameters of each notification, besides the handlers."""
         self.used_at = 0.0
@@ -240,7 +240,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """Send a request and return its result as a dict. Raises `RequestFailed` or `NotEncodable`."""
         opts = opts or _NO_OPTIONS
         if method == "initialize":
-            self.begins_session = True
+            self.session_began.set()
         raw = await self.call_raw(method, params, opts)
         try:
             result = object_of(raw, MAX_DECODED_BYTES)

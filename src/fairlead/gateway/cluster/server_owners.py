@@ -68,6 +68,8 @@ class _OwnerRecord(msgspec.Struct, frozen=True):
     token: int
     is_successor: bool = False
     """Whether another replica ran it, and ended: what it had in memory is gone."""
+    has_session: bool = False
+    """Whether it has a session with its process: then no replica waits for it, and each starts its own."""
 
 
 class _HasSession(Exception):
@@ -79,6 +81,7 @@ class _Claim:
     """Who runs a server: another replica, or this one for as long as a lease holds."""
 
     record: _OwnerRecord
+    held: Lease | None = None
     lease: ProcessLease | None = None
     replica: Replica | None = None
 
@@ -302,6 +305,9 @@ class ServerOwners:
             else:
                 dispatcher = await stack.enter_async_context(start(claim.lease))
                 assert claim.lease is not None
+                tasks = await stack.enter_async_context(anyio.create_task_group())
+                stack.callback(tasks.cancel_scope.cancel)
+                tasks.start_soon(self._tell_session, key, claim, joined, dispatcher)
                 stack.enter_context(self._offer(key, dispatcher, claim.lease, server.config))
             if claim.record.is_successor and self._seen.get(key) != claim.record.token:
                 dispatcher.notice = MEMORY_LOST
@@ -327,7 +333,7 @@ class ServerOwners:
                 if found is not None:
                     return found
             else:
-                return _Claim(record=await self._sign_in(key, held, joined, stack), lease=lease)
+                return _Claim(record=await self._sign_in(key, held, joined, stack), held=held, lease=lease)
             if anyio.current_time() > deadline:
                 hint = "try again in a moment; `fairlead doctor` checks the store"
                 reason = "another replica of this gateway runs it and does not answer"
@@ -338,11 +344,21 @@ class ServerOwners:
         """Store who owns a server now, until it is left."""
         before = await _read_record(key, joined)
         own = joined.directory.id
-        record = _OwnerRecord(own, held.token, before is not None and before.replica != own)
+        is_successor = before is not None and before.replica != own and not before.has_session
+        record = _OwnerRecord(own, held.token, is_successor)
         value = msgspec.json.encode(record)
         await joined.store.put(_NAMESPACE, key, value, expect=ANY, fence=held, durable=False)
         stack.push_async_callback(self._sign_out, key, held, joined)
         return record
+
+    async def _tell_session(
+        self, key: str, claim: _Claim, joined: _Joined, dispatcher: WireDispatcher
+    ) -> None:
+        """Let others know, as soon as it is known here, that a server has a session and is not shared."""
+        await dispatcher.session_began.wait()
+        value = msgspec.json.encode(msgspec.structs.replace(claim.record, has_session=True))
+        with suppress(StoreError):  # they ask this replica, too
+            await joined.store.put(_NAMESPACE, key, value, expect=ANY, fence=claim.held, durable=False)
 
     async def _sign_out(self, key: str, held: Lease, joined: _Joined) -> None:
         # A replica that is about to stop leaves its record, so that its successor tells what is lost with it.
@@ -365,6 +381,8 @@ class ServerOwners:
         if record is None or record.replica == joined.directory.id:
             # Its owner has only just taken the lease, or it is a connection of our own that is about to end.
             return None
+        if record.has_session:
+            raise _HasSession
         owner = await joined.directory.find(record.replica)
         if owner is None or owner.protocol != PEER_PROTOCOL:
             return None
@@ -407,7 +425,7 @@ class ServerOwners:
             await _NOT_OWNER(scope, receive, send)
             return
         if scope["method"] == "GET":
-            status = 409 if owned.dispatcher.begins_session else 204
+            status = 409 if owned.dispatcher.session_began.is_set() else 204
             await RequestRefused(status=status)(scope, receive, send)
             return
         try:
