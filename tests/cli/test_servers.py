@@ -436,3 +436,12 @@ def test_switching_a_projects_server_does_not_approve_what_it_runs(
     fairlead("disable", "x")
     fairlead("enable", "x")
     assert "nothing waits" in fairlead("approve").err, "what was approved stays so"
+
+
+def test_a_command_line_of_any_length_takes_a_few_lines_of_the_list(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    words = [f"word-{number}" for number in range(5_000)]
+    machine.write_user(json.dumps({"servers": {"x": {"command": "run", "args": words}}}))
+    assert len(fairlead("list").out) < 1_000
+    assert "word-4999" in fairlead("list", "--json").out

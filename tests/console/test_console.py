@@ -8,12 +8,14 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from fairlead.config.paths import store_file
 from fairlead.console.prompt import FILE_NAME
 from fairlead.testing import ScriptedServer
+from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine, Outcome
 from tests.console.support import configure
 from tests.console.tmux_support import SECONDS, tmux_console
@@ -245,3 +247,16 @@ def test_without_its_extra_the_console_says_what_to_install() -> None:
     assert done.returncode != 0
     assert "needs the package `prompt-toolkit`" in done.stderr
     assert "fairlead[console]" in done.stderr
+
+
+def test_a_dumb_terminal_gets_no_control_sequences(machine: Machine, tmp_path: Path) -> None:
+    entry = ScriptedServer(tmp_path / "record", tools=["received"]).entry()
+    machine.write_user(json.dumps({"servers": {"x": entry}}))
+    env = machine.env | {"TERM": "dumb", "LC_ALL": "C"}
+    with at_terminal("console", env=env, cwd=machine.project) as person:
+        person.sees("> ")
+        person.types("/call x.received")
+        person.sees('"tools/call"]')
+        person.types("/quit")
+        assert person.waits() == 0
+    assert "\x1b" not in person.seen

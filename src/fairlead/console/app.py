@@ -16,7 +16,13 @@ from anyio import to_thread
 from fairlead.config.paths import state_folder
 from fairlead.console.completion import LineCompleter
 from fairlead.console.lines import RunningLine, RunningWork
-from fairlead.console.prompt import FILE_NAME, ConsolePrompt, LineHistory, PromptStdout
+from fairlead.console.prompt import (
+    FILE_NAME,
+    ConsolePrompt,
+    LineHistory,
+    PromptStdout,
+    plain_on_dumb_terminals,
+)
 from fairlead.console.screen import Screen
 from fairlead.console.typed_words import Suggestion
 from fairlead.errors import FairleadError
@@ -179,7 +185,8 @@ def _hosting() -> (
 
 async def run_console(wanted: "ConsoleOptions") -> None:
     """Run the console until the person leaves."""
-    await Console(wanted).run()
+    with plain_on_dumb_terminals():
+        await Console(wanted).run()
 
 
 # The lines below the prompt: where servers stand, what is under way, and which model listens.

@@ -10,21 +10,31 @@ import io
 import json
 import logging
 import os
+import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TextIO, TypeVar, cast
 
 import anyio
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app_session, in_terminal
+from prompt_toolkit.application import (
+    Application,
+    create_app_session,
+    get_app_or_none,
+    get_app_session,
+    in_terminal,
+)
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.history import DummyHistory, History
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output.plain_text import PlainTextOutput
 from prompt_toolkit.styles import Style
+from prompt_toolkit.utils import is_dumb_terminal
 
 from fairlead.config.document.files import read_text, write_atomic
 from fairlead.config.secrets.masking import SECRETS
@@ -107,6 +117,16 @@ _STYLE: Final = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack
 
 class _Displaced(Exception):
     """A request to the user wants the terminal."""
+
+
+@contextmanager
+def plain_on_dumb_terminals() -> Generator[None]:
+    """Write no control sequences to a terminal that knows none, for the length of the block."""
+    if not is_dumb_terminal():
+        yield
+        return
+    with create_app_session(output=PlainTextOutput(sys.stdout)):
+        yield
 
 
 class ConsolePrompt:
@@ -248,7 +268,7 @@ class ConsolePrompt:
 
     async def _pause(self) -> None:
         """Return when nothing has been typed for a moment, or a line is done."""
-        while self._lines.app.is_running:
+        while _reading_app(self._lines) is not None:
             left = self._typed_at + PAUSE_SECONDS - time.monotonic()
             if left <= 0 or self.is_empty:
                 return
@@ -256,18 +276,27 @@ class ConsolePrompt:
 
     def _displace(self) -> None:
         """Have the prompt make room for a request, and keep what is typed so far."""
-        app = self._lines.app
-        if self._questions and app.is_running and not app.is_done:
+        app = _reading_app(self._lines)
+        if self._questions and app is not None:
             self._draft = self._lines.default_buffer.document
-            app.erase_when_done = True
+            self._lines.app.erase_when_done = True
             app.exit(exception=_Displaced)
 
     @staticmethod
     def _exit(session: PromptSession[str], why: type[BaseException]) -> bool:
-        is_reading = session.app.is_running and not session.app.is_done
-        if is_reading:
-            session.app.exit(exception=why)
-        return is_reading
+        app = _reading_app(session)
+        if app is not None:
+            app.exit(exception=why)
+        return app is not None
+
+
+def _reading_app(session: PromptSession[str]) -> Application[str] | None:
+    """The application that reads a line for a session: on a dumb terminal another one with its layout."""
+    running = get_app_or_none()
+    for app in (session.app, running):
+        if app is not None and app.layout is session.layout and app.is_running and not app.is_done:
+            return app
+    return None
 
 
 FILE_NAME: Final = "console_history"

@@ -1,10 +1,9 @@
-"""The gateway: its ASGI application, its endpoints, the hosts of its principals, and session quotas."""
+"""The gateway: its ASGI application, its endpoints, and the hosts of its principals."""
 
 import os
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,9 +34,10 @@ from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import ClientOperator
-from fairlead.gateway.options import GatewayOptions, StreamQuota
+from fairlead.gateway.options import GatewayOptions
 from fairlead.gateway.peer_states import PeerStates
 from fairlead.gateway.pending_approvals import PendingApprovals
+from fairlead.gateway.quotas import Quotas
 from fairlead.gateway.sdk_server import ADMITTED
 from fairlead.gateway.services import TokenKey
 from fairlead.gateway.worker_ids import NO_OWNER
@@ -170,11 +170,12 @@ class Gateway:
         """The other processes that act as one gateway with this one, if there may be any."""
         self.since = time.time()
         self._request_ended = anyio.Event()
-        self._listen_streams = StreamQuota(options)
         self._endpoints: dict[str | None, GatewayEndpoint] = {}
         self._opening = anyio.Lock()
-        self._begun: Counter[TokenKey] = Counter()
-        """Sessions that are being opened, by principal and token."""
+        self._quotas = Quotas(
+            options,
+            lambda: [client for endpoint in self._endpoints.values() for client in endpoint.live_clients()],
+        )
         self._principals: dict[str, _Principal] = {}
         self._opening_hosts = anyio.Lock()
 
@@ -314,65 +315,13 @@ class Gateway:
             return self.member.new_id() if random is None else None
         return self.cluster.session_ids.seal(principal, bundle, random) if self.cluster is not None else None
 
-    @asynccontextmanager
-    async def room_for_session(self, principal: str, credential: str | None) -> AsyncGenerator[bool]:
-        """Make room for a session of a token, to be opened in the block. Yields False where there is none.
+    def room_for_session(self, principal: str, credential: str | None) -> AbstractAsyncContextManager[bool]:
+        """Make room for a session of a token, to be opened in the block. Yields False where there is none."""
+        return self._quotas.room_for_session(principal, credential)
 
-        At a quota, idle sessions that count towards it make room: the token's own first, then the principal's
-        other ones, the oldest first. Where the gateway is full, other principals lose stateless clients only,
-        which come back with their next request.
-        """
-        own = (principal, credential)
-        ended = self._find_room(own)
-        if ended is None:
-            yield False
-            return
-        # Counted before anything is awaited: no other task may take the room meanwhile.
-        self._begun[own] += 1
-        try:
-            for client in ended:
-                await client.endpoint.end(client)
-            yield True
-        finally:
-            self._begun[own] -= 1
-            if not self._begun[own]:
-                del self._begun[own]
-
-    def _find_room(self, own: TokenKey) -> list[ClientSession] | None:
-        """Return which idle clients to end so that one more fits into every quota; None where none does."""
-        clients = [client for endpoint in self._endpoints.values() for client in endpoint.live_clients()]
-        options = self.options
-        ended: list[ClientSession] = []
-        quotas: tuple[tuple[int, Callable[[TokenKey], bool]], ...] = (
-            (options.max_sessions_of_token, lambda key: key == own),
-            (options.max_sessions_of_principal, lambda key: key[0] == own[0]),
-            (options.max_sessions, lambda _: True),
-        )
-        for limit, counts in quotas:
-            counted = [client for client in clients if counts(client.token_key) and client not in ended]
-            # Sessions that are just being opened count: many at once would otherwise all find the same room.
-            opening = sum(number for key, number in self._begun.items() if counts(key))
-            excess = len(counted) + opening + 1 - limit
-            if excess <= 0:
-                continue
-            idle = [
-                client
-                for client in counted
-                if client.is_idle
-                and not client.is_streaming
-                and (client.principal == own[0] or client.family == "stateless")
-            ]
-            idle.sort(key=lambda client: (client.token_key != own, client.last_used))
-            if len(idle) < excess:
-                return None
-            ended += idle[:excess]
-        return ended
-
-    @contextmanager
-    def listening_stream(self, owner: TokenKey) -> Generator[bool]:
+    def listening_stream(self, owner: TokenKey) -> AbstractContextManager[bool]:
         """Count a stream of `subscriptions/listen` during the block. Yields False at a quota."""
-        with self._listen_streams.count(owner) as is_room:
-            yield is_room
+        return self._quotas.listening_stream(owner)
 
     async def reload(self, loaded: LoadedConfig) -> None:
         """Apply a configuration. Only what changed restarts, after its calls under way."""

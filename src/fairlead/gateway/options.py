@@ -1,13 +1,9 @@
-"""Limits and times of a gateway, and the count of its open streams."""
+"""Limits and times of a gateway."""
 
-from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fairlead.config.models import BundleMode
 from fairlead.gateway.pending_approvals import PATIENCE_SECONDS
-from fairlead.gateway.services import TokenKey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,27 +28,3 @@ class GatewayOptions:
     """How long requests under way may go on when the gateway ends."""
     agent: bool = False
     """Whether clients get the gateway's agent, also where `gateway.agent` is not set."""
-
-
-class StreamQuota:
-    """The open streams of `subscriptions/listen`, by principal and token."""
-
-    def __init__(self, options: GatewayOptions) -> None:
-        self._options = options
-        self._streams: Counter[TokenKey] = Counter()
-
-    @contextmanager
-    def count(self, owner: TokenKey) -> Generator[bool]:
-        """Count a stream during the block. Yields False at a quota."""
-        streams, options = self._streams, self._options
-        of_principal = sum(number for key, number in streams.items() if key[0] == owner[0])
-        if streams[owner] >= options.max_streams_of_token or of_principal >= options.max_streams_of_principal:
-            yield False
-            return
-        streams[owner] += 1
-        try:
-            yield True
-        finally:
-            streams[owner] -= 1
-            if not streams[owner]:
-                del streams[owner]

@@ -67,7 +67,7 @@ def metrics_answer(panel: HostPanel, peers: PoolMember | None = None) -> Answer:
     async def answer(request: PageRequest) -> Response:
         whole, own = gateway_metrics(panel), process_metrics(panel)
         if panel.cluster is not None:
-            whole += _replica_metrics(panel.cluster)
+            whole += replica_metrics(panel.cluster)
         if peers is not None:
             numbers = [_OwnNumbers(peers.number, own)]
             numbers += [_decode(said) for said in await peers.ask_peers(_METRICS) if said]
@@ -141,7 +141,8 @@ def gateway_metrics(panel: HostPanel) -> list[Metric]:
     ]
 
 
-def _replica_metrics(cluster: Cluster) -> list[Metric]:
+def replica_metrics(cluster: Cluster) -> list[Metric]:
+    """The numbers of a replica, where several share a store."""
     living, outcomes = cluster.directory.living(), cluster.forwarder.outcomes
     draining = sum(replica.is_draining for replica in living)
     owners = cluster.owners

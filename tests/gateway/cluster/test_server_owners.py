@@ -158,8 +158,11 @@ async def test_a_process_that_dies_leaves_the_call_unknown_and_the_next_one_star
 async def test_another_replica_takes_over_when_the_owner_stops(tmp_path: Path) -> None:
     server = asking(tmp_path)
     with anyio.fail_after(120):
-        async with aiohttp.ClientSession() as http, replica(tmp_path, "second", a=server.entry()) as second:
-            async with replica(tmp_path, "first", a=server.entry()) as first:
+        async with (
+            aiohttp.ClientSession() as http,
+            replica(tmp_path, "second", {"a": server.entry()}) as second,
+        ):
+            async with replica(tmp_path, "first", {"a": server.entry()}) as first:
                 before = await pid_at(client_of(http, first))
                 assert await pid_at(client_of(http, second)) == before
                 assert second.cluster.owners.owned == 0

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +13,13 @@ from fairlead import errors
 from fairlead.events import Event
 from fairlead.terminal import exit_codes
 from fairlead.terminal.exit_codes import Exit, exit_of
-from fairlead.web.monitoring import metrics
+from fairlead.web.monitoring import Metric, gateway_metrics, process_metrics, replica_metrics
 from tests.tools.reference.markdown import code, table
 from tests.tools.reference.python_api import class_fields, prose
 from tests.tools.reference.sources import docstring_of, find, module_tree
 
 if TYPE_CHECKING:
+    from fairlead.gateway.cluster.cluster import Cluster
     from fairlead.web.host_panel import HostPanel
 
 _SOURCES = Path(fairlead.__file__).parent
@@ -36,6 +38,11 @@ _METRICS = """# Metrics
 
 `GET /metrics` of a gateway, in Prometheus' text format. It wants a token with the scope `status`; `/healthz`
 (it answers) and `/readyz` (every required server is ready) want none.
+
+"""
+_REPLICA_METRICS = """
+With several workers, the numbers of a process (calls) have the label `worker` as well. Gateways that share a
+store also tell:
 
 """
 _EXIT_CODES = """# Exit statuses
@@ -73,17 +80,29 @@ def events_page() -> str:
 
 
 def metrics_page() -> str:
-    """Every metric of `/metrics`, from what a gateway with one server would answer."""
+    """Every metric of `/metrics`, from what a replica with one server would answer."""
     server = SimpleNamespace(server_id="time", state="ready", tools=2, connects=1)
     activity = SimpleNamespace(finished={("time", "ok"): 3}, seconds={"time": 0.5}, running=())
     panel = SimpleNamespace(status=lambda: [server], activity=activity, sessions=tuple, pending=tuple)
-    text = "".join(metrics(cast("HostPanel", panel)))
-    rows: list[tuple[str, ...]] = []
-    for name, meaning, kind in re.findall(r"# HELP (\S+) (.*)\n# TYPE \S+ (\w+)\n", text):
-        sample = re.search(rf"^{name}(?:\{{(.*)\}})? ", text, re.MULTILINE)
-        labels = re.findall(r"(\w+)=", (sample[1] or "") if sample else "")
-        rows.append((code(name), kind, ", ".join(map(code, labels)), meaning))
-    return _METRICS + table(("metric", "type", "labels", "meaning"), rows)
+    cluster = SimpleNamespace(
+        directory=SimpleNamespace(living=tuple),
+        forwarder=SimpleNamespace(outcomes=Counter[str](), calls=0),
+        owners=SimpleNamespace(owned=0, calls=0, lease_losses=0),
+    )
+    shown = cast("HostPanel", panel)
+    of_all = [*gateway_metrics(shown), *process_metrics(shown)]
+    return (
+        _METRICS + _metrics(of_all) + _REPLICA_METRICS + _metrics(replica_metrics(cast("Cluster", cluster)))
+    )
+
+
+def _metrics(found: list[Metric]) -> str:
+    return table(("metric", "type", "labels", "meaning"), map(_row_of, found))
+
+
+def _row_of(metric: Metric) -> tuple[str, ...]:
+    labels = metric.samples[0][0]
+    return code(f"fairlead_{metric.name}"), metric.kind, ", ".join(map(code, labels)), metric.meaning
 
 
 def exit_codes_page() -> str:

@@ -9,6 +9,7 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
     display_path,
+    on_one_line,
     print_json,
     print_problems,
     print_table,
@@ -16,6 +17,8 @@ from fairlead.terminal.output import (
     say,
 )
 
+MAX_TARGET = 200
+"""Of a command line or URL; `--json` and `fairlead get` have it whole."""
 COLUMNS = ("id", "transport", "source", "enabled", "trust", "target", "problems")
 
 
@@ -75,7 +78,7 @@ def _row(server: LoadedServer) -> tuple[str, ...]:
         server.source,
         _render_enabled(server),
         server.config.trust if server.config else "-",
-        server.target,
+        on_one_line(server.target, MAX_TARGET),
         f"{many} (below)" if many else "-",
     )
 
