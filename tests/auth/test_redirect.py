@@ -225,6 +225,8 @@ async def test_a_pasted_address_completes_the_login(text: str) -> None:
         ("code=c&state=wrong&state=right", "twice"),
         ("code=&state=right", "neither a code nor an error"),
         (f"code={'x' * 20_000}&state=right", "too long"),
+        ("code=\udcff&state=right", "not text in UTF-8"),
+        ("code=c&state=\udcff", "not text in UTF-8"),
     ],
 )
 async def test_what_is_not_the_answer_is_said_and_asked_for_again(text: str, reason: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.policy.arguments import MAX_VALUES, ArgumentMatch, PathContext, match, read_arguments
+from fairlead.policy.path_spellings import MAX_ENTRIES
 
 CWD = "/srv/deep/down/in/a/project"
 LOCAL = PathContext(cwd=CWD, homes=("/home/me",))
@@ -588,3 +589,18 @@ def test_what_only_looks_like_an_escape_is_allowed_as_before(glob: str, value: s
 )
 def test_hostile_escapes_are_no_error_and_allow_nothing(value: Any) -> None:
     assert not allows({"path": "/home/me/**"}, {"path": value})
+
+
+def test_wildcards_look_at_a_limited_part_of_the_file_system_and_the_rest_is_in_doubt(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "a").symlink_to("/etc/passwd")
+    assert narrowing(ETC, {"path": f"{tmp_path}/few/?"}) == "yes"
+    assert narrowing(ETC, {"path": f"{tmp_path}/few/b*"}) == "no"
+    for folder in range(8):
+        (tmp_path / "many" / str(folder)).mkdir(parents=True)
+        for number in range(MAX_ENTRIES // 8):
+            (tmp_path / "many" / str(folder) / str(number)).touch()
+    assert narrowing(ETC, {"path": f"{tmp_path}/many/0/x*"}) == "no"
+    assert narrowing(ETC, {"path": f"{tmp_path}/many/*/*/x"}) == "maybe"

@@ -84,7 +84,8 @@ def read_answer(query: str, state: str) -> AuthorizationAnswer:
         raise NotTheAnswer("it has a parameter twice")
     if "state" not in values:
         raise NotTheAnswer("it has no `state`, so the login it belongs to is unknown")
-    if not hmac.compare_digest(values["state"].encode(), state.encode()):
+    # A terminal hands on bytes that are not UTF-8 as lone surrogates, which have no encoding of their own.
+    if not hmac.compare_digest(values["state"].encode(errors="surrogatepass"), state.encode()):
         raise NotTheAnswer("it belongs to another login")
     if not values.get("code") and not values.get("error"):
         raise NotTheAnswer("it has neither a code nor an error")
@@ -110,7 +111,11 @@ def read_pasted(text: str, state: str) -> AuthorizationAnswer:
     if not names & {"code", "error"}:
         raise NotTheAnswer("it has no code in it; paste the whole address that the browser shows in the end")
     # Written anew: what follows is read by others, who need not be as tolerant.
-    return read_answer(urlencode(parse_qsl(query, keep_blank_values=True)), state)
+    try:
+        written = urlencode(parse_qsl(query, keep_blank_values=True))
+    except UnicodeEncodeError:
+        raise NotTheAnswer("it is not text in UTF-8") from None
+    return read_answer(written, state)
 
 
 def page(title: str, text: str) -> str:

@@ -29,8 +29,6 @@ def suggestion(word: str, known: Iterable[str]) -> str | None:
     """Hint `did you mean …?` where one of the known words is close."""
     import difflib
 
-    # Words that share letters only by chance differ in length: `permissions` means no `version`.
-    known = [name for name in known if abs(len(name) - len(word)) <= max(2, max(len(name), len(word)) // 3)]
     close = difflib.get_close_matches(word.lower(), {name.lower(): name for name in known}, n=1, cutoff=0.6)
     matches = [name for name in known if name.lower() == close[0]] if close else []
     return f"did you mean `{matches[0]}`?" if matches else None

@@ -426,7 +426,9 @@ def _unknown_key(path: Path, document: dict[str, Any]) -> ValidationFault:
 def _key_hint(key: str, known: Iterable[str]) -> str | None:
     """Hint for an unknown key: what it is called here, or the key that is close to it."""
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
-    return FOREIGN_KEYS.get(key) or FOREIGN_KEYS.get(snake) or suggestion(key, known)
+    # Keys that share letters only by chance differ in length: `registrations` means no `version`.
+    alike = [name for name in known if abs(len(name) - len(key)) <= max(2, max(len(name), len(key)) // 3)]
+    return FOREIGN_KEYS.get(key) or FOREIGN_KEYS.get(snake) or suggestion(key, alike)
 
 
 def _model_at(path: Path, document: dict[str, Any]) -> type[BaseModel] | None:

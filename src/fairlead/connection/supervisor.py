@@ -44,6 +44,7 @@ from fairlead.errors import (
     FairleadError,
     ListFailed,
     ServerError,
+    StoreError,
 )
 from fairlead.events import DOWN, ServerState
 
@@ -250,6 +251,7 @@ class Supervisor:
             error = exc
         except FairleadError as exc:
             error = ConnectFailed(self.server_id, str(exc), hint=exc.hint)
+            error.__cause__ = exc
         finally:
             self._finish(attempt, error)
 
@@ -390,8 +392,11 @@ class Supervisor:
         if error is not None and error is not attempt.error:  # else it was noted when it was told
             if self.link is None:  # the end of an earlier run says nothing of the one that is up
                 self._note_error(error)
-            if not isinstance(error, AuthRequired | ClientRegistrationRequired | ConsentRequired):
-                self.backoff.note_failure()  # nothing gets better by waiting where the user has to act
+            needs_user = isinstance(error, AuthRequired | ClientRegistrationRequired | ConsentRequired)
+            if not needs_user and not isinstance(error.__cause__, StoreError):
+                # Nothing gets better by waiting where the user has to act, or the store is away, which says
+                # by itself when it is tried again.
+                self.backoff.note_failure()
         if current:
             self._move(_state_after(error), str(error) if error else None)
         is_users = isinstance(error, AuthRequired | ClientRegistrationRequired)

@@ -34,6 +34,11 @@ _MAX_DEPTH: Final = 190
 _MAX_REASON: Final = 200
 
 
+class _SoundError(msgspec.Struct):
+    code: int
+    message: str
+
+
 class _Sound(msgspec.Struct):
     """A message that the SDK's server accepts."""
 
@@ -41,8 +46,8 @@ class _Sound(msgspec.Struct):
     id: int | str | UnsetType = UNSET
     method: str | UnsetType = UNSET
     params: msgspec.Raw = msgspec.Raw()
-    result: msgspec.Raw = msgspec.Raw()
-    error: msgspec.Raw = msgspec.Raw()
+    result: dict[str, msgspec.Raw] | UnsetType = UNSET
+    error: _SoundError | UnsetType = UNSET
 
 
 class _Id(msgspec.Struct):
@@ -54,6 +59,7 @@ _decode_sound = msgspec.json.Decoder(_Sound).decode
 _decode_frame = msgspec.json.Decoder(Frame).decode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_NULL: Final = msgspec.Raw(b"null")
 _BATCH_BEGINS: Final = re.compile(rb"(?:\xef\xbb\xbf|[\x00-\x20])*\[")
 _decode_object = msgspec.json.Decoder(dict[str, Any] | None).decode
 _encode = msgspec.json.Encoder().encode
@@ -217,7 +223,7 @@ def _answer(frame: Frame, request_id: RequestId | float | None) -> JSONRPCMessag
     if request_id is None or isinstance(request_id, float):
         return None
     try:
-        if frame.error:
+        if frame.error and frame.error != _NULL:
             error = ErrorData.model_validate(msgspec.json.decode(frame.error))
             return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
         result: dict[str, Any] = _decode_object(frame.result) or {}

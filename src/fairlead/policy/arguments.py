@@ -22,7 +22,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from glob import iglob
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -43,6 +42,7 @@ from fairlead.policy.path_spellings import (
     VARIABLE,
     WILDCARD,
     PathContext,
+    WildcardExpander,
     expand_braces,
     expand_home,
     normalize_path,
@@ -337,6 +337,7 @@ class _ArgumentReader:
 
     def __init__(self, context: PathContext) -> None:
         self._context = context
+        self._expander = WildcardExpander()
         self._found = ValueReadings()
         self._seen: set[str] = set()
         self._count = 0
@@ -479,12 +480,10 @@ class _ArgumentReader:
             found.wildcards[pattern if pattern.startswith("/") else f"*/{pattern}"] = None
             if cwd is None and not pattern.startswith("/"):
                 continue
-            matches = iglob(posixpath.join(cwd or "/", pattern), include_hidden=True)
-            for number, matched in enumerate(matches):
+            matches = self._expander.expand(posixpath.join(cwd or "/", pattern))
+            found.may_be_any_path |= matches is None or len(matches) > MAX_PIECES
+            for matched in (matches or ())[:MAX_PIECES]:
                 found.paths.update(dict.fromkeys(filter(None, (normalize_path(matched), real_path(matched)))))
-                if number >= MAX_PIECES:
-                    found.may_be_any_path = True
-                    break
 
 
 def _prefix_before(path: str, end: int) -> str:

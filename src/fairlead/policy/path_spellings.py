@@ -1,7 +1,7 @@
 """Spellings of one path or URL: decoded, expanded, resolved, or inside a longer text.
 
 Rules on arguments compare globs with all of them (see `policy.arguments`). Everything here is bounded, and
-only `real_path`, `expand_home` and their callers read the file system.
+only `real_path`, `expand_home`, `WildcardExpander` and their callers read the file system.
 """
 
 import base64
@@ -17,6 +17,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
@@ -28,6 +29,8 @@ MAX_PATH_LENGTH: Final = 16_384
 """A longer text is no path that a system would open; it is compared unchanged."""
 MAX_PIECES: Final = 256
 """Most paths extracted from one text, such as a command line."""
+MAX_ENTRIES: Final = 5_000
+"""Most entries of folders that are looked at to expand the wildcards of one argument."""
 
 FILE_URL = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}:){0,3}file:(?://[^/\\]{0,255}(?=[/\\]))?", re.IGNORECASE)
 URL = re.compile(r"([a-z][a-z0-9+.-]{0,30}):[/\\]{1,8}([^/\\?#]*)", re.IGNORECASE)
@@ -115,6 +118,47 @@ def expand_braces(path: str) -> list[str]:
         else:
             waiting += [text[: found.start()] + part + text[found.end() :] for part in found[1].split(",")]
     return [*done, *waiting]
+
+
+class WildcardExpander:
+    """Expands wildcards to the files that they match on this machine, as shells do.
+
+    `glob` would look at every folder of the machine for `/*/*/*/*/*/x`, which takes minutes in a thread that
+    cannot be interrupted; here the number of entries looked at is limited, over all calls.
+    """
+
+    def __init__(self, limit: int = MAX_ENTRIES) -> None:
+        self._left = limit
+
+    def expand(self, pattern: str) -> list[str] | None:
+        """Return the paths that an absolute pattern matches; None where the limit was reached before that."""
+        root, *parts = pattern.split("/")
+        found = [root or "/"]
+        for part in filter(None, parts):
+            found = [path for folder in found for path in self._members(folder, part)]
+            if self._left < 0:
+                return None
+        return found
+
+    def _members(self, folder: str, name: str) -> Iterator[str]:
+        self._left -= 1
+        if self._left < 0:
+            return
+        if WILDCARD.search(name) is None:
+            if os.path.lexists(path := posixpath.join(folder, name)):
+                yield path
+            return
+        try:
+            entries = os.scandir(folder)
+        except (OSError, ValueError):
+            return
+        with entries:
+            for entry in entries:
+                self._left -= 1
+                if self._left < 0:
+                    return
+                if fnmatchcase(entry.name, name):
+                    yield posixpath.join(folder, entry.name)
 
 
 def spellings_of(text: str) -> dict[str, None]:

@@ -113,6 +113,7 @@ class Cluster:
         self._signatures = PeerSignatures(keys.peers, self.directory.id)
         self.forwarder = Forwarder(self.directory, self._signatures, on_end)
         self.owners = owners
+        self._on_end = on_end
 
     @property
     def is_ready(self) -> bool:
@@ -121,7 +122,7 @@ class Cluster:
 
     def share_servers(self, store: Store) -> None:
         """Share server processes with the others, from now on: peers find this replica."""
-        self.owners.join(store, self.directory, self.forwarder, self._signatures)
+        self.owners.join(store, self.directory, self.forwarder, self._signatures, self._on_end)
 
     async def leave(self) -> None:
         """Leave the directory, and wait until others know: what they forward after that is not sent here."""

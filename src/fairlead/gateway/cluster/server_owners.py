@@ -7,7 +7,7 @@ goes wrong without each, are in `tests/gateway/cluster/ownership_model.py`.
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -135,7 +135,8 @@ class _Exchange:
         self.own_id: str | None = None
         """The id that a subscription has at the process."""
         self._send = send
-        self._begun = False
+        self._begun = self._ended = False
+        self._writing = anyio.Lock()
         self._lines: list[bytes] = []
         self._news = anyio.Event()
 
@@ -151,19 +152,24 @@ class _Exchange:
         while True:
             await self._news.wait()
             self._news = anyio.Event()
-            await self.flush()
+            await self._write()
 
-    async def flush(self) -> None:
-        lines, self._lines = self._lines, []
-        if lines:
-            await self.write(b"".join(lines), more=True)
+    async def end(self, answer: dict[str, Any] | None) -> None:
+        """Send the answer after all else; without one, the other replica does not know what became of it."""
+        await self._write(b"" if answer is None else msgspec.json.encode(answer) + b"\n")
 
-    async def write(self, data: bytes, *, more: bool) -> None:
-        if not self._begun:
-            self._begun = True
-            headers = [(b"content-type", b"application/x-ndjson")]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+    async def _write(self, last: bytes | None = None) -> None:
+        async with self._writing:  # what is put first is sent first, whichever task sends it
+            if self._ended or (last is None and not self._lines):
+                return
+            self._ended = last is not None
+            data, self._lines = b"".join(self._lines), []
+            if not self._begun:
+                self._begun = True
+                headers = [(b"content-type", b"application/x-ndjson")]
+                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            message = {"type": "http.response.body", "body": data + (last or b""), "more_body": last is None}
+            await self._send(message)
 
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Pass progress on under the token of the replica that asked for it."""
@@ -193,6 +199,7 @@ class _Joined:
     directory: ReplicaDirectory
     forwarder: Forwarder
     signatures: PeerSignatures
+    on_end: Callable[[], None]
 
 
 class ServerOwners:
@@ -212,10 +219,25 @@ class ServerOwners:
         """The fencing token of each server's process that was last used here."""
 
     def join(
-        self, store: Store, directory: ReplicaDirectory, forwarder: Forwarder, signatures: PeerSignatures
+        self,
+        store: Store,
+        directory: ReplicaDirectory,
+        forwarder: Forwarder,
+        signatures: PeerSignatures,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Share servers with the other replicas of a store."""
-        self._joined = _Joined(store=store, directory=directory, forwarder=forwarder, signatures=signatures)
+        """Share servers with the other replicas of a store.
+
+        Args:
+            store: The store, with the leases.
+            directory: The replicas.
+            forwarder: The connections to them.
+            signatures: Signs what is sent to them.
+            on_end: Called when a request of another replica ended.
+        """
+        self._joined = _Joined(
+            store=store, directory=directory, forwarder=forwarder, signatures=signatures, on_end=on_end
+        )
         self._is_settled.set()
 
     def stay_alone(self) -> None:
@@ -224,8 +246,9 @@ class ServerOwners:
 
     @property
     def calls(self) -> int:
-        """How many requests of other replicas are under way here."""
-        return sum(len(each) for owned in self._owned.values() for each in owned.exchanges.values())
+        """How many requests of other replicas are under way here, without streams of subscriptions."""
+        every = (each for owned in self._owned.values() for each in owned.exchanges.values())
+        return sum(exchange.own_id is None for exchanges in every for exchange in exchanges)
 
     @property
     def owned(self) -> int:
@@ -405,6 +428,8 @@ class ServerOwners:
         finally:
             mine.remove(exchange)
             owned.dispatcher.used_at = time.monotonic()
+            if self._joined is not None:
+                self._joined.on_end()
 
     async def _until_dead(self, sender: str, scope: anyio.CancelScope) -> None:
         """Cancel a request when the replica that sent it is gone without a word, as after a power cut."""
@@ -436,12 +461,11 @@ class ServerOwners:
             if exc.delivery == "not_sent" and await exchange.refuse(scope, receive):
                 return
             logger.info("a request of a replica was not answered", extra={"reason": str(exc)})
-            await exchange.write(b"", more=False)  # without an answer it is unknown there
+            await exchange.end(None)
             return
         except MCPError as exc:
             answer["error"] = exc.error.model_dump(exclude_none=True)
-        await exchange.flush()
-        await exchange.write(msgspec.json.encode(answer) + b"\n", more=False)
+        await exchange.end(answer)
 
 
 async def _read_record(key: str, joined: _Joined) -> _OwnerRecord | None:
