@@ -73,7 +73,7 @@ def test_hints_about_a_server_that_begins_with_a_dash_can_be_followed(
     local = ScriptedServer(tmp_path / "record", capabilities=capabilities)
     assert fairlead("add", "--url", "http://127.0.0.1:9/mcp", "--allow", "none", "--", "-x").status == 0
     machine.write_user(json.dumps({"servers": {"-p": local.entry()}}))
-    for asked in (("whoami", "--", "-x"), ("login", "--", "-x"), ("prompt", "--", "-p", "nobody")):
+    for asked in (("whoami", "--", "-x"), ("prompt", "--", "-p", "nobody")):
         outcome = fairlead(*asked)
         commands = re.findall(r"run `fairlead ([^`]+)`", outcome.err)
         assert commands, outcome.err

@@ -27,6 +27,7 @@ from fairlead.config.secrets.redaction import header_secrets
 from fairlead.connection.outcomes import CredentialOrigin, HeadersUnavailable
 from fairlead.connection.process.stderr import OutputTail
 from fairlead.connection.transport.http_endpoint import RejectedRequest, credential_names
+from fairlead.descriptors import keep_descriptors_back
 from fairlead.errors import (
     AuthRequired,
     ClientRegistrationRequired,
@@ -91,13 +92,14 @@ class HeadersHelper:
         if self._before is not None:
             await self._before()
         try:
-            process = await anyio.open_process(
-                self._argv,
-                stdin=subprocess.DEVNULL,
-                env=self._environment,
-                cwd=self._cwd,
-                start_new_session=True,
-            )
+            with keep_descriptors_back():
+                process = await anyio.open_process(
+                    self._argv,
+                    stdin=subprocess.DEVNULL,
+                    env=self._environment,
+                    cwd=self._cwd,
+                    start_new_session=True,
+                )
         except OSError as exc:
             raise self._failure(f"cannot be run: {exc.strerror}") from exc
         complaints = OutputTail()

@@ -19,6 +19,7 @@ import anyio.abc
 import anyio.to_thread
 
 from fairlead.bubblewrap import SandboxView, bwrap_arguments, comparison
+from fairlead.descriptors import keep_descriptors_back
 from fairlead.errors import ToolFailed
 
 MAX_KEPT_BYTES: Final = 512 * 1024
@@ -111,16 +112,17 @@ async def run_command(
     try:
         words += ["--info-fd", str(info_write), "--", *_compared(view), *argv]
         # Started by the thread of the event loop: bubblewrap ends when the thread that started it does.
-        process = await anyio.open_process(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={},
-            cwd="/",
-            start_new_session=True,
-            pass_fds=(info_write,),
-        )
+        with keep_descriptors_back():
+            process = await anyio.open_process(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={},
+                cwd="/",
+                start_new_session=True,
+                pass_fds=(info_write,),
+            )
     except OSError as exc:
         os.close(info_read)
         raise ToolFailed(f"the command cannot be started: {exc.strerror}") from exc
