@@ -2,8 +2,10 @@
 
 import json
 import os
+import secrets
 import shutil
 import socket
+import subprocess
 import sys
 import time
 import urllib.request
@@ -14,13 +16,15 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
+
 from benchmarks.callers import ALLOWED, Entry
 from benchmarks.load import Target, Wire
 from benchmarks.measuring import ROOT, machine
 from benchmarks.processes import started
 
 TOOLS = Path(os.environ.get("FAIRLEAD_BENCH_TOOLS", ROOT / ".bench-tools"))
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,12 +53,15 @@ class Contender:
 
 
 @contextmanager
-def fairlead(servers: Mapping[str, Entry], **settings: object) -> Generator[Running]:
+def fairlead(
+    servers: Mapping[str, Entry], *, options: Sequence[str] = (), **settings: object
+) -> Generator[Running]:
     """`fairlead gateway` as anybody starts it: its token, the policy, pins and the audit are all there."""
     document = {"servers": servers, "gateway": {"requests_per_minute": None}, **settings}
     with machine() as env:
         home = {**env, "FAIRLEAD_BUILTINS": "off", "FAIRLEAD_CONFIG_JSON": json.dumps(document)}
         argv = [sys.executable, "-m", "fairlead", "gateway", "--port", "0", "--mode", "direct", "--json"]
+        argv += options
         with started(argv, home) as process:
             assert process.stdout is not None
             text = ""
@@ -122,6 +129,72 @@ def _mcp_hub(entry: Entry) -> Generator[Running]:
             yield Running(pid=process.pid, url=f"http://127.0.0.1:{port}/mcp")
 
 
+@contextmanager
+def _contextforge(entry: Entry) -> Generator[Running]:
+    """ContextForge with one worker on SQLite, its own authentication on and its rate limit off, as ours."""
+    port = _free_port()
+    address = f"http://127.0.0.1:{port}"
+    python = str(TOOLS / "contextforge/bin/python")
+    with TemporaryDirectory() as home:
+        env = {
+            **os.environ,
+            "HOME": home,
+            "DATABASE_URL": f"sqlite:///{home}/gateway.db",
+            "AUTH_REQUIRED": "true",
+            "RATE_LIMITING_ENABLED": "false",
+            "SSRF_ALLOW_LOCALHOST": "true",
+            "SSRF_ALLOW_PRIVATE_NETWORKS": "true",
+            "JWT_SECRET_KEY": secrets.token_hex(32),
+            "AUTH_ENCRYPTION_SECRET": secrets.token_hex(32),
+            "PLATFORM_ADMIN_EMAIL": "admin@example.com",
+            "PLATFORM_ADMIN_PASSWORD": f"Aa1-{secrets.token_hex(16)}",
+            "LOG_LEVEL": "ERROR",
+        }
+        program = [str(TOOLS / "contextforge/bin/mcpgateway"), "--host", "127.0.0.1", "--port", str(port)]
+        with started(program, env, heard=False) as process:
+            _wait_for(lambda: _is_listening(port))
+            made = [python, "-m", "mcpgateway.utils.create_jwt_token", "--admin", "--exp", "600"]
+            made += ["--username", env["PLATFORM_ADMIN_EMAIL"], "--secret", env["JWT_SECRET_KEY"]]
+            token = subprocess.run(made, env=env, check=True, capture_output=True, text=True)
+            post = partial(_post, address, token.stdout.split()[-1])
+            post("/gateways", {"name": "bench", "url": entry["url"], "transport": "STREAMABLEHTTP"})
+            tools = [tool.id for tool in msgspec.json.decode(post("/tools", None), type=list[_Made])]
+            answer = post("/servers", {"server": {"name": "bench", "associated_tools": tools}})
+            url = f"{address}/servers/{msgspec.json.decode(answer, type=_Made).id}/mcp"
+            yield Running(pid=process.pid, url=url, token=token.stdout.split()[-1])
+
+
+class _Made(msgspec.Struct):
+    id: str
+
+
+def _post(address: str, token: str, path: str, document: object) -> bytes:
+    """The answer to a POST, or to a GET where there is nothing to post."""
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    body = None if document is None else json.dumps(document).encode()
+    request = urllib.request.Request(address + path, body, headers)
+    with urllib.request.urlopen(request, timeout=START_SECONDS) as response:
+        return response.read()
+
+
+@contextmanager
+def _litellm(entry: Entry) -> Generator[Running]:
+    """LiteLLM's proxy with one MCP server and its master key."""
+    port = _free_port()
+    key = f"sk-{secrets.token_hex(16)}"
+    with TemporaryDirectory() as home:
+        config = Path(home) / "config.yaml"
+        server = {"url": entry["url"], "transport": "http", "allow_all_keys": True}
+        document = {"general_settings": {"master_key": key}, "mcp_servers": {"bench": server}}
+        config.write_text(json.dumps(document))  # JSON is YAML
+        program = [str(TOOLS / "litellm/bin/litellm"), "--config", str(config), "--telemetry", "False"]
+        address = ["--host", "127.0.0.1", "--port", str(port)]
+        env = {**os.environ, "HOME": home, "LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        with started([*program, *address], env, heard=False) as process:
+            _wait_for(lambda: _is_listening(port))
+            yield Running(pid=process.pid, url=f"http://127.0.0.1:{port}/bench/mcp", token=key)
+
+
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
@@ -161,12 +234,16 @@ FASTMCP_BEST = Contender(
 )
 MCP_PROXY = Contender(name="mcp-proxy", wires=("legacy",), run=_mcp_proxy)
 MCP_HUB = Contender(name="mcp-hub", wires=("sse",), run=_mcp_hub)
+CONTEXTFORGE = Contender(name="ContextForge", wires=("legacy",), run=_contextforge)
+LITELLM = Contender(name="LiteLLM", wires=("legacy",), run=_litellm)
 
 _INSTALLED = {
     "fastmcp": "fastmcp",
     "fastmcp, connected": "fastmcp",
     "mcp-proxy": "mcp-proxy",
     "mcp-hub": "mcp-hub",
+    "ContextForge": "contextforge",
+    "LiteLLM": "litellm",
 }
 
 

@@ -24,9 +24,11 @@ import msgspec
 from benchmarks.callers import ALLOWED, Entry, stdio_entry
 from benchmarks.calls import web_server
 from benchmarks.contenders import (
+    CONTEXTFORGE,
     FASTMCP,
     FASTMCP_BEST,
     FLOOR,
+    LITELLM,
     MCP_HUB,
     MCP_PROXY,
     NAIVE,
@@ -213,6 +215,18 @@ async def web(effort: Effort) -> None:
         print(f"TCP connects of ours per 1,000 calls: {Goal(value=connects, at_most=1)}")
 
 
+async def teams(effort: Effort) -> None:
+    """A small call through gateways that are made for teams, each as it is installed."""
+    with web_server() as address:
+        async with AsyncExitStack() as stack:
+            contenders = (OURS, CONTEXTFORGE, LITELLM)
+            tracks = await tracks_of(stack, contenders, {"url": f"{address}/json"}, (1, 16))
+            await take_turns([track for found in tracks.values() for track in found.values()], effort)
+        title = "Small call, gateways for teams, server over HTTP: CPU of the gateway"
+        goals: dict[Key, float] = {("ContextForge", "legacy"): 20, ("LiteLLM", "legacy"): 20}
+        show_tracks(title, tracks, goals, limit=None)
+
+
 async def _connects_per_1000(address: str, track: Track) -> int:
     def connects() -> int:
         with urllib.request.urlopen(f"{address}/connects") as response:
@@ -353,7 +367,7 @@ async def _listed(track: Track) -> tuple[float, float, int]:
     return statistics.median(walls) * 1e3, (cpu_of(track.pid) - before) / 50 * 1e3, len(listed)
 
 
-PARTS = {"stdio": stdio, "web": web, "latency": latency, "sizes": sizes}
+PARTS = {"stdio": stdio, "web": web, "teams": teams, "latency": latency, "sizes": sizes}
 
 
 async def main(parts: list[str], effort: Effort) -> None:

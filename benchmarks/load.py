@@ -105,6 +105,8 @@ class Line(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by name
+        self._received.clear()  # what a connection before this one broke off with
+        self._head_end = -1
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -177,8 +179,12 @@ class Client(ABC):
         self._ids = itertools.count(1)
 
     @abstractmethod
+    async def ask(self, line: Line, method: str, params: bytes = b"{}", name: str = "") -> Answer:
+        """Make a request over one of its connections; what came back."""
+
     async def request(self, line: Line, method: str, params: bytes = b"{}", name: str = "") -> bytes:
         """Make a request over one of its connections; the message that answers it."""
+        return (await self.ask(line, method, params, name)).message
 
     @abstractmethod
     async def begin(self) -> None:
@@ -193,7 +199,8 @@ class Client(ABC):
         """The name that a tool goes by here."""
         listed = msgspec.json.decode(await self.request(self.lines[0], "tools/list"))
         names: list[str] = [tool["name"] for tool in listed["result"]["tools"]]
-        return next(name for name in names if name.endswith(ending))
+        # ContextForge lists `tool_0` as `tool-0`.
+        return next(name for name in names if name.replace("-", "_").endswith(ending))
 
     async def close(self) -> None:
         """Hang up."""
@@ -210,7 +217,7 @@ class ModernClient(Client):
     async def begin(self) -> None:
         """Say nothing: every request says it all."""
 
-    async def request(self, line: Line, method: str, params: bytes = b"{}", name: str = "") -> bytes:
+    async def ask(self, line: Line, method: str, params: bytes = b"{}", name: str = "") -> Answer:
         """Make a request."""
         named = b"Mcp-Name: %b\r\n" % name.encode() if name else b""
         head = b"%bMcp-Protocol-Version: %b\r\nMcp-Method: %b\r\n%b" % (
@@ -226,31 +233,31 @@ class ModernClient(Client):
             fields,
             _META,
         )
-        return (await self._post(line, head, body)).message
+        return await self._post(line, head, body)
 
 
 class LegacyClient(Client):
-    """One in a session of the older protocol."""
+    """One of the older protocol, in a session where the gateway has sessions."""
 
     async def begin(self) -> None:
-        """Begin a session."""
+        """Begin a session, or only say hello."""
         line = self.lines[0]
         answer = await self._post(line, self._head, self._message("initialize", msgspec.json.encode(_HELLO)))
         session_id = answer.header(b"mcp-session-id")
-        if answer.status != 200 or session_id is None:
+        if answer.status != 200:
             raise UnexpectedAnswer(f"{answer.status} to initialize: {answer.body[:200]!r}")
         version: str = msgspec.json.decode(answer.message)["result"]["protocolVersion"]
-        more = f"Mcp-Session-Id: {session_id}\r\nMcp-Protocol-Version: {version}\r\n"
-        self._head = self.target.head() + more.encode()
+        session = "" if session_id is None else f"Mcp-Session-Id: {session_id}\r\n"
+        self._head = self.target.head() + f"{session}Mcp-Protocol-Version: {version}\r\n".encode()
         await self._post(line, self._head, b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
     async def end(self) -> None:
         """End the session."""
         await self._post(self.lines[0], self._head.replace(b"POST", b"DELETE", 1), b"")
 
-    async def request(self, line: Line, method: str, params: bytes = b"{}", name: str = "") -> bytes:
+    async def ask(self, line: Line, method: str, params: bytes = b"{}", name: str = "") -> Answer:
         """Make a request."""
-        return (await self._post(line, self._head, self._message(method, params))).message
+        return await self._post(line, self._head, self._message(method, params))
 
     def _message(self, method: str, params: bytes) -> bytes:
         return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (
@@ -311,14 +318,14 @@ class SseClient(Client):
         await self.request(self.lines[0], "initialize", msgspec.json.encode(_HELLO))
         await self._post(self.lines[0], self._head, b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
-    async def request(self, line: Line, method: str, params: bytes = b"{}", name: str = "") -> bytes:
-        """Make a request."""
+    async def ask(self, line: Line, method: str, params: bytes = b"{}", name: str = "") -> Answer:
+        """Make a request: its answer comes on the stream, where it was accepted."""
         number = next(self._ids)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._events.waiting[number] = future
         body = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (number, method.encode(), params)
-        await self._post(line, self._head, body)
-        return await future
+        accepted = await self._post(line, self._head, body)
+        return Answer(accepted.status, accepted.head, await future)
 
     async def close(self) -> None:
         """Hang up."""

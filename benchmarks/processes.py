@@ -40,6 +40,16 @@ def is_alive(pid: int) -> bool:
     return _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] not in ([], ["Z"])
 
 
+def processes_marked(mark: str) -> dict[int, str]:
+    """The processes that run and have a word in their command lines, whoever their parent is by now."""
+    found: dict[int, str] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        words = _read(folder / "cmdline").replace("\0", " ")
+        if mark in words and is_alive(int(folder.name)):
+            found[int(folder.name)] = words
+    return found
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text()

@@ -9,6 +9,10 @@ does with them is not ours.
 
 Then two gateways, processes of their own with one Redis, and a session that one of them has: a call that
 comes to the owner against one that the other has to forward, one at a time and by turns.
+
+Then a gateway of one process against one of two workers, 16 calls at once and by turns: CPU of all processes
+of each, without its server. And the memory of a gateway against its idle sessions; a token may have 100, so
+that what 1,000 take is worked out from the slope.
 """
 
 import argparse
@@ -30,9 +34,10 @@ import anyio
 from tests.redis_server import RedisServer, redis_server
 
 from benchmarks.callers import ALLOWED, MAX_MESSAGE_BYTES, TOOL, CallWithSize, stdio_entry
-from benchmarks.load import Line, Target, open_client
+from benchmarks.contenders import fairlead
+from benchmarks.load import Client, Line, Target, make_calls, open_client
 from benchmarks.measuring import ROOT, Cost, Goal, in_turn, machine, show
-from benchmarks.processes import cpu_of
+from benchmarks.processes import cpu_of, descendants, resident_of
 from fairlead.config.store_location import KEY_VARIABLE
 from fairlead.host.host import Host
 from fairlead.store.cluster_key import new_cluster_key
@@ -41,6 +46,9 @@ GOAL_PERCENT = 10.0
 FORWARDED_MS = 0.3
 """How much longer than a call at its owner a forwarded one may take."""
 PATIENCE_SECONDS = 60.0
+WORKERS_RATIO = 1.15
+SESSIONS_OF_TOKEN = 100
+MEGABYTE = 1024 * 1024
 
 
 @asynccontextmanager
@@ -148,6 +156,63 @@ async def forwarded_calls(redis: RedisServer, *, rounds: int, count: int) -> Non
     show("A small call in a session, one at a time", columns, rows)
 
 
+def _cpu_of_gateway(pid: int) -> float:
+    """CPU seconds of a gateway with its workers, without servers and what starts them."""
+    workers = [child for child, command in descendants(pid).items() if " gateway " in command]
+    return sum(map(cpu_of, (pid, *workers)))
+
+
+async def calls_of_workers(*, rounds: int, count: int) -> None:
+    """What a call costs with one process, and with two workers."""
+    entry = {"bench": {"allow_tools": ALLOWED, "approval": "allow", **stdio_entry()}}
+    async with AsyncExitStack() as stack:
+        clients: dict[int, tuple[int, Client, str]] = {}
+        for workers in (1, 2):
+            running = stack.enter_context(fairlead(entry, options=("--workers", str(workers))))
+            client = await stack.enter_async_context(open_client(running.target("modern"), 16))
+            clients[workers] = running.pid, client, await client.tool_like(TOOL)
+        costs: dict[int, list[float]] = {workers: [] for workers in clients}
+        walls: dict[int, list[float]] = {workers: [] for workers in clients}
+        for turn in range(rounds + 1):
+            for workers, (pid, client, tool) in clients.items():
+                before = _cpu_of_gateway(pid)
+                load = await make_calls(client, tool, b'{"size":5}', expect=b'"xxxxx"', count=count)
+                if turn:  # the first warms up
+                    costs[workers].append((_cpu_of_gateway(pid) - before) / len(load.latencies))
+                    walls[workers].append(load.wall / len(load.latencies))
+    cpu = {workers: statistics.median(found) for workers, found in costs.items()}
+    goals = {1: None, 2: Goal(value=cpu[2] / cpu[1], at_most=WORKERS_RATIO, unit=" x")}
+    rows: list[tuple[object, ...]] = [
+        (workers, spent * 1e6, f"{1 / statistics.median(walls[workers]):,.0f}", goals[workers])
+        for workers, spent in cpu.items()
+    ]
+    columns = ("workers", "CPU us/call", "calls/s", "CPU to that of one")
+    show("A small call over stdio, 16 at once, with workers", columns, rows)
+
+
+async def idle_sessions(*, steps: int) -> None:
+    """How much memory sessions take that do nothing."""
+    entry = {"bench": {"allow_tools": ALLOWED, "approval": "allow", **stdio_entry()}}
+    async with AsyncExitStack() as stack:
+        running = stack.enter_context(fairlead(entry))
+        first = await stack.enter_async_context(open_client(running.target("legacy"), 1))
+        await first.request(first.lines[0], "tools/list")
+        begun = resident_of(running.pid)
+        found = {1: begun}
+        for sessions in range(2, SESSIONS_OF_TOKEN + 1):
+            client = await stack.enter_async_context(open_client(running.target("legacy"), 1))
+            await client.request(client.lines[0], "tools/list")
+            if sessions % (SESSIONS_OF_TOKEN // steps) == 0:
+                found[sessions] = resident_of(running.pid)
+    last = max(found)
+    of_1000 = (found[last] - begun) / (last - 1) * 1000 / MEGABYTE
+    rows: list[tuple[object, ...]] = [
+        (sessions, held / MEGABYTE, f"{of_1000:.0f} MB for 1,000 more" if sessions == last else None)
+        for sessions, held in found.items()
+    ]
+    show("Memory of a gateway with idle sessions", ("sessions", "MB", "slope"), rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer calls, to see that it works")
@@ -164,6 +229,8 @@ def main() -> None:
             partial(forwarded_calls, redis, rounds=rounds, count=count // 4),
             backend_options={"use_uvloop": options.uvloop},
         )
+    anyio.run(partial(calls_of_workers, rounds=rounds, count=count), backend_options={"use_uvloop": True})
+    anyio.run(partial(idle_sessions, steps=4), backend_options={"use_uvloop": True})
 
 
 if __name__ == "__main__":

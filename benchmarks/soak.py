@@ -17,9 +17,8 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import anyio
 import msgspec
@@ -28,7 +27,7 @@ from benchmarks.callers import Entry
 from benchmarks.contenders import Running, fairlead
 from benchmarks.load import Client, LegacyClient, Line, Unanswered, Wire, open_client
 from benchmarks.measuring import ROOT, show
-from benchmarks.processes import descendants, is_alive, resident_of
+from benchmarks.processes import descendants, processes_marked, resident_of
 
 SERVERS = 6
 CLIENTS: tuple[Wire, ...] = ("modern", "legacy") * 4
@@ -65,9 +64,7 @@ class Report:
     @property
     def growth(self) -> tuple[int, int]:
         """What the gateway held once it had warmed up, and at the end: medians of a fifth of the time."""
-        held = [held for at, held in self.memory if at >= self.seconds * 0.4]
-        fifth = max(1, len(held) // 3)
-        return int(statistics.median(held[:fifth])), int(statistics.median(held[-fifth:]))
+        return growth_of(self.memory, self.seconds)
 
     @property
     def faults(self) -> list[str]:
@@ -76,11 +73,23 @@ class Report:
         found = [f"a reply was another's: {one}" for one in self.crossed[:5]]
         found += [f"nobody answered: {one}" for one in self.lost[:5]]
         found += [f"left behind: {one}" for one in self.left_behind]
-        if last > first * GROWTH_SHARE + GROWTH_BYTES:
+        if has_grown(first, last):
             found.append(f"memory grew from {first / 2**20:.1f} to {last / 2**20:.1f} MB")
         if not self.answered or not self.kills:
             found.append(f"{self.answered} calls, {self.kills} servers killed: that proves nothing")
         return found
+
+
+def growth_of(memory: Sequence[tuple[float, int]], seconds: float) -> tuple[int, int]:
+    """What a process held once it had warmed up, and at the end of so many seconds: medians of a fifth."""
+    held = [held for at, held in memory if at >= seconds * 0.4]
+    fifth = max(1, len(held) // 3)
+    return int(statistics.median(held[:fifth])), int(statistics.median(held[-fifth:]))
+
+
+def has_grown(first: int, last: int) -> bool:
+    """Whether memory is more than what comes and goes with the load of a moment."""
+    return last > first * GROWTH_SHARE + GROWTH_BYTES
 
 
 class _Result(msgspec.Struct):
@@ -116,9 +125,9 @@ class Soak:
             self._tools = await self._names(running)
             await self._under_load(running)
         with anyio.move_on_after(10):
-            while self._marked():  # noqa: ASYNC110 - only the kernel knows
+            while processes_marked(self._mark):  # noqa: ASYNC110 - only the kernel knows
                 await anyio.sleep(0.1)
-        self.report.left_behind = [f"{pid}: {words}" for pid, words in self._marked().items()]
+        self.report.left_behind = [f"{pid}: {words}" for pid, words in processes_marked(self._mark).items()]
         return self.report
 
     def _entry(self, era: str) -> Entry:
@@ -198,18 +207,6 @@ class Soak:
         while time.monotonic() < end:
             self.report.memory.append((time.monotonic() - began, resident_of(gateway)))
             await anyio.sleep(min(1.0, self._seconds / 60))
-
-    def _marked(self) -> dict[int, str]:
-        """The servers of this run that live, whoever their parent is by now."""
-        found: dict[int, str] = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_text().replace("\0", " ")
-            except OSError:
-                continue  # it ended in this moment
-            if self._mark in words and is_alive(int(folder.name)):
-                found[int(folder.name)] = words
-        return found
 
 
 def _kind(text: str) -> str:

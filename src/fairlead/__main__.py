@@ -1,5 +1,5 @@
 """`python -m fairlead`."""
 
-from fairlead.cli.main import main
+from fairlead.cli.main import run_program
 
-main()
+run_program()

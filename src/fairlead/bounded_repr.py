@@ -25,7 +25,7 @@ def _make_limits() -> reprlib.Repr:
 _LIMITS: Final = _make_limits()
 
 
-def bounded(value: object) -> str:
+def bound_repr(value: object) -> str:
     """The `repr` of a value, of bounded length."""
     return _LIMITS.repr(value)
 
@@ -48,5 +48,5 @@ class BoundedRepr:
 
     def __repr__(self) -> str:
         shown = ((each.name, getattr(self, each.name)) for each in fields(self) if each.repr)  # type: ignore[arg-type]
-        said = ", ".join(f"{name}={bounded(value)}" for name, value in shown if value is not None)
-        return f"{type(self).__name__}({said})"
+        shown_fields = ", ".join(f"{name}={bound_repr(value)}" for name, value in shown if value is not None)
+        return f"{type(self).__name__}({shown_fields})"

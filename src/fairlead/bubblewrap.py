@@ -118,12 +118,12 @@ def _system_program(name: str) -> str:
 
 
 def trouble_with(bwrap: str, *, network: bool) -> str | None:
-    """Why bubblewrap cannot make a sandbox on this system; None where it can, which is asked only once."""
+    """Why bubblewrap cannot make a sandbox on this system; None where it can. Checked once per process."""
     try:
         _try_out(bwrap, network=network)
     except subprocess.CalledProcessError as exc:
-        said: bytes = exc.stderr
-        return said.decode(errors="replace").strip()[-500:] or f"it exited with code {exc.returncode}"
+        stderr: bytes = exc.stderr
+        return stderr.decode(errors="replace").strip()[-500:] or f"it exited with code {exc.returncode}"
     except (OSError, subprocess.TimeoutExpired) as exc:
         return str(exc)
     return None

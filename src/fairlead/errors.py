@@ -27,7 +27,7 @@ FairleadError                     catch this to catch them all
 │       ├── CallTimedOut          no answer in time
 │       ├── CallRejected          it answered with a protocol error
 │       ├── ConnectionLost        the connection broke
-│       └── ResultInvalid         the result is not of the type that was asked for
+│       └── ResultInvalid         the result is not of the requested type
 ├── ModelFailed                   the model's API refused a request
 │   └── ModelUnavailable          it cannot be reached now
 ├── ListenFailed                  a port cannot be bound
@@ -35,7 +35,7 @@ FairleadError                     catch this to catch them all
 ├── ReplicaFailed                 another replica failed a request; `delivery` says how far it got
 ├── CallDenied                    policy or the user denied the call
 │   ├── ApprovalRequired          the call needs approval, and there is no way to ask the user
-│   └── RunCancelled              the user was asked, and cancelled the whole run
+│   └── RunCancelled              the user cancelled the whole run at an approval
 ├── UnknownTool                   that server has no such tool
 ├── UnknownArtifact               no artifact has that handle for this principal
 ├── UnknownCall                   no call with that id waits for an answer
@@ -49,7 +49,7 @@ FairleadError                     catch this to catch them all
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from fairlead.bounded_repr import bounded
+from fairlead.bounded_repr import bound_repr
 
 Severity = Literal["error", "warning"]
 Delivery = Literal["not_sent", "unknown", "done"]
@@ -119,8 +119,8 @@ class FairleadError(Exception):
         self.hint = hint
 
     def __repr__(self) -> str:
-        hint = f", hint={bounded(self.hint)}" if self.hint else ""
-        return f"{type(self).__name__}({bounded(str(self))}{hint})"
+        hint = f", hint={bound_repr(self.hint)}" if self.hint else ""
+        return f"{type(self).__name__}({bound_repr(str(self))}{hint})"
 
     @property
     def delivery_notice(self) -> str | None:
@@ -341,7 +341,7 @@ class ConnectionLost(CallFailed):
 
 
 class ResultInvalid(CallFailed):
-    """The result of a tool is not of the type that `ToolResult.as_type` asked for. The tool was called."""
+    """The result of a tool is not of the type that `ToolResult.as_type` was given. The tool was called."""
 
     code = "result_invalid"
 
@@ -397,7 +397,7 @@ class ApprovalRequired(CallDenied):
 
 
 class RunCancelled(CallDenied):
-    """The user was asked about a call and cancelled the whole run. Nothing was sent."""
+    """The user cancelled the whole run when prompted to approve a call. Nothing was sent."""
 
     code = "run_cancelled"
 

@@ -171,8 +171,8 @@ class ElicitationRequest(BoundedRepr):
 class ElicitationComplete(BoundedRepr):
     """An elicitation ended: the user chose `accept`, `decline` or `cancel`.
 
-    It was `refused` where the user was not asked, `withdrawn` where the server does not wait any more, and it
-    `failed` where the operator did.
+    It was `refused` where the user was not prompted, `withdrawn` where the server does not wait any more, and
+    it `failed` where the operator did.
     """
 
     server_id: str

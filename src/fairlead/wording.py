@@ -9,21 +9,21 @@ def join_clauses(*clauses: str | None) -> str:
     Args:
         clauses: The texts; None and empty ones are left out.
     """
-    said = ""
+    joined = ""
     for clause in clauses:
         text = (clause or "").strip()
         if not text:
             continue
-        if not said:
-            said = text
-        elif said.endswith(_ENDS):
-            said = f"{said} {text[:1].upper()}{text[1:]}"
+        if not joined:
+            joined = text
+        elif joined.endswith(_ENDS):
+            joined = f"{joined} {text[:1].upper()}{text[1:]}"
         else:
-            said = f"{said.rstrip(';:,')}; {text}"
-    return said
+            joined = f"{joined.rstrip(';:,')}; {text}"
+    return joined
 
 
 def end_sentence(text: str) -> str:
-    """A text that ends as a sentence does, whatever it ended with before."""
+    """A text that ends like a sentence: with a full stop, where it ends with no other mark."""
     text = text.rstrip()
     return text if text.endswith(_ENDS) else f"{text.rstrip(';:,')}."

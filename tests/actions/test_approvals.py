@@ -123,7 +123,7 @@ async def test_every_surface_forgets_an_approval_the_same(
     await allow_always()
     async with session_on(machine, "no") as console:
         assert "since" in await console.does("/approve")
-        assert await console.does("/approve revoke 1") == "`x/echo` is asked about again"
+        assert await console.does("/approve revoke 1") == "`x/echo` needs approval again"
         with pytest.raises(CallDenied):
             await console.session.host.call("x", "echo", {})
     assert answers_for_good(machine.load()) == []

@@ -3,7 +3,7 @@ from ipaddress import ip_address
 import pytest
 from yarl import URL
 
-from fairlead.auth.url_guard import literal_fault, read_url, shown, url_fault, vet_for
+from fairlead.auth.url_guard import escape_text, literal_fault, read_url, url_fault, vet_for
 
 PUBLIC, PRIVATE, METADATA = "1.1.1.1", "10.1.2.3", "169.254.169.254"
 
@@ -131,9 +131,9 @@ def test_addresses_in_urls_are_vetted_even_where_a_proxy_dials() -> None:
 
 
 def test_what_strangers_write_is_shown_short_and_visible() -> None:
-    assert shown("a\x1b[31m\u202eb\n") == "a\\x1b[31m\\u202eb\\n"
-    assert shown("x" * 300) == "x" * 200 + "…"
-    assert shown(URL("https://as.test/")) == "https://as.test/"
+    assert escape_text("a\x1b[31m\u202eb\n") == "a\\x1b[31m\\u202eb\\n"
+    assert escape_text("x" * 300) == "x" * 200 + "…"
+    assert escape_text(URL("https://as.test/")) == "https://as.test/"
 
 
 def test_a_url_is_kept_letter_by_letter() -> None:

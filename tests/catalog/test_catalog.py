@@ -256,7 +256,7 @@ def test_a_tool_is_found_by_what_is_left_of_its_name() -> None:
     hiding, plain = entry("s", "send\u200b_mail"), entry("s", "draw_map")
     catalog = Catalog([CatalogPart(server_id="s", tools=(hiding, plain))])
     assert [hit.key.tool for hit in catalog.find("send_mail", limit=1)] == ["send\u200b_mail"]
-    assert catalog.shown(hiding.key) == "s.send_mail"
+    assert catalog.display_name(hiding.key) == "s.send_mail"
     assert catalog.find_tool("s.send_mail") is catalog.of(hiding.key)
     assert catalog.find_tool("s.draw_map") is catalog.of(plain.key)
     assert catalog.find_tool("s.nothing") is None
@@ -269,7 +269,7 @@ def test_a_name_that_a_hidden_tool_has_leads_to_no_other() -> None:
     catalog = Catalog([CatalogPart(server_id="s", tools=(hiding, denied), denied={"readFile": no})])
     (tool,) = catalog.tools
     assert catalog.find_tool("s.readFile") is None
-    assert catalog.shown(hiding.key) == tool.name
+    assert catalog.display_name(hiding.key) == tool.name
     assert catalog.find_tool(tool.name) is tool
 
 

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from fairlead.config.paths import state_folder, store_file
+from fairlead.store.artifact_contents import ArtifactFolder
 from fairlead.store.artifacts import Artifact, ArtifactFiles, RetentionLimits
 from fairlead.store.async_store import AsyncStore
 from tests.conftest import Machine, Outcome
@@ -35,7 +36,9 @@ def kept(content: bytes, principal: str = "local", media_type: str = "text/plain
     async def keep() -> None:
         async with AsyncStore.open(store_file(os.environ)) as store:
             limits = RetentionLimits(max_bytes=1 << 20, max_age_seconds=1e9)
-            await ArtifactFiles(store, state_folder(os.environ) / "artifacts", limits).keep(artifact, content)
+            await ArtifactFiles(store, ArtifactFolder(state_folder(os.environ) / "artifacts"), limits).keep(
+                artifact, content
+            )
 
     anyio.run(keep)
     return artifact.handle

@@ -87,7 +87,7 @@ def test_a_search_says_what_brought_each_tool(
     configure(servers={"code": server.entry()})
     plain, with_reasons = fairlead("search", "find_symbol"), fairlead("search", "find_symbol", "--explain")
     assert "WHY" not in plain.out
-    assert "asked for as 'find_symbol'" in with_reasons.out
+    assert "named as 'find_symbol'" in with_reasons.out
 
 
 @pytest.mark.requirement("NEED-11")

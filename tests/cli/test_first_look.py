@@ -98,7 +98,7 @@ def test_an_answer_for_good_is_shown_and_can_be_taken_back(
     assert "echo" in fairlead("approvals").out
 
     assert fairlead("approvals", "forget", "s", "other").status == 1
-    assert "asked about again" in fairlead("approvals", "forget", "s", "echo").err
+    assert "needs approval again" in fairlead("approvals", "forget", "s", "echo").err
     assert "no answer is remembered" in fairlead("approvals").err
     assert fairlead("call", "s", "echo").status == 3
 

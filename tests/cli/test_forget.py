@@ -13,6 +13,7 @@ import pytest
 from fairlead.auth.tokens import Login, OAuthClient, Token
 from fairlead.auth.vault import Vault
 from fairlead.config.paths import state_folder, store_file
+from fairlead.store.artifact_contents import ArtifactFolder
 from fairlead.store.artifacts import Artifact, ArtifactFiles, RetentionLimits
 from fairlead.store.async_store import AsyncStore
 from fairlead.store.opening import open_database
@@ -28,7 +29,7 @@ def keep_artifacts(machine: Machine, *kept: tuple[str, str, bytes]) -> None:
     async def main() -> None:
         async with AsyncStore.open(store_file(machine.env)) as store:
             limits = RetentionLimits(max_bytes=10**6, max_age_seconds=10**6)
-            files = ArtifactFiles(store, state_folder(machine.env) / "artifacts", limits)
+            files = ArtifactFiles(store, ArtifactFolder(state_folder(machine.env) / "artifacts"), limits)
             for principal, server_id, content in kept:
                 artifact = Artifact(
                     sha256=hashlib.sha256(content).hexdigest(),

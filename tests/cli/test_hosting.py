@@ -201,7 +201,7 @@ def test_the_consent_text_is_whole_and_hides_nothing(fairlead: Fairlead, machine
     assert "\\x1b[2K" in text
     assert "\x1b" not in text
     assert "LD_PRELOAD" in text
-    assert "whatever you can" in text
+    assert "everything that you can" in text
     assert str(machine.project_file) in text
     assert "https://example.com/mcp" in text
 

@@ -501,7 +501,7 @@ def test_a_review_says_which_of_its_answers_a_rule_leaves_without_effect(
     write(machine, {"s": server.entry(trust="untrusted")}, policy={"rules": rules})
     said = fairlead("review", "s", "--allow", "one,two,four", "--ask", "three").err
     assert "`s.one` is still denied: not on this machine" in said
-    assert "`s.two` is still asked about: a policy rule says `ask`" in said
+    assert "`s.two` is still subject to approval: a policy rule says `ask`" in said
     assert re.search(r"change that in \S+fairlead\.json:\d+", said)
     assert "s.three" not in said
     assert "s.four" not in said, "the rule is not about this user"

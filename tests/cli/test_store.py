@@ -10,6 +10,7 @@ from fairlead.config.store_location import key_file
 from fairlead.store.cluster_key import ClusterKeys
 from tests.conftest import Machine, Outcome
 from tests.redis_server import free_port, redis_server
+from tests.s3_server import s3_server
 
 Fairlead = Callable[..., Outcome]
 
@@ -72,6 +73,29 @@ def test_commands_use_the_redis_and_a_key_is_replaced(
         assert redis.url in json.dumps(findings)
         refused = fairlead("restore", str(tmp_path / "backup.zip"))
         assert "is shared" in refused.err
+
+
+def test_the_doctor_tries_the_bucket_of_large_artifacts(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    def look(**artifacts: object) -> dict[str, str]:
+        machine.write_user(json.dumps({"store": redis.url, "artifacts": artifacts}))
+        said = fairlead("doctor", "--offline", "--json")
+        assert server.secret_key not in said.out + said.err
+        found = json.loads(said.out)["findings"]
+        return next(each for each in found if each["subject"] == "artifacts")
+
+    for name in ("redis", "s3"):
+        (tmp_path / name).mkdir()
+    with redis_server(tmp_path / "redis") as redis, s3_server(tmp_path / "s3") as server:
+        fairlead("store", "key", "new", "--save")
+        nowhere = look()
+        assert (nowhere["status"], "artifacts.s3" in nowhere["fix"]) == ("note", True)
+        works = look(s3=server.settings())
+        assert (works["status"], "encrypted" in works["message"]) == ("ok", True)
+        wrong = look(s3=server.settings(secret_key="not-the-secret-of-it"))
+        assert (wrong["status"], "SignatureDoesNotMatch" in wrong["message"]) == ("problem", True)
+        assert "secret_key" in wrong["fix"]
 
 
 def test_a_store_in_a_file_has_no_key_to_replace(fairlead: Fairlead) -> None:

@@ -286,7 +286,7 @@ def test_an_answer_that_was_given_again_after_a_change_is_one_row(
     (row,) = json.loads(fairlead("approvals", "--json").out)["approvals"]
     assert row["approved_at"] == kept.approved_at
     assert fairlead("approvals", "list").out.count("echo") == 1
-    assert fairlead("approvals", "forget", "s", "echo").err.count("asked about again") == 1
+    assert fairlead("approvals", "forget", "s", "echo").err.count("needs approval again") == 1
     assert json.loads(fairlead("approvals", "--json").out)["approvals"] == []
 
 
@@ -369,7 +369,7 @@ def test_what_is_allowed_though_it_looks_odd_is_named(
     [
         ({"trust": "trusted", "allow_tools": ["*"], "approval": "allow"}, "may call them without asking"),
         ({"trust": "trusted"}, "agents get all of them, and may call those"),
-        ({"allow_tools": ["echo"]}, "agents get those in allow_tools, and calls are asked about"),
+        ({"allow_tools": ["echo"]}, "agents get those in allow_tools, and calls need approval"),
         ({"approval": "allow"}, "agents get none of them before a review"),
         ({"trust": "trusted", "approval": {"tools": {"echo": "allow"}}}, "as `approval` says"),
         ({}, None),

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.config.models import ServerLimits
 from fairlead.connection.connection import Connection
-from fairlead.connection.failures import call_failure, connect_failure, lost
+from fairlead.connection.failures import call_failure, connect_failure, lost_error
 from fairlead.connection.outcomes import (
     ConnectionClosed,
     ConnectionEnding,
@@ -145,10 +145,10 @@ def test_a_server_that_ends_later_says_that_the_next_call_starts_it_again() -> N
     ending = ConnectionEnding(
         kind="exited", message="the server exited with code 3", exit_code=3, is_local=True
     )
-    assert "the next call starts it again" in (lost("x", ending).hint or "")
+    assert "the next call starts it again" in (lost_error("x", ending).hint or "")
     assert "before you repeat" in (call_failure("x", ConnectionClosed(ending, "unknown")).hint or "")
     remote = ConnectionEnding(kind="hung_up", message="the server went away")
-    assert lost("x", remote).hint is None
+    assert lost_error("x", remote).hint is None
 
 
 @pytest.mark.parametrize(

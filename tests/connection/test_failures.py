@@ -5,7 +5,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import BaseModel, ValidationError
 
-from fairlead.connection.failures import call_failure, calling, connect_failure, connecting, lost, root_cause
+from fairlead.connection.failures import (
+    call_failure,
+    calling,
+    connect_failure,
+    connecting,
+    lost_error,
+    root_cause,
+)
 from fairlead.connection.outcomes import (
     AnswerLost,
     AnswerUnreadable,
@@ -117,7 +124,7 @@ def test_a_rejected_call_keeps_the_code() -> None:
 
 
 def test_the_last_lines_of_stderr_are_in_the_error_and_no_more() -> None:
-    text = str(lost("x", EXITED))
+    text = str(lost_error("x", EXITED))
     assert "line 19" in text
     assert "line 11" not in text
 

@@ -1,5 +1,7 @@
 """Listing what a server offers: all pages, within limits, whatever it does to the pages."""
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from fairlead.events import McpToolCallEnd, McpToolsChanged
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.fixtures import canned_stdio
 from tests.fixtures.hostile_http import serving
 from tests.host.support import hosting
 
@@ -257,3 +260,27 @@ async def test_a_listing_and_a_call_do_not_wait_for_each_other(machine: Machine,
                 heard.append(await anext(events))
         assert not any(isinstance(event, McpToolsChanged) for event in heard)
         assert host.status()[0].state == "ready"  # it answers calls
+
+
+@pytest.mark.requirement("HARD-85")
+@pytest.mark.parametrize("padding", [0, 1_500_000])
+async def test_half_a_character_costs_no_entry_of_a_list_of_any_size(
+    machine: Machine, tmp_path: Path, padding: int
+) -> None:
+    answers: dict[str, Any] = {
+        "initialize": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "cut", "version": "1"},
+        },
+        "tools/list": {
+            "tools": [
+                {"name": "cut", "inputSchema": {"type": "object"}, "description": "\ud83d"},
+                *({"name": f"t{number}", "description": "y" * (padding // 4)} for number in range(4)),
+            ]
+        },
+    }
+    (tmp_path / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
+    entry = {"command": sys.executable, "args": [canned_stdio.__file__, f"@{tmp_path}/answers.json"]}
+    async with hosting(machine, x={**entry, "trust": "trusted"}) as host:
+        assert await names(host) == ["cut", "t0", "t1", "t2", "t3"]

@@ -7,6 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 
 from fairlead.connection import session
 from fairlead.errors import ConnectFailed
@@ -159,6 +161,30 @@ async def test_a_modern_server_with_a_later_version_alone_is_a_clear_error(
         failure = (await host.connect("x"))["x"]
         assert isinstance(failure, ConnectFailed)
         assert "speaks only 2099-01-01" in str(failure)
+
+
+@pytest.mark.parametrize("other", [7, None, {}, ["2026-07-28"], True])
+async def test_a_bad_item_among_the_supported_versions_is_ignored(machine: Machine, other: object) -> None:
+    offer: dict[str, Any] = {
+        "supportedVersions": [other, "2026-07-28"],
+        "resultType": "complete",
+        "capabilities": {},
+    }
+    answers = json.dumps({"server/discover": offer})
+    entry = {"command": sys.executable, "args": ["-I", "-S", canned_stdio.__file__, answers]}
+    async with hosting(machine, x=entry) as host:
+        assert await host.connect("x") == {}
+        assert host.status()[0].version == "2026-07-28"
+
+
+@pytest.mark.parametrize("data", [{"supported": [7, "2026-07-28"]}, {"supported": ["2026-07-28"]}])
+def test_a_refusal_names_versions_whatever_else_is_in_it(data: object) -> None:
+    refusal = MCPError(UNSUPPORTED_PROTOCOL_VERSION, "no", data)
+    assert session.read_supported_versions(refusal) == ["2026-07-28"]
+    assert (
+        session.read_supported_versions(MCPError(UNSUPPORTED_PROTOCOL_VERSION, "no", {"supported": [7]}))
+        is None
+    )
 
 
 async def test_an_answer_to_the_handshake_that_is_none_is_a_clear_error(machine: Machine) -> None:

@@ -56,7 +56,7 @@ async def test_what_is_under_way_can_be_ended_and_waited_for() -> None:
             assert work.is_busy
             assert [running.label for running in work.shown] == ["/call"]
             work.cancel()
-            await work.done()
+            await work.wait_idle()
     assert ended == [False]
     assert not work.is_busy
 

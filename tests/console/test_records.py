@@ -27,14 +27,14 @@ async def call(console: Shown, answer: ApprovalAnswer) -> None:
 async def test_what_was_answered_and_what_holds_is_shown_and_can_be_taken_back(machine: Machine) -> None:
     x = server(machine)
     async with session_with(machine, {"x": x.entry(approval="ask")}) as console:
-        assert await console.does("/approve") == "nothing is allowed beyond the call that was asked about"
+        assert await console.does("/approve") == "no approvals beyond single calls"
         await call(console, "once")
         with pytest.raises(CallDenied):
             await call(console, "no")
         shown = await console.does("/approve")
         assert "allowed once" in shown
         assert "not allowed" in shown
-        assert "nothing is allowed beyond" in shown
+        assert "no approvals beyond single calls" in shown
 
         lasting: list[tuple[ApprovalAnswer, str]] = [("session", "this session"), ("always", "since 20")]
         for answer, shown_as in lasting:
@@ -44,7 +44,7 @@ async def test_what_was_answered_and_what_holds_is_shown_and_can_be_taken_back(m
             assert "x/echo" in shown
             assert shown_as in shown
             assert "/approve revoke N" in shown
-            assert await console.does("/approve revoke 1") == "`x/echo` is asked about again"
+            assert await console.does("/approve revoke 1") == "`x/echo` needs approval again"
             with pytest.raises(CallDenied):
                 await call(console, "no")
     assert x.calls("echo") == 5

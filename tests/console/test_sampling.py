@@ -71,7 +71,7 @@ async def test_what_is_wrong_with_the_model_is_said_to_the_person_alone(
         async with hosting(machine, person(api, "session"), x=server(machine)) as host:
             for _ in range(3):  # more often than the tokens would last, if they were spent
                 message = (await answer_of(host, question()))["message"]
-                assert "the model could not be asked" in message
+                assert "the sampling request failed" in message
                 assert "key" not in message
     assert "a bad key" in capfd.readouterr().err
 
@@ -80,7 +80,7 @@ async def test_what_is_not_text_is_not_put_to_the_model(machine: Machine) -> Non
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
     with serving(says("openai", "Because.")) as api:
         async with hosting(machine, person(api, "once"), x=server(machine)) as host:
-            assert "could not be asked" in (await answer_of(host, question(image)))["message"]
+            assert "the sampling request failed" in (await answer_of(host, question(image)))["message"]
     assert not api.bodies
 
 

@@ -172,3 +172,31 @@ def test_an_answer_without_anything_in_it_is_an_error() -> None:
         repair_prompt({"message": "x"})
     with pytest.raises(ValueError, match="no contents"):
         repair_contents({"more": 1}, "x://r")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"content":[],"resultType":"complete"}',
+        b'{"resultType":"complete","content":[]}',
+        b'{"resultType":"task","content":[],"resultType":"complete"}',
+        b'{"resultType":"complete","content":[],"resultType":"task"}',
+        b'{"resultType":"complete","content":[],"resultType":"complete"}',
+        rb'{"content":[],"\u0072esultType":"task","resultType":"complete"}',
+        b'{"content":[{"type":"text","text":"a"}],"_meta":{"a":1,"resultType":"complete"}}',
+    ],
+)
+def test_what_a_server_says_of_the_type_of_its_result_is_replaced_however_it_is_spelled(raw: bytes) -> None:
+    for number in range(len(VERSIONS)):
+        fitted = fit_result(ToolResult("s", raw), number=number)
+        pairs: list[tuple[str, object]] = json.loads(fitted, object_pairs_hook=list)
+        own = [value for name, value in pairs if name == "resultType"]
+        assert own == (["complete"] if number == len(VERSIONS) - 1 else [])
+        assert [name for name, _ in pairs].count("content") == 1
+
+
+@pytest.mark.parametrize("raw", [b'{,"resultType":"complete"}', b'{"resultType":"complete",}'])
+def test_what_is_a_result_only_without_its_type_is_none(raw: bytes) -> None:
+    fitted = json.loads(fit_result(ToolResult("s", raw), number=len(VERSIONS) - 1))
+    assert fitted["isError"] is True
+    assert "no tool result" in fitted["content"][-1]["text"]

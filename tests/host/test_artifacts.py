@@ -20,6 +20,7 @@ from fairlead.errors import UnknownArtifact
 from fairlead.host.host import Host
 from fairlead.host.records import Artifacts
 from fairlead.policy.results import MAX_IMAGE, ResultSource
+from fairlead.store.artifact_contents import ArtifactFolder
 from fairlead.store.async_store import AsyncStore
 from tests.conftest import Machine
 from tests.host.support import SECONDS
@@ -154,7 +155,7 @@ async def test_media_that_did_not_fit_come_back_as_media(machine: Machine) -> No
 
 async def test_what_is_too_large_for_any_model_is_for_people(tmp_path: Path) -> None:
     async with AsyncStore.open(tmp_path / "state.db") as store:
-        artifacts = Artifacts(store, tmp_path / "artifacts", ArtifactLimits())
+        artifacts = Artifacts(store, ArtifactFolder(tmp_path / "artifacts"), ArtifactLimits())
         data = base64.b64encode(bytes(MAX_IMAGE)).decode()
         content = [{"type": "image", "mimeType": "image/png", "data": data}]
         source = ResultSource(server_id="s", tool="t", trusted=True, limit=1024)
@@ -177,7 +178,9 @@ async def test_text_that_came_as_a_file_is_cleaned_when_it_is_read(machine: Mach
 async def test_what_may_not_be_kept_does_not_fail_the_call(tmp_path: Path, max_bytes: int) -> None:
     source = ResultSource(server_id="s", tool="t", trusted=True, limit=1024)
     async with AsyncStore.open(tmp_path / "state.db") as store:
-        artifacts = Artifacts(store, tmp_path / "artifacts", ArtifactLimits(max_bytes=max_bytes))
+        artifacts = Artifacts(
+            store, ArtifactFolder(tmp_path / "artifacts"), ArtifactLimits(max_bytes=max_bytes)
+        )
         result = await artifacts.deliver(json.dumps({"content": [text("a" * 9000)]}).encode(), source)
         assert [*await artifacts.of()] == []
     assert "could not be stored" in result.text
@@ -196,7 +199,7 @@ def _spoil(folder: Path) -> None:
 
 
 async def test_without_a_store_there_are_no_artifacts(tmp_path: Path) -> None:
-    artifacts = Artifacts(None, tmp_path, ArtifactLimits())
+    artifacts = Artifacts(None, ArtifactFolder(tmp_path), ArtifactLimits())
     source = ResultSource(server_id="s", tool="t", trusted=True, limit=1024)
     result = await artifacts.deliver(json.dumps({"content": [text("a" * 9000)]}).encode(), source)
     assert "could not be stored" in result.text

@@ -98,7 +98,7 @@ async def failure_at(machine: Machine, url: str, **entry: object) -> FairleadErr
         ("415 Unsupported Media Type", "", "HTTP 415", "does not take what MCP sends"),
         ("418 I'm a teapot", "", "HTTP 418", "MCP endpoint"),
         ("421 Misdirected Request", "", "HTTP 421", "as the server knows it"),
-        ("429 Too Many Requests", "", "HTTP 429", "limits how often it may be asked; try again later"),
+        ("429 Too Many Requests", "", "HTTP 429", "limits the rate of requests; try again later"),
         ("429 Slow Down\r\nRetry-After: 17", "", "HTTP 429", "wait 17 s and try again"),
         (
             "429 Slow Down\r\nRetry-After: Mon, 16 Nov 2026 10:00:00 GMT",

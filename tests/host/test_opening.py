@@ -4,14 +4,17 @@ import asyncio
 import gc
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
-from fairlead import ConnectFailed, Event, Host, McpToolCallBegin, McpToolCallEnd
+from fairlead import ConnectFailed, Event, FairleadError, Host, McpToolCallBegin, McpToolCallEnd
+from fairlead.host.opening import HostOpening
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import SECONDS, hosting, is_running, unasked
@@ -69,6 +72,69 @@ async def test_a_host_that_cannot_be_opened_leaves_nothing_behind(machine: Machi
     with anyio.fail_after(SECONDS), pytest.raises(ConnectFailed):
         await opened(machine, a=server.entry(required=True))
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("first", ["entered", "awaited"])
+@pytest.mark.parametrize("second", ["entered", "awaited"])
+async def test_what_opened_a_host_opens_no_other_and_says_so(
+    machine: Machine, first: str, second: str
+) -> None:
+    async def use(opening: HostOpening[Host], how: str) -> None:
+        if how == "entered":
+            async with opening:
+                return
+        await (await opening).aclose()
+
+    opening = Host.open(env=machine.env, cwd=machine.project)
+    with anyio.fail_after(SECONDS):
+        await use(opening, first)
+        with pytest.raises(FairleadError, match="used already") as caught:
+            await use(opening, second)
+    assert caught.value.hint == "call `Host.open()` again for another host"
+
+
+USES: dict[str, Callable[[Host], Awaitable[Any]]] = {
+    "call": lambda host: host.call("a", "pid"),
+    "tools_of": lambda host: host.tools_of("a"),
+    "list_now": lambda host: host.list_now("a"),
+    "tools": lambda host: host.tools.call("a_pid", {}),
+    "resources": lambda host: host.resources.list("a"),
+    "describe": lambda host: host.describe("a"),
+    "require": lambda host: host.require(["a"]),
+    "reload": lambda host: host.reload(host.config),
+    "close": lambda host: host.close("a"),
+    "aclose": lambda host: host.aclose(),
+}
+
+
+async def test_a_host_says_that_it_belongs_to_another_event_loop_and_goes_on_in_its_own(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["pid"])
+    async with hosting(machine, a=server.entry()) as host:
+        pid = (await host.call("a", "pid")).text
+
+        def use_elsewhere(use: Callable[[Host], Awaitable[Any]]) -> None:
+            async def main() -> None:
+                async with asyncio.timeout(SECONDS):
+                    await use(host)
+
+            asyncio.run(main())
+
+        for use in USES.values():
+            with pytest.raises(FairleadError, match="opened in another event loop") as caught:
+                await anyio.to_thread.run_sync(use_elsewhere, use)
+            assert caught.value.hint is not None
+            assert caught.value.delivery == "not_sent"
+        assert (await host.call("a", "pid")).text == pid
+
+
+def test_a_host_that_ended_with_its_loop_can_be_closed_in_the_next(machine: Machine) -> None:
+    async def run() -> Host:
+        return await Host.open(env=machine.env, cwd=machine.project)
+
+    host = asyncio.run(run())
+    asyncio.run(host.aclose())
 
 
 UNCLOSED = """

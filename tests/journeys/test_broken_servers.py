@@ -218,7 +218,11 @@ def http_429(journey: Journey) -> Generator[Broken]:
             assert named_in(r"wait (\d+) s and try again", hint) == "2"
             web.fault = None  # as after that time
 
-        yield Broken(says="HTTP 429 Too Many Requests: 100 calls an hour", hint="limits how often", mend=wait)
+        yield Broken(
+            says="HTTP 429 Too Many Requests: 100 calls an hour",
+            hint="limits the rate of requests",
+            mend=wait,
+        )
 
 
 @case

@@ -412,3 +412,15 @@ def test_a_failure_is_one_however_carelessly_a_server_says_so(
     content = f'"content":[{{"type":"text","text":"{padding}"}}]'
     for raw in (f'{{{content},"isError":{spelling}}}', f'{{"isError":{spelling},{content}}}'):
         assert ToolResult("s", raw.encode()).is_error is failed, raw[:60]
+
+
+@pytest.mark.requirement("HARD-85")
+@pytest.mark.parametrize("size", [100_000, 1_200_000])
+def test_half_a_character_costs_nothing_else_of_a_large_result(size: int) -> None:
+    words = "y" * size
+    document = {"content": [text(f"{words}\ud83d!")], "structuredContent": {"a": f"{words}\udcff", "b": "c"}}
+    result = shown(json.dumps(document).encode(), 10 * size)
+    assert result.content[0]["text"].rstrip("\ufffd!") == words
+    assert result.structured is not None
+    assert result.structured["a"].rstrip("\ufffd") == words
+    assert result.structured["b"] == "c"

@@ -264,6 +264,21 @@ async def test_what_others_would_run_is_protected(repo: Path, edit: Edit, path: 
     assert not (repo / path).exists()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lefthook-local.yml",
+        ".lefthook.toml",
+        "simple-git-hooks.json",
+        ".devcontainer.json",
+        ".vimrc",
+        "mise.toml",
+    ],
+)
+def test_other_names_of_files_that_name_commands_are_protected(name: str) -> None:
+    assert is_protected(["below", name])
+
+
 def test_ordinary_files_are_not_protected() -> None:
     for path in ("src/main.py", ".gitignore", ".github/workflows/ci.yml", "git/config", "vscode/x"):
         assert not is_protected(path.split("/"))

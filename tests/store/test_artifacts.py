@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import StoreError
+from fairlead.store.artifact_contents import ArtifactFolder
 from fairlead.store.artifacts import ABANDONED_SECONDS, NAMESPACE, Artifact, ArtifactFiles, RetentionLimits
 from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import ANY
@@ -27,7 +28,9 @@ def files(store: AsyncStore, folder: Path) -> ArtifactFiles:
 
 
 def limited(store: AsyncStore, folder: Path, max_bytes: int) -> ArtifactFiles:
-    return ArtifactFiles(store, folder, RetentionLimits(max_bytes=max_bytes, max_age_seconds=7 * DAY))
+    return ArtifactFiles(
+        store, ArtifactFolder(folder), RetentionLimits(max_bytes=max_bytes, max_age_seconds=7 * DAY)
+    )
 
 
 def artifact(content: bytes, principal: str = "local", age: float = 0.0) -> Artifact:

@@ -188,6 +188,31 @@ def test_the_errors_of_a_caller_stay_its_own(path: Path) -> None:
         (path.parent / "missing").read_bytes()
 
 
+@pytest.mark.requirement("HARD-83")
+@pytest.mark.parametrize("version", [0, 1, len(MIGRATIONS), 77])
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_the_database_of_another_program_is_refused_and_left_as_it_was(
+    path: Path, version: int, journal: str
+) -> None:
+    path.parent.mkdir(mode=0o700)
+    with raw(path) as other:
+        other.execute(f"PRAGMA journal_mode = {journal}")
+        other.execute("CREATE TABLE bookmarks (url TEXT)")
+        other.execute("CREATE TABLE entry (title TEXT)")
+        other.execute(f"PRAGMA user_version = {version}")
+        files = {path.with_name(path.name + suffix) for suffix in ("", "-wal")}
+        kept = {file.name: file.read_bytes() for file in files if file.exists()}
+    for name, content in kept.items():  # as after a crash: closing moved the journal into the file
+        (path.parent / name).write_bytes(content)
+    path.chmod(0o644)
+    for opening in (SqliteDatabase.open, SqliteDatabase.open_for_reading):
+        with pytest.raises(StoreError, match="another program") as caught, opening(path):
+            pass
+        assert caught.value.hint is not None
+        assert {name: (path.parent / name).read_bytes() for name in kept} == kept
+        assert mode_of(path) == 0o644
+
+
 def test_a_store_of_a_newer_version_is_refused(path: Path) -> None:
     with SqliteDatabase.open(path):
         pass
@@ -254,6 +279,7 @@ def test_opening_does_not_wait_for_ever(path: Path, how: str, monkeypatch: pytes
     path.parent.mkdir(mode=0o700)
     with raw(path) as other:
         other.execute("CREATE TABLE other (value)")
+        other.execute("DROP TABLE other")
         other.execute(f"BEGIN {how}")
         with pytest.raises(StoreError, match="locked"), SqliteDatabase.open(path):
             pass

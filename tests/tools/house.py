@@ -1,4 +1,4 @@
-"""Print how readable the source tree is, in numbers: `python -m tests.tools.house`.
+"""Print how readable the source tree is, in numbers: `python -m tests.tools.house [--places]`.
 
 Sizes of modules, names that occur more than once, docstrings, comments, and words that a stranger would not
 guess. Nothing fails here; the numbers are for comparing one state of the tree with another.
@@ -7,6 +7,7 @@ guess. Nothing fails here; the numbers are for comparing one state of the tree w
 import ast
 import re
 import statistics
+import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -19,7 +20,11 @@ PRIVATE_WORDS = re.compile(
     r"\b(?:era|errand|unsaid|beside|hand(?:ed)? over|gatekeep\w*|told|asked)\b", re.IGNORECASE
 )
 SECTIONS = re.compile(r"^(?:Args|Returns|Raises):$", re.MULTILINE)
-PARTICIPLE = re.compile(r"_?(?:\w+_)?\w{2,}(?:ed|told|said|made|found|given|kept|sent|begun|known|shown)")
+PARTICIPLE = re.compile(
+    r"_*(?!(?:need|feed|seed|embed|succeed|proceed|exceed)(?:_|$))"
+    r"(?:[a-z0-9]+ed|told|said|made|found|given|kept|sent|begun|known|shown|asking|telling|saying)(?:_\w+)?"
+)
+"""A function's name whose first word is a participle, where a verb should be."""
 
 
 class Module:
@@ -79,7 +84,7 @@ def report(modules: list[Module]) -> Iterator[tuple[str, object]]:
     yield "file names in several packages", sum(count > 1 for count in files.values())
     yield "class names that occur twice or more", sum(count > 1 for count in classes.values())
     yield "functions", len(functions)
-    yield "functions named by a participle", sum(PARTICIPLE.fullmatch(f.name) is not None for f in functions)
+    yield "functions named by a participle", sum(map(_is_participle, functions))
     yield (
         "docstrings of one line",
         f"{_share(sum(chr(10) not in text for text in docstrings), len(docstrings))}",
@@ -126,6 +131,25 @@ def import_knots(modules: list[Module]) -> list[list[str]]:
     return sorted(knots, key=len, reverse=True)
 
 
+def places(modules: list[Module]) -> Iterator[str]:
+    """Where the names and words are that the report counts, as `path:line: text`."""
+    for module in modules:
+        path = module.path.relative_to(ROOT.parents[1])
+        for node in module.definitions():
+            if not isinstance(node, ast.ClassDef) and _is_participle(node):
+                yield f"{path}:{node.lineno}: def {node.name}"
+        for number, line in enumerate(module.text.splitlines(), 1):
+            if RIDDLES.search(line) or PRIVATE_WORDS.search(line):
+                yield f"{path}:{number}: {line.strip()}"
+
+
+def _is_participle(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Whether a function is named by a participle. Properties are attributes, which may be adjectives."""
+    decorators = (ast.unparse(decorator) for decorator in node.decorator_list)
+    is_property = any("property" in name for name in decorators)
+    return not is_property and PARTICIPLE.fullmatch(node.name) is not None
+
+
 def _names(found: Iterator[str]) -> str:
     names = sorted(found)
     return f"{len(names)}: {', '.join(names)}" if names else "0"
@@ -140,8 +164,11 @@ def _lines_with(pattern: re.Pattern[str], text: str) -> int:
 
 
 def main() -> None:
-    """Print the report."""
+    """Print the report, or with `--places` where each counted name and word is."""
     modules = [Module(path) for path in sorted(ROOT.rglob("*.py"))]
+    if "--places" in sys.argv[1:]:
+        print(*places(modules), sep="\n")  # noqa: T201 - this is a report
+        return
     for what, value in report(modules):
         print(f"{what:<45} {value}")  # noqa: T201 - this is a report
 

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from playwright.sync_api import ConsoleMessage, Dialog, Locator, Page, sync_playwright
 
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+NO_SCRIPTS = "--no-scripts"
+"""Our own option: scripts of pages do not run."""
 MILLISECONDS = 30_000
 
 
@@ -139,11 +141,13 @@ def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:  # noqa: 
 
 def main() -> None:
     """Serve until the input ends."""
+    options = [each for each in sys.argv[1:] if each != NO_SCRIPTS]
+    has_scripts = NO_SCRIPTS not in sys.argv
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=[*ARGUMENTS, *sys.argv[1:]]
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=[*ARGUMENTS, *options])
+        context = browser.new_context(
+            viewport={"width": 1200, "height": 800}, java_script_enabled=has_scripts
         )
-        context = browser.new_context(viewport={"width": 1200, "height": 800})
         context.set_default_timeout(MILLISECONDS)
         complaints: list[str] = []
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from fairlead.config.paths import state_folder, store_file
 from fairlead.errors import FairleadError
 from fairlead.gateway.client_session import SessionInfo
+from fairlead.gateway.cluster.replicas import ReplicaDetails, ReplicaDirectory, ReplicaLoad
 from fairlead.policy.audit import LOG, AuditRecord, encode
 from fairlead.store.opening import open_database
 from fairlead.testing import scripted_program
@@ -26,12 +28,42 @@ SECONDS = 900
 HOURS = 6
 CALLS = 900
 AGENTS = ("claude-code", "cursor", "codex")
+
+
+def _replica(
+    name: str,
+    connections: int,
+    requests: int,
+    cpu: float,
+    megabytes: int,
+    *servers: str,
+    is_ready: bool = True,
+) -> ReplicaDetails:
+    return ReplicaDetails(
+        name=name,
+        pid=7,
+        is_ready=is_ready,
+        connections=connections,
+        requests_in_minute=requests,
+        cpu_percent=cpu,
+        memory_bytes=megabytes * 1024 * 1024,
+        servers=servers,
+    )
+
+
 USES = {
     "github": (("search_issues", 0.31), ("get_file_contents", 0.18), ("list_pull_requests", 0.42)),
     "filesystem": (("read_file", 0.004), ("search_files", 0.03)),
     "docs": (("fetch_page", 0.65),),
     "postgres": (("query", 0.02),),
 }
+REPLICAS = (
+    (14, 3, _replica("gateway-0", 22, 412, 18.4, 171, "filesystem", "github")),
+    (11, 1, _replica("gateway-1", 17, 388, 16.9, 166, "notes")),
+    (2, 1, _replica("gateway-2", 3, 96, 4.1, 158)),
+    (0, 0, _replica("gateway-3", 1, 0, 61.7, 142, is_ready=False)),
+)
+"""Sessions, requests under way and the rest, of each replica."""
 
 
 def tool(name: str, description: str, *fields: str, **annotations: bool) -> dict[str, Any]:
@@ -212,6 +244,7 @@ async def demo(machine: Machine, folder: Path) -> AsyncGenerator[Dashboard]:
     keep_records(machine)
     async with dashboard_of(machine, seconds=SECONDS) as board, anyio.create_task_group() as tasks:
         host = board.host
+        await join_replicas(board, tasks)
         await host.connect("github", "filesystem", "postgres", "sentry", "notes", "linear", "ci")
         keep_logs(machine)
         await host.call("notes", "change_tools", {"tools": NOTES_CHANGED})
@@ -243,6 +276,28 @@ async def demo(machine: Machine, folder: Path) -> AsyncGenerator[Dashboard]:
             await anyio.sleep(0.05)
         yield board
         tasks.cancel_scope.cancel()
+
+
+async def join_replicas(board: Dashboard, tasks: TaskGroup) -> None:
+    """Have the gateway be one of four replicas, which announce themselves in the host's store."""
+    store = board.host.store
+    assert store is not None
+    for number, (sessions, calls, details) in enumerate(REPLICAS, 1):
+        load = ReplicaLoad(sessions=sessions, calls=calls, details=details)
+        directory = ReplicaDirectory(
+            store, address=f"http://10.0.4.1{number}:8130", load=partial(_copy, load)
+        )
+        await tasks.start(directory.run)
+        if details.name == "gateway-2":
+            await directory.drain()
+        if number == 1:
+            board.panel.directory = directory
+    while len(board.panel.replicas()) < len(REPLICAS):  # noqa: ASYNC110 - it looks every other moment
+        await anyio.sleep(0.05)
+
+
+def _copy(load: ReplicaLoad) -> ReplicaLoad:
+    return load
 
 
 def is_all_there(board: Dashboard) -> bool:

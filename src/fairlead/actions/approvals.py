@@ -92,7 +92,7 @@ async def answer_call(
 
 
 def _for(context: ActionContext, principal: str) -> dict[str, str]:
-    """Whose call an audit record is about, where that is not who acted."""
+    """The principal of the call, for an audit record of another principal's answer."""
     return {} if principal == context.principal else {"for": principal}
 
 
@@ -102,21 +102,21 @@ def gateway_if_any(loaded: LoadedConfig) -> RunningGateway | None:
 
 
 def gateways_running(env: Mapping[str, str] = os.environ) -> list[RunningGateway]:
-    """Every gateway of this user that answers, with whatever configuration: its calls wait for them."""
+    """Every gateway of this user that answers, with any configuration."""
     return answering(env)
 
 
 def pending_calls(
     gateways: Sequence[RunningGateway],
 ) -> tuple[list[dict[str, Any]], list[ConnectFailed]]:
-    """The calls that wait at gateways, and why some gateways could not be asked."""
+    """The calls that wait at gateways, and the errors of gateways that did not answer."""
     answers, failures = _ask_each(gateways)
     found = (call for answer in answers for call in as_list(answer.get("pending")))
     return list({call["id"]: call for call in found}.values()), failures
 
 
 def equal_calls(pending: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The calls that wait, those that are the same together: made by several sessions, or tried again."""
+    """Group equal pending calls: made by several sessions, or retried."""
     found: dict[str, list[dict[str, Any]]] = {}
     for call in pending:
         about = {name: call.get(name) for name in _SHOWN}
@@ -133,7 +133,7 @@ def gateway_here(loaded: LoadedConfig) -> RunningGateway:
 
 
 def answers_to(same: Sequence[dict[str, Any]]) -> list[str]:
-    """What can be said to calls that are the same."""
+    """The possible answers to a group of equal calls."""
     return [*APPROVAL_ANSWERS] if all(call["remember"] for call in same) else ["once", "no"]
 
 
@@ -143,7 +143,7 @@ def give_answer(
     """Answer a call that waits at a running gateway, which records it as `answer_call` does.
 
     Returns:
-        False where it waits no more; and why some gateways could not be asked.
+        False where it waits no more; and the errors of gateways that did not answer.
     """
     message = {"id": call_id, "answer": answer, "surface": context.surface}
     answers, failures = _ask_each(gateways, message)
@@ -153,7 +153,7 @@ def give_answer(
 def _ask_each(
     gateways: Sequence[RunningGateway], message: dict[str, str] | None = None
 ) -> tuple[list[dict[str, Any]], list[ConnectFailed]]:
-    """What gateways say. One that does not answer as it should keeps no other from being asked."""
+    """Send a command to each gateway. One that fails does not keep the others from answering."""
     answers: list[dict[str, Any]] = []
     failures: list[ConnectFailed] = []
     for running in gateways:
@@ -169,7 +169,7 @@ def _ask_each(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RememberedAnswer:
-    """A yes that holds for later calls of a tool, until it is forgotten."""
+    """A remembered approval of a tool's calls."""
 
     keys: Sequence[str]
     """Several where the tool or its server changed and was approved again."""
@@ -181,20 +181,20 @@ class RememberedAnswer:
 
 
 def answers_for_good(loaded: LoadedConfig) -> list[RememberedAnswer]:
-    """The answers that are remembered for good, sorted by server and tool."""
-    return _grouped(read_answers(loaded))
+    """The approvals that are remembered for good, sorted by server and tool."""
+    return _group(read_answers(loaded))
 
 
 async def answers_in_effect(approvals: "Approvals") -> list[RememberedAnswer]:
-    """The answers that a host goes by: those of its session first, then those for good."""
+    """The approvals that a host applies: those of its session first, then those for good."""
     of_session = [
         RememberedAnswer(keys=(one.key,), server_id=one.server_id, tool=one.tool, principal=one.principal)
         for one in approvals.of_session()
     ]
-    return of_session + _grouped(await approvals.kept())
+    return of_session + _group(await approvals.list_kept())
 
 
-def _grouped(kept: Iterable[tuple[str, KeptApproval]]) -> list[RememberedAnswer]:
+def _group(kept: Iterable[tuple[str, KeptApproval]]) -> list[RememberedAnswer]:
     return [
         RememberedAnswer(
             keys=keys,
@@ -210,7 +210,7 @@ def _grouped(kept: Iterable[tuple[str, KeptApproval]]) -> list[RememberedAnswer]
 def answers_about(
     remembered: Iterable[RememberedAnswer], server_id: str, tool: str | None = None
 ) -> list[RememberedAnswer]:
-    """The answers about one tool, or about all tools of a server.
+    """The remembered approvals of one tool, or of all tools of a server.
 
     Raises:
         UnknownTool: There is none.
@@ -226,7 +226,7 @@ def answers_about(
 def forget_approvals(
     context: ActionContext, answers: Sequence[RememberedAnswer], approvals: "Approvals | None" = None
 ) -> list[Notice]:
-    """Forget answers: their tools are asked about again.
+    """Forget remembered approvals: calls of their tools need approval again.
 
     Args:
         context: Who does so.

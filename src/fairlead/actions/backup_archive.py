@@ -147,7 +147,7 @@ def read_archive(path: Path, passphrase: str | None = None) -> BackupArchive:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return _unpack(archive, path, is_encrypted=is_encrypted)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError) as exc:
-        raise _refused(path, f"it is no backup, or damaged ({exc})") from exc
+        raise _archive_error(path, f"it is no backup, or damaged ({exc})") from exc
 
 
 def _read_file(path: Path) -> bytes:
@@ -156,9 +156,9 @@ def _read_file(path: Path) -> bytes:
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise _refused(path, "it is no file")
+                raise _archive_error(path, "it is no file")
             if status.st_size > _MOST_FILE_BYTES:
-                raise _refused(path, f"it has {status.st_size:,} bytes, which is too much")
+                raise _archive_error(path, f"it has {status.st_size:,} bytes, which is too much")
             return file.read(_MOST_FILE_BYTES)
     except OSError as exc:
         hint = "name the file that `fairlead backup` wrote"
@@ -169,34 +169,36 @@ def _unpack(archive: zipfile.ZipFile, path: Path, *, is_encrypted: bool) -> Back
     members = archive.infolist()
     names = [member.filename for member in members]
     if _MANIFEST not in names or len(set(names)) != len(names):
-        raise _refused(path, "it is no backup: it has no manifest, or names something twice")
+        raise _archive_error(path, "it is no backup: it has no manifest, or names something twice")
     found = {member.filename: member for member in members}
     manifest = _read_manifest(_read_member(archive, found.pop(_MANIFEST), _SMALL, path), path)
     if unknown := sorted(found.keys() - MOST_BYTES.keys()):
-        raise _refused(path, f"it has a part that no backup has: {unknown[0]!r}")
+        raise _archive_error(path, f"it has a part that no backup has: {unknown[0]!r}")
     if found.keys() != manifest.parts.keys():
-        raise _refused(path, "its parts are not those in its manifest")
+        raise _archive_error(path, "its parts are not those in its manifest")
     parts: dict[str, bytes] = {}
     for name, member in found.items():
-        said = manifest.parts[name]
-        if member.file_size != said.size or said.size > MOST_BYTES[name]:
-            raise _refused(path, f"`{name}` has not the size in the manifest, or is too large")
-        content = _read_member(archive, member, said.size, path)
-        if hashlib.sha256(content).hexdigest() != said.sha256:
-            raise _refused(path, f"`{name}` is not what the manifest says: it was changed or is damaged")
+        entry = manifest.parts[name]
+        if member.file_size != entry.size or entry.size > MOST_BYTES[name]:
+            raise _archive_error(path, f"`{name}` has not the size in the manifest, or is too large")
+        content = _read_member(archive, member, entry.size, path)
+        if hashlib.sha256(content).hexdigest() != entry.sha256:
+            raise _archive_error(
+                path, f"`{name}` is not what the manifest says: it was changed or is damaged"
+            )
         parts[name] = content
     return BackupArchive(manifest=manifest, parts=parts, is_encrypted=is_encrypted)
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, limit: int, path: Path) -> bytes:
     if member.is_dir() or stat.S_ISLNK(member.external_attr >> 16) or member.flag_bits & 1:
-        raise _refused(path, f"{member.filename!r} is no plain file")
+        raise _archive_error(path, f"{member.filename!r} is no plain file")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise _refused(path, f"{member.filename!r} is packed in a way that no backup is")
+        raise _archive_error(path, f"{member.filename!r} is packed in a way that no backup is")
     with archive.open(member) as file:
         content = file.read(limit + 1)  # what it says about its size may be a lie
     if len(content) > limit:
-        raise _refused(path, f"{member.filename!r} is larger than it says, or than {limit:,} bytes")
+        raise _archive_error(path, f"{member.filename!r} is larger than it says, or than {limit:,} bytes")
     return content
 
 
@@ -207,10 +209,10 @@ def _read_manifest(content: bytes, path: Path) -> Manifest:
             raise ConfigUnreadable(f"`{path}` was written by a newer Fairlead", hint="update Fairlead")
         return msgspec.json.decode(content, type=Manifest)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise _refused(path, f"its manifest cannot be read ({exc})") from exc
+        raise _archive_error(path, f"its manifest cannot be read ({exc})") from exc
 
 
-def _refused(path: Path, reason: str) -> ConfigUnreadable:
+def _archive_error(path: Path, reason: str) -> ConfigUnreadable:
     return ConfigUnreadable(
         f"`{path}` is not restored: {reason}", hint="nothing was changed; use another backup"
     )

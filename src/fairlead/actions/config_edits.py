@@ -160,7 +160,7 @@ def settle(
         try:
             record_defaults(context.store, written)
         except StoreError as exc:
-            notices.append(Notice(message=f"calls of its tools will be asked about: {exc}", hint=exc.hint))
+            notices.append(Notice(message=f"calls of its tools will need approval: {exc}", hint=exc.hint))
     if target.scope == "project":
         known = [server for server in written if approved is None or server.server_id in approved]
         notices += _consent(context, [key for server in known if (key := server.consent)])
@@ -179,7 +179,7 @@ def approve_server(context: ActionContext, server_id: str, key: ConsentKey) -> l
     Args:
         context: Who consents.
         server_id: The server.
-        key: What the user was shown, whatever became of the files meanwhile.
+        key: What the user was shown, even if the files changed meanwhile.
 
     Returns:
         What the user should know about it.
@@ -191,7 +191,7 @@ def approve_server(context: ActionContext, server_id: str, key: ConsentKey) -> l
 
 
 def approved_servers(context: ActionContext, server_ids: Iterable[str]) -> set[str]:
-    """Which servers may start as they are now: to be asked before a part of their entries is edited."""
+    """The servers that have consent as they are now: to be called before their entries are edited."""
     from fairlead.policy.consent import has_consent
 
     servers = context.loaded.servers
@@ -207,7 +207,7 @@ def _consent(context: ActionContext, keys: list[ConsentKey]) -> list[Notice]:
     try:
         record_consent(context.store, keys)
     except StoreError as exc:
-        message = f"your consent could not be recorded, so it will be asked for: {exc}"
+        message = f"your consent could not be recorded, so you will be prompted for it: {exc}"
         return [Notice(message=message, hint=exc.hint)]
     return []
 

@@ -38,7 +38,7 @@ class ActionContext:
     before: LoadedConfig | None = None
     """The configuration before the action, where it was loaded."""
     tells_gateways: bool = False
-    """Are running gateways told of an edit? Not by a program that runs for long: they watch the files."""
+    """Whether running gateways are notified of an edit, besides watching the files themselves."""
 
     @property
     def loaded(self) -> LoadedConfig:
@@ -94,7 +94,7 @@ class RunningConfiguration(Protocol):
 
     @property
     def loaded(self) -> LoadedConfig:
-        """As it is in effect."""
+        """The configuration in effect."""
         ...
 
     async def reload(self) -> None:

@@ -1,4 +1,4 @@
-"""Diagnose this machine, the configuration and the servers: what is wrong, and what mends it.
+"""Diagnosis of this machine, the configuration and the servers: problems, each with a fix.
 
 Each check is a function that yields findings. A check never raises for what it looks for, and every wait in
 it has a limit: a machine that is broken is what it is run on.
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.files import hold_lock
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.config.models import BuiltinServer, ExtensionServer, RemoteServer, StdioServer
+from fairlead.config.models import BuiltinServer, Config, ExtensionServer, RemoteServer, StdioServer
 from fairlead.config.paths import STATE_HINT, state_folder, user_file
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.config.store_location import RedisLocation, StoreLocation, store_location
@@ -217,8 +217,8 @@ def _check_programs(env: Mapping[str, str], servers: Iterable[LoadedServer]) -> 
         if path is None:
             yield _missing_program(program, users)
             continue
-        said = _ask_version(path, env)
-        if said is None:
+        version = _ask_version(path, env)
+        if version is None:
             yield Finding(
                 area="programs",
                 subject=program.name,
@@ -226,16 +226,16 @@ def _check_programs(env: Mapping[str, str], servers: Iterable[LoadedServer]) -> 
                 message=f"{path} does not run",
                 fix=program.install,
             )
-        elif program.name == "node" and _major(said) < _MIN_NODE:
+        elif program.name == "node" and _major(version) < _MIN_NODE:
             yield Finding(
                 area="programs",
                 subject="node",
                 status="problem" if users else "note",
-                message=f"{said} is too old for most servers",
+                message=f"{version} is too old for most servers",
                 fix=program.install,
             )
         else:
-            yield Finding(area="programs", subject=program.name, status="ok", message=f"{said} at {path}")
+            yield Finding(area="programs", subject=program.name, status="ok", message=f"{version} at {path}")
 
 
 def _missing_program(program: _Program, users: Collection[str]) -> Finding:
@@ -379,7 +379,10 @@ def _check_state(env: Mapping[str, str], loaded: LoadedConfig | None) -> Generat
             fix="make room on that disk, or set XDG_STATE_HOME to a folder on another",
         )
     yield from _check_lock(user_file(env))
-    yield _store_finding(store_location(env, loaded.config.store if loaded else None))
+    location = store_location(env, loaded.config.store if loaded else None)
+    yield _store_finding(location)
+    if loaded is not None and (loaded.config.artifacts.s3 or isinstance(location, RedisLocation)):
+        yield _artifacts_finding(env, loaded.config)
 
 
 def _check_lock(path: Path) -> Generator[Finding]:
@@ -415,19 +418,19 @@ def _store_finding(path: StoreLocation) -> Finding:
         return Finding(area="state", subject="store", status="ok", message="nothing is stored yet")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)) as store:
-            (said,) = store.execute("PRAGMA quick_check(1)").fetchone()
+            (result,) = store.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as exc:
-        said = str(exc)
-    if said == "ok":
+        result = str(exc)
+    if result == "ok":
         size = path.stat().st_size / 1024 / 1024
         return Finding(area="state", subject="store", status="ok", message=f"{path}, {size:.1f} MB")
     return Finding(
         area="state",
         subject="store",
         status="problem",
-        message=f"`{path}` is damaged: {said}",
+        message=f"`{path}` is damaged: {result}",
         fix=f"run `fairlead gateway stop --all`, then `{shlex.join(['mv', str(path), f'{path}.damaged'])}`; "
-        "approvals and reviews are asked for again",
+        "approvals and reviews are needed again",
     )
 
 
@@ -450,6 +453,37 @@ def _redis_finding(location: RedisLocation) -> Finding:
             fix="set `appendonly yes` in Redis",
         )
     return Finding(area="state", subject="store", status="ok", message=shown)
+
+
+def _artifacts_finding(env: Mapping[str, str], config: Config) -> Finding:
+    """Where replicas have artifacts that are too large for their store. A bucket is tried."""
+    import anyio
+
+    from fairlead.store.artifact_contents import ArtifactBucket, open_contents
+    from fairlead.store.artifacts import MAX_BYTES_IN_STORE
+
+    async def check() -> str | None:
+        async with open_contents(env, config) as contents:
+            if isinstance(contents, ArtifactBucket):
+                await contents.check()
+                return f"{contents.name}, encrypted"
+            return f"`{config.artifacts.folder}`, not encrypted" if contents is not None else None
+
+    try:
+        place = anyio.run(check)
+    except FairleadError as exc:
+        return Finding(area="state", subject="artifacts", status="problem", message=str(exc), fix=exc.hint)
+    limit = f"{MAX_BYTES_IN_STORE // 1024 // 1024} MB"
+    if place is not None:
+        message = f"over {limit} in {place}"
+        return Finding(area="state", subject="artifacts", status="ok", message=message)
+    return Finding(
+        area="state",
+        subject="artifacts",
+        status="note",
+        message=f"those over {limit} cannot be kept: there is no place for them that all replicas share",
+        fix="set `artifacts.s3` to a bucket, or `artifacts.folder` to a shared folder",
+    )
 
 
 # What runs.

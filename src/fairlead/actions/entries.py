@@ -75,7 +75,7 @@ def add_servers(
         target: The file.
         entries: The entries by server id, their secrets as references.
         replace: May an entry of the same id be replaced?
-        bundles: Bundles to write beside them.
+        bundles: Bundles to write together with them.
         stashed: The secrets that were put away for them; deleted if the entries cannot be written.
 
     Raises:

@@ -198,11 +198,11 @@ def reason_in_short(tool: ToolExplanation) -> str:
     if tool.gateway_verdict is not None:
         reason += f"; over a gateway: {tool.gateway_verdict}, by `gateway.approval`"
     if tool.remembered:
-        reason += f"; allowed by a remembered answer: {how_to_forget(tool)}"
+        reason += f"; allowed by a remembered answer: {describe_forgetting(tool)}"
     return reason
 
 
-def how_to_forget(tool: ToolExplanation) -> str:
-    """What has the user asked again about a tool whose answer is remembered."""
+def describe_forgetting(tool: ToolExplanation) -> str:
+    """Say how to forget the remembered approval of a tool."""
     command = command_line("approvals forget", tool.key.server_id, tool.key.typed_tool)
-    return f"`{command}` has you asked again"
+    return f"`{command}` forgets the approval"

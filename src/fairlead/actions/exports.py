@@ -39,7 +39,7 @@ def export_document(
         loaded: The configuration.
         dialect: The format.
         server_ids: The servers; by default all.
-        lose: What the other agent need not be told of a server.
+        lose: Restrictions of a server that may be lost in the other agent's format.
 
     Raises:
         UnknownServer: There is none of an id.
@@ -72,7 +72,7 @@ def write_export(
     """
     servers = sorted({name for section in exported.document.values() for name in as_object(section)})
     if not servers:
-        raise _nothing_to_write(dialect, exported, output)
+        raise _nothing_to_write_error(dialect, exported, output)
 
     def change(text: str) -> str:
         return syntax.merge_into(text, exported.document, dialect.syntax)
@@ -85,7 +85,7 @@ def write_export(
     return context.record("export", "", agent=dialect.name, file=str(output.absolute()), servers=servers)
 
 
-def _nothing_to_write(dialect: ConfigDialect, exported: ExportedDocument, output: Path) -> ConfigError:
+def _nothing_to_write_error(dialect: ConfigDialect, exported: ExportedDocument, output: Path) -> ConfigError:
     reasons = "; ".join(f"`{note.server_id}`: {note.message}" for note in exported.notes if note.server_id)
     why = reasons or "none is configured that does not come with Fairlead"
     return ConfigError(

@@ -132,8 +132,8 @@ def _plan_server(context: ActionContext, server_id: str, kept: list[KeptLogin], 
             return stored.key.split("\0")[1:2] == [server_id]
         if stored.key in own_keys or (namespace == _TASKS and stored.key.startswith(f"{server_id}/")):
             return True
-        said = _subject_of(stored)
-        return said.server_id == server_id or said.message.startswith(f"server `{server_id}`:")
+        subject = _subject_of(stored)
+        return subject.server_id == server_id or subject.message.startswith(f"server `{server_id}`:")
 
     values, records, left = _find(context.store, is_about, lambda found: found[0] == server_id, audit=audit)
     others = [other for other in loaded.servers.values() if other.server_id != server_id]
@@ -273,7 +273,9 @@ async def forget(context: ActionContext, plan: ForgetPlan, host: "Host | None") 
     for path in plan.files:
         path.unlink(missing_ok=True)
     server_id = plan.name if plan.subject == "server" else ""
-    notices += context.record("forget", server_id, subject=plan.subject, name=plan.name, **_audited(plan))
+    notices += context.record(
+        "forget", server_id, subject=plan.subject, name=plan.name, **_count_for_audit(plan)
+    )
     if plan.counts and living(context.env):
         notices.append(
             Notice(
@@ -284,7 +286,7 @@ async def forget(context: ActionContext, plan: ForgetPlan, host: "Host | None") 
     return notices
 
 
-def _audited(plan: ForgetPlan) -> dict[str, int]:
+def _count_for_audit(plan: ForgetPlan) -> dict[str, int]:
     return {name.replace(" ", "_"): number for name, number in plan.counts.items()}
 
 
@@ -305,7 +307,7 @@ def _delete_artifact_files(context: ActionContext, plan: ForgetPlan, left: set[s
     """Delete the files of artifacts that no record is left of: equal ones share a file."""
     folder = artifact_folder(context.env, context.loaded.config)
     if folder is None:
-        return  # a shared store has them, and lets them expire
+        return  # a shared store lets them expire, and a bucket is swept of what no record is left of
     digests = {_digest_of(stored) for namespace, stored in plan.values if namespace == ARTIFACTS}
     for digest in digests - left:
         if digest.isalnum():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlead.actions.context import ActionContext, Notice
+from fairlead.actions.replicas import ReplicaState, read_replicas
 from fairlead.config.document.files import hold_lock
 from fairlead.config.load import LoadedConfig
 from fairlead.config.sources import place_of, workspace
@@ -15,6 +16,7 @@ from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigError, ConnectFailed
 from fairlead.gateway.registry import (
     SERVICES,
+    STATUS_PATH,
     RunningGateway,
     StartedBy,
     answering,
@@ -77,7 +79,7 @@ def start_gateway(
     env, folder = context.env, Path.cwd()
     manager = service_manager(env)
     command = service_command(manager.name, arguments, folder, env)
-    running = running_here(context.loaded, env, folder)
+    running = find_running(context.loaded, env, folder)
     if running is not None:
         if at_login:
             manager.enable(command)
@@ -125,7 +127,7 @@ def service_command(
     return ServiceCommand(words=words, folder=folder, env=env)
 
 
-def running_here(loaded: LoadedConfig, env: Mapping[str, str], folder: Path) -> RunningGateway | None:
+def find_running(loaded: LoadedConfig, env: Mapping[str, str], folder: Path) -> RunningGateway | None:
     """The gateway that runs with this configuration in this folder, other than for an agent.
 
     Raises:
@@ -235,7 +237,7 @@ def stop_gateway(
     # Not by the registry: a gateway leaves it first, and then ends its servers.
     processes = {running.pid: process_identity(running.pid) for running in targets}
 
-    def remaining() -> list[RunningGateway]:
+    def list_remaining() -> list[RunningGateway]:
         return [
             running
             for running in targets
@@ -245,11 +247,11 @@ def stop_gateway(
     for running in targets:
         manager_of(running.started_by, env).stop(running.pid)
     killed: list[RunningGateway] = []
-    if not wait_until(lambda: not remaining(), seconds):
-        killed = remaining()
+    if not wait_until(lambda: not list_remaining(), seconds):
+        killed = list_remaining()
         for running in killed:
             end_process(running.pid, by_force=True)
-        wait_until(lambda: not remaining(), seconds)
+        wait_until(lambda: not list_remaining(), seconds)
     pids = sorted(processes)
     removed = service_manager(env).remove() if disable else None
     notices = context.record("stop gateway", "", processes=pids) if pids or removed else []
@@ -270,18 +272,22 @@ class GatewayState:
     log: Path
     servers: list[dict[str, Any]]
     """As `/api/status` has them."""
+    replicas: list[ReplicaState]
+    """The processes that act as one gateway with it; none where it is one process alone."""
 
 
 def gateway_state(loaded: LoadedConfig | None, env: Mapping[str, str]) -> GatewayState:
-    """Say whether a gateway runs, which, and how its servers are."""
+    """Say whether a gateway runs, which, how its servers are, and which processes act as one with it."""
     manager = service_manager(env)
     alive = sorted(living(env), key=lambda each: each.started_at)
     running = main_gateway(loaded, env)
     servers: list[dict[str, Any]] = []
+    replicas: list[ReplicaState] = []
     is_answering = False
     if running is not None:
         try:
-            servers = as_list(running.ask("/api/status").get("servers"))
+            said = running.ask(STATUS_PATH)
+            servers, replicas = as_list(said.get("servers")), read_replicas(said.get("replicas"))
             is_answering = True
         except ConnectFailed:
             is_answering = any(each.pid == running.pid for each in answering(env))
@@ -294,6 +300,7 @@ def gateway_state(loaded: LoadedConfig | None, env: Mapping[str, str]) -> Gatewa
         at_login=manager.is_at_login(),
         log=log,
         servers=servers,
+        replicas=replicas,
     )
 
 

@@ -1,4 +1,4 @@
-"""The catalog as far as it is known without contacting a server, and why a server cannot be had."""
+"""The catalog as far as it is known without contacting a server, and why servers are unavailable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from fairlead.policy.quarantine import ScreenedListing
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnavailableServer:
-    """Why a server cannot be had, and what to do."""
+    """Why a server is unavailable, and what to do."""
 
     reason: str
     hint: str | None = None
@@ -78,7 +78,7 @@ class KnownCatalog:
         return catalog_of(self.loaded, self.selection, self.screened)
 
     def absence(self, server_id: str) -> UnavailableServer | None:
-        """Why a server cannot be had, as far as that is known without trying."""
+        """Why a server is unavailable, as far as that is known without connecting."""
         server, saved = self.loaded.servers[server_id], self.saved[server_id]
         if not server.enabled:
             return UnavailableServer(reason=f"server `{server_id}`: it is disabled", hint=server.enable_hint)
@@ -102,7 +102,7 @@ class KnownCatalog:
 def read_catalog(
     loaded: LoadedConfig, bundle: str | None = None, caller: GroupedPrincipal = LOCAL_CALLER
 ) -> KnownCatalog:
-    """What earlier runs left behind, as a caller sees it. Contacts no server.
+    """Read the catalog that earlier runs stored, as a caller gets it. Contacts no server.
 
     Another principal than the local user calls over the gateway, whose `approval` counts for it.
     """

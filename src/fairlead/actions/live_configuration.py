@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def log_reload(problem: ConfigError | None) -> None:
-    """Write down that the files changed, and whether what they say now can be used."""
+    """Log that the files changed, and whether they load."""
     if problem is None:
         logger.info("configuration reloaded")
     else:
@@ -30,7 +30,7 @@ def log_reload(problem: ConfigError | None) -> None:
 
 
 class LiveConfiguration:
-    """What a program runs with. `load` reads it anew, `take` has the program take it over."""
+    """Configuration of a running program. `load` reads the files, `take` applies the result."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class LiveConfiguration:
         """Has the other processes of the same gateway read theirs again, where there are any."""
         self._load = load
         self._take = take
+        self._reloading = anyio.Lock()
         self._seen = self._stamps()
 
     async def reload(self) -> None:
@@ -56,11 +57,13 @@ class LiveConfiguration:
 
     async def reload_here(self) -> None:
         """Reload in this process alone: others that watch the same files do so themselves."""
-        self._seen = self._stamps()
-        loaded = self._load()
-        await self._take(loaded)
-        self.loaded = loaded
-        self.on_reload(loaded)
+        # Edits and the watch of files come at once: what was read last has to be taken over last.
+        async with self._reloading:
+            self._seen = self._stamps()
+            loaded = self._load()
+            await self._take(loaded)
+            self.loaded = loaded
+            self.on_reload(loaded)
 
     async def watch(self, on_outcome: Callable[[ConfigError | None], None] = log_reload) -> None:
         """Reload whenever a file changes, until cancelled. One that does not load changes nothing."""

@@ -39,7 +39,7 @@ class LockPlan:
 
 
 def plan_lock(loaded: LoadedConfig, *, file: Path | None = None, only: Sequence[str] = ()) -> LockPlan:
-    """Choose the servers to lock, and the file: beside the one that describes them.
+    """Choose the servers to lock, and the file: in the folder of the one that describes them.
 
     Raises:
         ConfigError: There is no server to lock; they are described by several files and `file` is None; or

@@ -1,4 +1,4 @@
-"""Log in and out, kept logins, where a server stands as to logging in, and the OAuth client in its entry."""
+"""Logins of servers: log in and out, stored logins, login status, and the OAuth client in an entry."""
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -58,7 +58,7 @@ class KeptLogin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginStatus:
-    """Where one server stands as to logging in, as far as that is known without asking it."""
+    """Login status of one server, as far as it is known without contacting it."""
 
     server_id: str
     state: LoginState
@@ -119,7 +119,7 @@ def require_ready(loaded: LoadedConfig, server: LoadedServer) -> None:
 
 
 def own_way_in(config: RemoteServer) -> str | None:
-    """What lets a server's requests in by themselves, so that no login would be used."""
+    """Credentials in a server's entry that take the place of a login, if any."""
     if config.oauth is False:
         return "its entry says `oauth: false`"
     if any(name.lower() == "authorization" for name in config.headers):
@@ -178,7 +178,7 @@ def find_logins(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginOffer:
-    """What the user is shown before they log in: the page, the issuer, and the scopes that are asked for."""
+    """What the user is shown before they log in: the page, the issuer, and the requested scopes."""
 
     server_id: str
     account: str
@@ -195,7 +195,7 @@ class LoginOffer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginDialog:
-    """How a surface takes its user through a login."""
+    """Prompts of a surface during a login."""
 
     show: Callable[[LoginOffer], Awaitable[bool]]
     """Shows the offer; False where the user declines."""
@@ -220,7 +220,7 @@ class CompletedLogin:
 
     @property
     def renews(self) -> bool:
-        """Can its token be refreshed without the user?"""
+        """Whether its token can be refreshed without the user."""
         return self.is_machine or self.login.token.refresh_token is not None
 
     @property
@@ -259,7 +259,7 @@ async def log_in(
     else:
         login = await _log_in_by_page(context, host, target, dialog, scopes)
     troubles: list[FairleadError] = []
-    unkept = await _storing_failure(context, target.server_id, login, troubles.append)
+    unkept = await _check_stored(context, target.server_id, login, troubles.append)
     notices = [Notice(message=str(trouble), hint=trouble.hint) for trouble in troubles]
     return CompletedLogin(login=login, is_machine=is_machine, unkept=unkept, notices=notices)
 
@@ -306,10 +306,10 @@ def _offer_of(target: "LoginTarget", url: str, terms: "Sequence[LoginTerms]") ->
     )
 
 
-async def _storing_failure(
+async def _check_stored(
     context: ActionContext, server_id: str, login: Login, warn: Callable[[FairleadError], None]
 ) -> ConfigUnwritable | None:
-    """The host goes on with a login that it cannot store, of which the user should know."""
+    """Return the error of a login that works but could not be stored; None where it was stored."""
     if isinstance(location := context.store, RedisLocation):
         async with AsyncStore.open(location) as store:
             kept = await StoreVault(store).get(login.key)
@@ -336,7 +336,7 @@ async def log_out(context: ActionContext, host: "Host", login: Login) -> "Revoca
 
 
 def is_for(login: Login, server: LoadedServer) -> bool:
-    """Is this a server that a login is for? Not one whose URL or secrets cannot be had now."""
+    """Whether a login is for this server; False where its URL or secrets cannot be resolved."""
     try:
         config = remote_config(server)
         return config.oauth is not False and resource_of(server) == login.resource
@@ -344,8 +344,8 @@ def is_for(login: Login, server: LoadedServer) -> bool:
         return False
 
 
-def standing_of(server: LoadedServer, saved: SavedState, kept: Iterable[KeptLogin]) -> LoginStatus:
-    """Where a server that is reached by URL stands."""
+def login_status(server: LoadedServer, saved: SavedState, kept: Iterable[KeptLogin]) -> LoginStatus:
+    """Login status of a remote server."""
     config, server_id = remote_config(server), server.server_id
     if own_way := own_way_in(config):
         return LoginStatus(server_id=server_id, state="not_needed", own_way=own_way)

@@ -1,4 +1,4 @@
-"""What of a configuration agents can use through the gateway, and what stands in the way, with its command.
+"""Readiness of a configuration: what agents can use through the gateway, and the command that fixes the rest.
 
 Everything is known from earlier runs: no server is contacted, so that this is quick however slow servers are.
 """
@@ -15,7 +15,7 @@ from fairlead.config.models import BundleMode
 from fairlead.host.model.catalogs import cost_of, mode_for
 
 ObstacleKind = Literal["not approved", "broken", "needs a login", "not reviewed", "changed"]
-"""Why agents do not get a server's tools, or not all of them, or not without being asked."""
+"""Why agents do not get a server's tools, or not all of them, or not without approval."""
 MAX_COUNTED_TOOLS: Final = 2000
 """Up to so many tools are counted as agents get them; of more, by what their servers list, which is quick."""
 

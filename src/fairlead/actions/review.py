@@ -20,7 +20,7 @@ from fairlead.policy.review import (
     ReviewAnswer,
     ReviewDecision,
     ReviewedTool,
-    instructions_changed,
+    have_instructions_changed,
     record_decision,
     tools_to_review,
 )
@@ -60,8 +60,8 @@ class ServerReview:
 
     @property
     def instructions_changed(self) -> bool:
-        """Does the server say something of itself that was not reviewed?"""
-        return is_guarded(self.server) and instructions_changed(self.listing, self.pins)
+        """Whether the server's instructions changed since the last review."""
+        return is_guarded(self.server) and have_instructions_changed(self.listing, self.pins)
 
 
 def saved_reviews(
@@ -74,7 +74,7 @@ def saved_reviews(
     for server in servers:
         of_server = saved[server.server_id]
         if of_server.snapshot is None:
-            failures[server.server_id] = _not_kept(server.server_id)
+            failures[server.server_id] = _no_listing_error(server.server_id)
             continue
         listing = of_server.snapshot.listing
         tools = tools_to_review(server, listing, of_server.pins, before_defaults=of_server.before_defaults)
@@ -94,7 +94,7 @@ async def live_review(host: "Host", server: LoadedServer) -> ServerReview:
 
     managed = next((each for each in host.servers if each.server.server_id == server.server_id), None)
     if managed is None or managed.snapshot is None:
-        raise _not_kept(server.server_id)
+        raise _no_listing_error(server.server_id)
     # Another process may have pinned something since this one read the pins.
     pins = (await load_pins(host.store, server) if host.store is not None else None) or managed.pins
     known = None if isinstance(pins, UntrustedPins) else pins
@@ -103,7 +103,7 @@ async def live_review(host: "Host", server: LoadedServer) -> ServerReview:
     return ServerReview(server=server, listing=listing, pins=known, tools=await to_thread.run_sync(find))
 
 
-def _not_kept(server_id: str) -> ListFailed:
+def _no_listing_error(server_id: str) -> ListFailed:
     return ListFailed(
         server_id,
         "what it offers could not be kept, and so nothing can be pinned",
@@ -137,7 +137,7 @@ def decision_of(
     given = [*answers]
 
     def tools_with(answer: ReviewAnswer) -> list[ToolEntry]:
-        return [tool.entry for tool, said in given if said == answer]
+        return [tool.entry for tool, given_answer in given if given_answer == answer]
 
     return ReviewDecision(
         allow=tools_with("allow"),
@@ -200,7 +200,7 @@ def resolve_tool_names(
     """The tools that the command line names: `all`, exact names and globs, separated by commas.
 
     `all` leaves out those that are denied. A server may call a tool `del_*` or `a,b`, so that a word has
-    several readings. Denied is what it means in any of them; allowed or asked about is nothing then.
+    several readings. A denial applies to every tool it may mean; `allow` and `ask` then apply to none.
 
     Args:
         words: What was typed.
@@ -247,7 +247,8 @@ def _readings(
 ) -> list[list[ReviewedTool]]:
     """The different choices of tools that a name may mean; none where it means no tool.
 
-    `all` and `none` mean no tool of that name, unless that is to be denied.
+    `all` and `none` mean no tool of that name, unless that is to be denied. Tools of built-in servers are
+    called `repo.readFile` themselves: `readFile` and `repo/readFile` mean them where nothing else is meant.
     """
     exact = _exact(name, tools)
     if name in (ALL, NONE):
@@ -255,15 +256,18 @@ def _readings(
         return [meant, [exact]] if narrows and exact is not None else [meant]
     own = {tool.entry.key.server_id for tool in tools}
     owners = owners_of(name, {*servers, *own})
-    ours = [rest for owner, rest in owners if owner in own]
+    ours = [(owner, rest) for owner, rest in owners if owner in own]
     if owners and not ours:
         return []
     found = [[exact]] if exact is not None else []
     if escape_name(name) != name:
         patterns = {name, unescape_name(name)}
         found.append([tool for tool in tools if any(matches(tool.name, pattern) for pattern in patterns)])
-    for rest in ours:
+    for _, rest in ours:
         found += _readings_of_rest(rest, tools, narrows=narrows)
+    if narrows or not found:
+        prefixed = [f"{owner}.{rest}" for owner, rest in ours] or [f"{owner}.{name}" for owner in own]
+        found += [[whole] for each in prefixed if (whole := _exact(each, tools)) is not None]
     different = {tuple(tool.name for tool in reading): reading for reading in found if reading}
     return list(different.values())
 

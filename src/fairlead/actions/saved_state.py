@@ -1,4 +1,4 @@
-"""What earlier runs left behind in the store, read without starting servers or loading the SDK."""
+"""State of servers in the store, read without starting servers or loading the SDK."""
 
 import os
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class SavedState:
     trouble: LastFailure | None = None
     approved: bool = True
     before_defaults: bool = False
-    """Do its calls stay asked about, as they were before trusted servers went by their annotations?"""
+    """Whether its calls still need approval, as before annotations of trusted servers counted."""
 
 
 def read_saved(loaded: LoadedConfig) -> dict[str, SavedState]:
@@ -70,8 +70,8 @@ def read_answers(loaded: LoadedConfig) -> list[tuple[str, KeptApproval]]:
 
 def notes_to_review(server: LoadedServer, saved: SavedState) -> tuple[str, ...]:
     """What a review of a server would settle, as far as it is known without asking the server."""
-    tools = len(saved.snapshot.listing.tools) if saved.snapshot else 0
-    return review_notes(server, tools, before_defaults=saved.before_defaults)
+    listing = saved.snapshot.listing if saved.snapshot else None
+    return review_notes(server, listing, saved.pins, before_defaults=saved.before_defaults)
 
 
 def _read(database: Database, server: LoadedServer, lock: LockedServer | str | None) -> SavedState:

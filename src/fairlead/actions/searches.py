@@ -1,4 +1,4 @@
-"""What searches go by besides words: the memory of searches, and the model of `search.embeddings`."""
+"""Search memory and embeddings: past queries of a principal, and the model of `search.embeddings`."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Start a configuration: a first file of a project or the user, and the agents' servers it can take over."""
+"""First configuration file of a project or the user, and the servers of agents that it can import."""
 
 import os
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _FIRST_FILE = '{{\n{schema}  "version": 1,\n  "servers": {{}}\n}}\n'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundServers:
-    """Servers of another agent that can be taken over."""
+    """Servers of another agent that can be imported."""
 
     agent: str
     file: Path
@@ -30,7 +30,7 @@ class StartedConfig:
 
     target: EditTarget
     schema: Path | None
-    """The schema for editors beside it."""
+    """The JSON Schema for editors, in the same folder."""
     hides: Path | None
     """The file that described the project until now, which is not read any more."""
     found: list[FoundServers] = field(default_factory=list[FoundServers])
@@ -42,7 +42,7 @@ def start_config(target: EditTarget, place: MachinePaths, *, with_schema: bool =
     Args:
         target: The file.
         place: The machine and the folder.
-        with_schema: Write the JSON Schema beside it, for editors, and refer to it.
+        with_schema: Also write the JSON Schema, for editors, and refer to it.
 
     Raises:
         ConfigError: There is a file already.

@@ -24,7 +24,7 @@ class StashedEntry:
     stashed: list[StoredSecret]
     """The secrets that were moved, each with its reference."""
     left: list[str]
-    """Fields with a secret beside a reference, which stay as they are."""
+    """Fields with a secret next to a reference, which stay unchanged."""
     edit: EditOutcome
 
 
@@ -76,7 +76,7 @@ def _stash_part(context: ActionContext, server: LoadedServer, part: LayerPart) -
 def _set(text: str, part: LayerPart, path: FieldPath, wanted: dict[str, Any]) -> str:
     """Text with one field as it is wanted; a list is written whole."""
     names = tuple(step for step in path if isinstance(step, str))
-    written = part.layer.written((*part.prefix, *names))
+    written = part.layer.original_path((*part.prefix, *names))
     return set_value(text, [str(step) for step in written], value_at(wanted, names))
 
 

@@ -25,7 +25,7 @@ class StatusReport:
     gateway: str | None = None
     """The URL of the running gateway that says so; None where it is what the last run left behind."""
     failure: ConnectFailed | None = None
-    """Why a running gateway could not be asked."""
+    """Why a running gateway did not answer."""
 
 
 def read_status(loaded: LoadedConfig) -> StatusReport:

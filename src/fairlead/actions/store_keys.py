@@ -1,4 +1,4 @@
-"""Encrypt what gateways share anew, after a change of the cluster key."""
+"""Re-encryption of the shared store after a change of the cluster key."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from fairlead.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RekeyedStore:
-    """What became of a store that was encrypted anew."""
+    """Result of re-encrypting a store."""
 
     values: int
     """How many values were written again."""

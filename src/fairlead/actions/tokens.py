@@ -56,7 +56,7 @@ def make_token(
 
 
 def revoke_token(context: ActionContext, name: str) -> list[Notice]:
-    """Have a token open nothing any more.
+    """Revoke a named token.
 
     Raises:
         ConfigError: There is none of that name.

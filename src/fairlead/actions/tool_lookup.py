@@ -35,7 +35,7 @@ def locate_tool(loaded: LoadedConfig, name: str, tool: str | None = None) -> Too
         return ToolKey(loaded.server(name).server_id, tool)
     owners = owners_of(name, loaded.servers)
     if owners and name == ".".join(owners[0]):
-        return ToolKey(*owners[0])  # means that tool alone, whatever other servers call theirs
+        return ToolKey(*owners[0])  # means that tool alone, also where other servers have one of that name
     names = names_of(loaded, read_catalog(loaded).listings)
     known = find_tool_keys(name, names)
     if len(known) == 1:
@@ -46,7 +46,7 @@ def locate_tool(loaded: LoadedConfig, name: str, tool: str | None = None) -> Too
         return ToolKey(*owners[0])
     if owners:
         raise ambiguous(name, [ToolKey(*owner) for owner in owners])
-    raise _not_found(loaded, name, list(names.names))
+    raise _not_found_error(loaded, name, list(names.names))
 
 
 def ambiguous(name: str, keys: Collection[ToolKey]) -> ConfigError:
@@ -96,7 +96,7 @@ def no_such_tool(key: ToolKey, tools: Sequence[ToolEntry]) -> UnknownTool:
     )
 
 
-def _not_found(loaded: LoadedConfig, name: str, keys: Sequence[ToolKey]) -> UnknownServer | UnknownTool:
+def _not_found_error(loaded: LoadedConfig, name: str, keys: Sequence[ToolKey]) -> UnknownServer | UnknownTool:
     if name in loaded.servers:
         return UnknownTool(
             f"`{name}` is a server: say which of its tools", hint=f"run `{command_line('tools', name)}`"

@@ -88,8 +88,8 @@ def _parts_of_block(block: Mapping[str, Any], handle: str | None) -> Iterator[Pa
         case {"type": "resource", "resource": {"blob": str(data)}}:
             yield Media(_mime_type(block["resource"]), data, handle)
         case {"type": "resource_link", "uri": str(uri)}:
-            said = [str(block[name]) for name in ("title", "name", "description") if block.get(name)]
-            yield " ".join([*said, f"<{uri}>"])
+            texts = [str(block[name]) for name in ("title", "name", "description") if block.get(name)]
+            yield " ".join([*texts, f"<{uri}>"])
         case _:
             yield f"(content of type {str(block.get('type'))[:40]!r}: cannot be shown here)"
 

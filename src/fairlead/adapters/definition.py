@@ -85,5 +85,5 @@ def adapt(entry: ToolEntry, name: str, rewrite: Rewrite) -> AdaptedTool:
 
 def description_of(entry: ToolEntry, hint: str | None = None) -> str:
     """Description of a tool for a model: its origin, then the server's own text."""
-    said = gate.content(entry.description or "").strip() or gate.content(entry.title or "")
-    return " ".join(part for part in (entry.key.origin, said, hint) if part)
+    text = gate.content(entry.description or "").strip() or gate.content(entry.title or "")
+    return " ".join(part for part in (entry.key.origin, text, hint) if part)

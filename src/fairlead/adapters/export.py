@@ -166,8 +166,8 @@ def _find_losses(dialect: ConfigDialect, server_id: str, entry: dict[str, Any]) 
     """Restrictions of an entry that a format does not support, by its writer's notes."""
     assert dialect.write is not None
     written = dialect.write({server_id: entry})
-    said = (note.field.partition(".")[0] for note in written.notes if note.server_id == server_id)
-    return {_FIELDS[field] for field in said if field in _FIELDS}
+    fields = (note.field.partition(".")[0] for note in written.notes if note.server_id == server_id)
+    return {_FIELDS[field] for field in fields if field in _FIELDS}
 
 
 def _worth_telling(notes: Iterable[ConversionNote]) -> list[ConversionNote]:
@@ -198,9 +198,9 @@ def _effective_approval(server: LoadedServer, approval: object, lists: ToolLists
     default = _stricter(modes.get("default"), least)
     tools = {
         name: mode
-        for name, said in as_object(modes.get("tools")).items()
+        for name, own_mode in as_object(modes.get("tools")).items()
         if lists is None or is_pattern(name) or lists.may(name)
-        if (mode := _stricter(said, least)) != "deny" or lists is None
+        if (mode := _stricter(own_mode, least)) != "deny" or lists is None
     }
     if default == "deny" and lists is not None:
         default = None

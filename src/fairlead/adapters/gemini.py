@@ -21,7 +21,7 @@ from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.coerce import TypesOf
 from fairlead.catalog.schema.keywords import Schema, below, resolve_reference
-from fairlead.catalog.schema.validate import is_pattern
+from fairlead.catalog.schema.portable import is_pattern
 from fairlead.catalog.tools import ToolEntry
 
 MAX_SCHEMAS = 1_000
@@ -179,8 +179,8 @@ def _add_description(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, A
     """Add the description, and keep an existing remark."""
     whole = add_description({}, schema).get("description", "")
     remark = new.get("description", "")
-    said = f"{whole} {remark}".strip() if remark not in whole else whole
-    return new | {"description": said} if said else new
+    joined = f"{whole} {remark}".strip() if remark not in whole else whole
+    return new | {"description": joined} if joined else new
 
 
 def _as_text(what: str) -> dict[str, Any]:
@@ -261,8 +261,8 @@ def gemini_result(
     result = result if vision else result.without_images()
     parts = parts_of(result)
     taken = [part for part in parts if isinstance(part, Media) and media and part.mime_type.startswith(MEDIA)]
-    said = "\n".join(_render_part(part) for part in parts if part not in taken)
-    response: dict[str, Any] = {"name": name, "response": _response(result, said)}
+    text = "\n".join(_render_part(part) for part in parts if part not in taken)
+    response: dict[str, Any] = {"name": name, "response": _response(result, text)}
     if call_id is not None:
         response["id"] = call_id
     if taken:
@@ -272,11 +272,11 @@ def gemini_result(
     return {"functionResponse": response}
 
 
-def _response(result: ToolResult, said: str) -> dict[str, Any]:
+def _response(result: ToolResult, text: str) -> dict[str, Any]:
     if result.is_error:
-        return {"error": said}
+        return {"error": text}
     if result.structured is None or result.remarks.ours:  # omissions are described in text only
-        return {"output": said}
+        return {"output": text}
     if result.untrusted:  # without `output` in it, all of a response is the function's output
         begin, end = gate.fence(result.server_id)
         return {"output": f"{begin}\n{msgspec.json.encode(result.structured).decode()}\n{end}"}

@@ -19,7 +19,7 @@ from fairlead.catalog.schema.keywords import (
     map_schemas,
     resolve_reference,
 )
-from fairlead.catalog.schema.validate import is_pattern
+from fairlead.catalog.schema.portable import is_pattern
 from fairlead.config.untyped import is_list
 
 FURTHER_RULES = (
@@ -153,12 +153,12 @@ def _step(step: str, new_names: Mapping[str, str]) -> str:
 
 def add_description(new: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """Add the description, with the default in it: providers accept that nowhere else."""
-    said = schema.get("description", "")
+    description = schema.get("description", "")
     if "default" in schema and schema["default"] is not None:
         default = msgspec.json.encode(schema["default"]).decode()
-        if len(default) <= MAX_DEFAULT and default not in said:
-            said = f"{said} (default: {default})".lstrip()
-    return new | {"description": said} if said else new
+        if len(default) <= MAX_DEFAULT and default not in description:
+            description = f"{description} (default: {default})".lstrip()
+    return new | {"description": description} if description else new
 
 
 def name_types(schema: dict[str, Any], accepted: Types) -> list[str]:

@@ -22,7 +22,7 @@ from fairlead.adapters.json_schema import (
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.schema.coerce import TypesOf
 from fairlead.catalog.schema.keywords import Schema, below
-from fairlead.catalog.schema.validate import is_pattern
+from fairlead.catalog.schema.portable import is_pattern
 from fairlead.catalog.tools import ToolEntry
 from fairlead.config.untyped import is_list, is_object
 

@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _CachedLogin:
-    """A login in memory, and when the vault was last asked for it."""
+    """A login in memory, and when it was last read from the vault."""
 
     login: Login
     looked: float
@@ -160,7 +160,7 @@ class Broker:
         """
         login = await self._get_login(key)
         if login is None or login.is_over:
-            raise _login_needed(server_id)
+            raise _login_needed_error(server_id)
         is_refused = refused is not None and login.token.access_token == refused
         if not is_refused and not self._is_due(login.token):
             return login
@@ -182,7 +182,7 @@ class Broker:
         return await self._outcome(renewal, server_id)
 
     async def adopt(self, login: Login) -> None:
-        """Keep a new login, in place of whatever login to the same server there was."""
+        """Keep a new login, in place of any earlier login to the same server."""
         login = replace(login, token=self._stamp_issue_time(login.token))
         async with self._lock_login(login.key, is_needed=False):
             with anyio.CancelScope(shield=True):
@@ -307,7 +307,7 @@ class Broker:
         if renewal.login is not None:
             return renewal.login
         if renewal.failure is None:
-            raise _login_needed(server_id)
+            raise _login_needed_error(server_id)
         raise _failure_for_server(server_id, renewal.failure) from renewal.failure
 
     @asynccontextmanager
@@ -374,7 +374,7 @@ def _server(key: LoginKey) -> _Server:
     return key.principal, key.account, key.resource
 
 
-def _login_needed(server_id: str) -> AuthRequired:
+def _login_needed_error(server_id: str) -> AuthRequired:
     message = "your login has expired, or was ended: it needs a login again"
     return AuthRequired(server_id, message, hint=f"run `{command_line('login', server_id)}`")
 

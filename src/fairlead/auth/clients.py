@@ -16,7 +16,7 @@ from fairlead.auth.http import HttpAnswer, OAuthHttp
 from fairlead.auth.proofs import algorithm_of, read_key, sign_claims
 from fairlead.auth.redirect import CALLBACK_PATH, HOST, REGISTERED_PORT
 from fairlead.auth.tokens import ClientAuth, Login, LoginTarget, OAuthClient
-from fairlead.auth.url_guard import read_url, shown, without_query
+from fairlead.auth.url_guard import escape_text, read_url, without_query
 from fairlead.config.command_lines import command_line
 from fairlead.errors import ClientRegistrationRequired, IssuerUnavailable, LoginFailed
 
@@ -55,13 +55,14 @@ def first_supported_auth(target: LoginTarget, issuer: Issuer, choices: tuple[Cli
             return choice
     raise LoginFailed(
         target.server_id,
-        f"{shown(issuer.name)} lets clients authenticate by {shown(' or '.join(supported) or 'nothing')}, "
+        f"{escape_text(issuer.name)} lets clients authenticate by "
+        f"{escape_text(' or '.join(supported) or 'nothing')}, "
         f"and this one knows {' or '.join(choices)}",
     )
 
 
 def credentials(target: LoginTarget, client: OAuthClient, audience: str) -> ClientCredentials:
-    """Return what proves to the issuer called `audience` that we are this client.
+    """Make the client authentication of a request to the issuer `audience`.
 
     Secrets of configured clients are taken from the configuration each time, so that they are kept once.
     """
@@ -190,8 +191,8 @@ def _check_same_issuer(target: LoginTarget, client_id: str, issuer: Issuer, prev
     if previous.client.origin == "configured" and previous.client.client_id == client_id:
         raise LoginFailed(
             target.server_id,
-            f"its authorization server is now {shown(issuer.name)}, and the configured client is known to "
-            f"{shown(previous.issuer)}",
+            f"its authorization server is now {escape_text(issuer.name)}, and the configured client is known "
+            f"to {escape_text(previous.issuer)}",
             hint=f"if that is right, run `{command_line('logout', target.server_id)}` and set "
             "`oauth.client_id` anew",
         )
@@ -256,9 +257,9 @@ def _read_registration(
         )
     reason = f"did not register this client (status {answer.status}"
     if document is not None and document.error:
-        reason += f", `{shown(document.error, 60)}`"
+        reason += f", `{escape_text(document.error, 60)}`"
         if isinstance(document.error_description, str) and document.error_description:
-            reason += f": {shown(document.error_description)}"
+            reason += f": {escape_text(document.error_description)}"
     raise _no_client(target, issuer, redirect_uri, f"{reason})")
 
 
@@ -266,17 +267,20 @@ def _choose_auth_method(
     target: LoginTarget, document: RegistrationDocument, wanted: ClientAuth
 ) -> ClientAuth:
     """Return how the client authenticates: as the answer says, else as having a secret or none suggests."""
-    said = document.token_endpoint_auth_method
-    if said is None:
+    named_method = document.token_endpoint_auth_method
+    if named_method is None:
         if not document.client_secret:
             return "none"
         return wanted if wanted != "none" else "client_secret_basic"
     for method in KNOWN:
-        if method == said:
+        if method == named_method:
             # Some always answer `client_secret_…`, and then give no secret to authenticate with.
             is_secret = method in ("client_secret_basic", "client_secret_post")
             return "none" if is_secret and not document.client_secret else method
-    raise LoginFailed(target.server_id, f"clients are to authenticate by {shown(said, 60)}, unknown here")
+    raise LoginFailed(
+        target.server_id,
+        f"clients are to authenticate by {escape_text(named_method, 60)}, unknown here",
+    )
 
 
 def require_registration(target: LoginTarget, issuer: Issuer, previous: Login | None) -> None:
@@ -305,7 +309,7 @@ def _no_client(
     fields = "`oauth.client_id` and `oauth.callback_port`" if fixed else "`oauth.client_id`"
     return ClientRegistrationRequired(
         target.server_id,
-        f"{shown(issuer.name)} {reason}",
+        f"{escape_text(issuer.name)} {reason}",
         hint=f"create an OAuth client in its provider's developer settings (a native app: authorization code "
         f"with PKCE), with the redirect URI {redirect_uri}, then run `{command}`, which writes {fields}",
     )

@@ -13,11 +13,12 @@ from yarl import URL
 
 from fairlead.auth.http import OAuthHttp
 from fairlead.auth.tokens import LoginTarget
-from fairlead.auth.url_guard import read_url, shown
+from fairlead.auth.url_guard import escape_text, read_url
 from fairlead.errors import IssuerUnavailable, LoginFailed
 
 Names = tuple[str, ...]
 
+NO_METADATA = "it has no login: no OAuth metadata was found"
 NO_LOGIN_HINT = (
     "if the server takes a key or token instead, set `headers.Authorization`; "
     "else name its endpoints: `oauth.authorization_url` and `oauth.token_url`"
@@ -182,8 +183,8 @@ def _parse(text: str) -> list[AuthChallenge]:
             continue
         position = value.end()
         if challenges:
-            said = value[0] if quoted is None else _ESCAPED.sub(r"\1", quoted[1])
-            challenges[-1].parameters.setdefault(token[0].lower(), said)
+            unquoted = value[0] if quoted is None else _ESCAPED.sub(r"\1", quoted[1])
+            challenges[-1].parameters.setdefault(token[0].lower(), unquoted)
     return challenges
 
 
@@ -197,7 +198,7 @@ MAX_ISSUERS = 5
 async def find_resource(
     http: OAuthHttp, target: LoginTarget, challenge: AuthChallenge | None
 ) -> ProtectedResource:
-    """Return what the server says about itself, or the little its URL says where it says nothing."""
+    """Return the server's protected resource metadata; without any, what its URL implies."""
     trouble: IssuerUnavailable | None = None
     for url in _resource_documents(http, target, challenge):
         try:
@@ -231,7 +232,8 @@ def _resource_from_metadata(
     if not covers(document.resource, target.url):
         raise LoginFailed(
             target.server_id,
-            f"its metadata is about {shown(document.resource)}, and not about {shown(target.resource)}",
+            f"its metadata is about {escape_text(document.resource)}, "
+            f"and not about {escape_text(target.resource)}",
             hint="correct the server's `url`, if that is what its provider calls it",
         )
     return ProtectedResource(
@@ -257,7 +259,7 @@ def covers(resource: str, server_url: str) -> bool:
 async def find_issuer(
     http: OAuthHttp, target: LoginTarget, resource: ProtectedResource, known: str | None
 ) -> Issuer:
-    """Return who issues tokens for the server; of several, the one that is `known` from the last login."""
+    """Return the authorization server for an MCP server; of several, the one `known` from the last login."""
     oauth = target.oauth
     if oauth.token_url and (oauth.authorization_url or oauth.grant != "authorization_code"):
         return _issuer_from_config(http, target, oauth.token_url)
@@ -272,13 +274,13 @@ async def find_issuer(
         return await fetch_issuer(http, target, origin) or _conventional(http, target, origin)
     raise LoginFailed(
         target.server_id,
-        f"no metadata of its authorization server {shown(resource.servers[0])} was found",
+        f"no metadata of its authorization server {escape_text(resource.servers[0])} was found",
         hint=NO_LOGIN_HINT,
     )
 
 
 async def fetch_issuer(http: OAuthHttp, target: LoginTarget, name: str) -> Issuer | None:
-    """Return the issuer of that name, if metadata is found and is about it."""
+    """Return the issuer of that name, if its metadata is found and names it."""
     stranger: str | None = None
     for url in _issuer_documents(http.check_metadata_url(name, "the authorization server")):
         answer = await http.get(url)
@@ -291,7 +293,8 @@ async def fetch_issuer(http: OAuthHttp, target: LoginTarget, name: str) -> Issue
         stranger = document.issuer
     if stranger is not None:
         raise LoginFailed(
-            target.server_id, f"the metadata of {shown(name)} is that of {shown(stranger)}; it is not used"
+            target.server_id,
+            f"the metadata of {escape_text(name)} is that of {escape_text(stranger)}; it is not used",
         )
     return None
 
@@ -320,7 +323,7 @@ def _issuer_from_metadata(http: OAuthHttp, target: LoginTarget, document: Issuer
     oauth = target.oauth
     token = oauth.token_url or document.token_endpoint
     if not token:
-        raise LoginFailed(target.server_id, f"{shown(document.issuer)} names no token endpoint")
+        raise LoginFailed(target.server_id, f"{escape_text(document.issuer)} names no token endpoint")
     methods = document.code_challenge_methods_supported or ()
     return Issuer(
         name=document.issuer,

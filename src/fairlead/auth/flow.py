@@ -16,6 +16,7 @@ from fairlead.auth import token_endpoint as machine
 from fairlead.auth.clients import client_for, find_existing_client, require_registration
 from fairlead.auth.discovery import (
     NO_LOGIN_HINT,
+    NO_METADATA,
     AuthChallenge,
     Issuer,
     ProtectedResource,
@@ -27,7 +28,7 @@ from fairlead.auth.http import HttpContext, OAuthHttp
 from fairlead.auth.proofs import ALGORITHM, Pkce, new_key, new_pkce, new_state
 from fairlead.auth.token_endpoint import TokenEndpoint
 from fairlead.auth.tokens import Login, LoginRedirect, LoginTarget, OAuthClient, Token
-from fairlead.auth.url_guard import read_url, shown
+from fairlead.auth.url_guard import escape_text, read_url
 from fairlead.config.command_lines import command_line
 from fairlead.errors import LoginFailed, TokenRefused
 
@@ -56,7 +57,7 @@ def scope_to_ask(
 
 
 def with_offline_access(scope: str | None, issuer: Issuer) -> str | None:
-    """Ask for a refresh token where the issuer wants to be asked. No scope at all stays no scope at all."""
+    """Add `offline_access`, for a refresh token, where the issuer lists it. No scope stays no scope."""
     return merge_scopes(scope, OFFLINE) if scope and OFFLINE in issuer.scopes else scope
 
 
@@ -105,7 +106,7 @@ class AuthorizationRequest:
         if self.scope:
             query["scope"] = self.scope
             if OFFLINE in self.scope.split():
-                # OpenID Connect gives refresh tokens only to those whose consent is asked for.
+                # OpenID Connect gives refresh tokens only where consent is requested (`prompt=consent`).
                 query["prompt"] = "consent"
         # An endpoint may have a query of its own (RFC 6749, 3.1); it must not replace our `state`, say.
         theirs = [(name, value) for name, value in endpoint.query.items() if name not in query]
@@ -124,11 +125,11 @@ class AuthorizationRequest:
                 hint=f"run `{command_line('login', self.server_id)}` again, and use only the page it opens",
             )
         self._check_issuer(fields.get("iss"))
-        name = shown(self.issuer.name)
+        name = escape_text(self.issuer.name)
         if "error" in fields:
-            words = f"{name} says `{shown(fields['error'], 60)}`"
+            words = f"{name} says `{escape_text(fields['error'], 60)}`"
             if fields.get("error_description"):
-                words += f": {shown(fields['error_description'])}"
+                words += f": {escape_text(fields['error_description'])}"
             raise LoginFailed(self.server_id, words)
         if not fields.get("code"):
             raise LoginFailed(self.server_id, f"{name} redirected the browser without a code")
@@ -140,7 +141,9 @@ class AuthorizationRequest:
             if self.issuer.advertises_iss:
                 raise LoginFailed(self.server_id, "the redirect has no `iss` parameter; refused")
         elif self.issuer.is_named and iss != self.issuer.name:
-            raise LoginFailed(self.server_id, f"the redirect is not from {shown(self.issuer.name)}; refused")
+            raise LoginFailed(
+                self.server_id, f"the redirect is not from {escape_text(self.issuer.name)}; refused"
+            )
 
     def _fields_of(self, answer: str) -> dict[str, str]:
         try:
@@ -167,14 +170,14 @@ class LoginTerms:
     def words(self) -> str:
         """A description for the user before the login."""
         host = self.token_endpoint.host or ""
-        said = f"Its tokens are issued and renewed by {shown(host)}"
+        text = f"Its tokens are issued and renewed by {escape_text(host)}"
         issuer = read_url(self.issuer)
         if issuer is not None and issuer.host != host:
-            said += f", for {shown(self.issuer)}"
+            text += f", for {escape_text(self.issuer)}"
         before = read_url(self.previous) if self.previous else None
         if before is not None and before.host != host:
-            said += f"; at your last login that was {shown(before.host or '')}"
-        return f"{said}."
+            text += f"; at your last login that was {escape_text(before.host or '')}"
+        return f"{text}."
 
 
 Announce: TypeAlias = Callable[[LoginTerms], None]
@@ -201,7 +204,7 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
         challenge: The server's `WWW-Authenticate` challenge.
         previous: The last login here; its client is reused if it still fits.
         scopes: The OAuth scopes that the user wants.
-        announce: Called with the issuer before the user is asked to open a page.
+        announce: Called with the issuer before the user is prompted to open a page.
 
     Raises:
         LoginFailed: There is no way to log in, or the user or the issuer refused.
@@ -211,23 +214,25 @@ async def log_in(  # noqa: PLR0913 - all that a login can depend on
     resource, issuer = await _find(http, target, challenge, previous)
     # Before registration and browser: a code without PKCE is worth a token to any program that sees it.
     _check_codes_are_safe(target, issuer)
-    asked = scope_to_ask(target, resource, challenge, previous_scope(previous, issuer), scopes)
-    asked = with_offline_access(asked, issuer)
-    client = await client_for(http, target, issuer, redirect.redirect_uri, scope=asked, previous=previous)
+    if not issuer.is_described and not await _has_usual_endpoint(http, issuer):
+        raise LoginFailed(target.server_id, NO_METADATA, hint=NO_LOGIN_HINT)
+    scope = scope_to_ask(target, resource, challenge, previous_scope(previous, issuer), scopes)
+    scope = with_offline_access(scope, issuer)
+    client = await client_for(http, target, issuer, redirect.redirect_uri, scope=scope, previous=previous)
     request = AuthorizationRequest(
         server_id=target.server_id,
         issuer=issuer,
         client_id=client.client_id,
         redirect_uri=redirect.redirect_uri,
         audience=resource.audience,
-        scope=asked,
+        scope=scope,
     )
     before = previous.token_endpoint if previous is not None and previous.issuer == issuer.name else None
     announce(LoginTerms(issuer=issuer.name, token_endpoint=issuer.token_endpoint, previous=before))
     code = request.code_in(await redirect.visit(request.url))
     endpoint = _endpoint(http, target, issuer, client, resource)
     token = await endpoint.exchange(code, request.pkce, request.redirect_uri)
-    return _login(endpoint, token, asked)
+    return _login(endpoint, token, scope)
 
 
 async def has_login(
@@ -273,7 +278,7 @@ _NO_SUCH_PAGE: Final = frozenset({401, 403, 404, 405, 410, 501})
 async def _has_usual_endpoint(http: OAuthHttp, issuer: Issuer) -> bool:
     """Whether a server of 2025-03-26 without metadata has a login page.
 
-    Asked without parameters it may answer anything, a fault of its own included. Only what servers say that
+    Without parameters it may answer anything, a server error included. Only what servers say that
     have no such page, or ask for a key everywhere, tells that there is none; and an answer that the server
     gives at an address without a document as well, such as a web page for everything.
     """
@@ -312,15 +317,16 @@ async def machine_login(
             f"`oauth.grant` is `{target.oauth.grant}`, which needs a client that the issuer knows",
             hint="set `oauth.client_id`, and `oauth.client_secret` or `oauth.private_key`",
         )
-    asked = scope_to_ask(target, resource, challenge, previous_scope(previous, issuer), None)
+    scope = scope_to_ask(target, resource, challenge, previous_scope(previous, issuer), None)
     endpoint = _endpoint(http, target, issuer, client, resource)
-    return _login(endpoint, await machine.obtain(endpoint, asked), asked)
+    return _login(endpoint, await machine.obtain(endpoint, scope), scope)
 
 
 async def renew(target: LoginTarget, login: Login, web: HttpContext) -> Token:
     """Get a new token for a login, from the token endpoint it was made with and from no other.
 
-    Metadata is not asked again: an issuer that names another endpoint later gets nothing without a new login.
+    Metadata is not fetched again: an issuer that names another endpoint later gets nothing without a new
+    login.
 
     Args:
         target: The server, account and OAuth settings.
@@ -363,14 +369,16 @@ async def _find(
 def _check_codes_are_safe(target: LoginTarget, issuer: Issuer) -> None:
     if issuer.authorization_endpoint is None:
         raise LoginFailed(
-            target.server_id, f"{shown(issuer.name)} has no authorization endpoint", hint=NO_LOGIN_HINT
+            target.server_id,
+            f"{escape_text(issuer.name)} has no authorization endpoint",
+            hint=NO_LOGIN_HINT,
         )
     # The MCP specification: no statement about S256 in the metadata counts as no support.
     if not issuer.has_pkce:
         raise LoginFailed(
             target.server_id,
-            f"{shown(issuer.name)} does not say that it supports PKCE with S256, without which a login could "
-            "be stolen on its way back; no browser was opened",
+            f"{escape_text(issuer.name)} does not say that it supports PKCE with S256, without which a login "
+            "could be stolen on its way back; no browser was opened",
         )
 
 
@@ -390,8 +398,8 @@ def _endpoint(
     )
 
 
-def _login(endpoint: TokenEndpoint, token: Token, asked: str | None) -> Login:
-    """Keep what it takes to renew the token. A scope that the answer leaves out is the one asked for."""
+def _login(endpoint: TokenEndpoint, token: Token, scope: str | None) -> Login:
+    """Build the login to store. A scope that the response omits is the requested one (RFC 6749, 5.1)."""
     target = endpoint.target
     return Login(
         principal=target.principal,
@@ -401,6 +409,6 @@ def _login(endpoint: TokenEndpoint, token: Token, asked: str | None) -> Login:
         audience=endpoint.audience if endpoint.audience != target.resource else None,
         token_endpoint=str(endpoint.url),
         client=endpoint.client,
-        token=msgspec.structs.replace(token, scope=token.scope or asked),
+        token=msgspec.structs.replace(token, scope=token.scope or scope),
         dpop_key=endpoint.dpop_key if token.token_type == "DPoP" else None,  # noqa: S105 - a kind of token
     )

@@ -14,7 +14,14 @@ from aiohttp.abc import AbstractResolver
 from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
-from fairlead.auth.url_guard import literal_fault, read_url, shown, url_fault, vet_for, without_query
+from fairlead.auth.url_guard import (
+    escape_text,
+    literal_fault,
+    read_url,
+    url_fault,
+    vet_for,
+    without_query,
+)
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.errors import IssuerUnavailable, LoginFailed
 from fairlead.net.http import AddressRefused, open_client, open_vetted_client, proxy_for, tls_context
@@ -45,7 +52,7 @@ class HttpAnswer:
     headers: Mapping[str, str]
     body: bytes
     fault: str | None = None
-    """Why it is no document, whatever its status: a redirect that is not followed, or too much content."""
+    """Why it is no document at any status: a redirect that is not followed, or too much content."""
 
     @property
     def is_json(self) -> bool:
@@ -54,7 +61,7 @@ class HttpAnswer:
         return content in ("", "application/json") or content.endswith("+json")
 
     def read(self, shape: type[T]) -> T | None:
-        """Return what it says, or None if that is no JSON of this shape."""
+        """Decode its JSON as this type; None where it does not match."""
         if self.fault is not None or not self.is_json:
             return None
         try:
@@ -65,7 +72,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpContext:
-    """The way to the network: proxies, who looks names up, whom TLS trusts, how long anything may take."""
+    """Network settings of OAuth requests: proxies, resolver, TLS trust and timeouts."""
 
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     resolver: Callable[[], AbstractResolver] = ThreadedResolver
@@ -119,7 +126,7 @@ class OAuthHttp:
     vet: Vet
 
     def check_metadata_url(self, text: str, what: str) -> URL:
-        """Return a URL of metadata; the MCP server's own origin is as good as the user's word for it."""
+        """Check a URL of metadata. The MCP server's own origin is trusted like a configured one."""
         return self.require_url(text, what, own=self.own.origin())
 
     def require_url(self, text: str, what: str, *, own: URL | None = None) -> URL:
@@ -128,7 +135,7 @@ class OAuthHttp:
         Args:
             text: The URL as the server sent it.
             what: What it is for, in words for the error.
-            own: An origin that the user wrote down, which may be asked over plain HTTP for that reason.
+            own: An origin that the user configured, which may for that reason be contacted over plain HTTP.
 
         Raises:
             LoginFailed: The URL may not be used.
@@ -136,7 +143,7 @@ class OAuthHttp:
         url = read_url(text)
         fault = url_fault(text, own) or (literal_fault(self.vet, url) if url is not None else None)
         if fault is not None or url is None:
-            raise LoginFailed(self.server_id, f"{what} is refused: {fault} ({shown(redact_url(text))})")
+            raise LoginFailed(self.server_id, f"{what} is refused: {fault} ({escape_text(redact_url(text))})")
         return url
 
     async def get(self, url: URL) -> HttpAnswer:
@@ -244,7 +251,7 @@ class OAuthHttp:
                 raise LoginFailed(self.server_id, f"{without_query(url)} is refused: {exc.os_error}") from exc
             reason = exc.os_error.strerror or "no connection"
             raise IssuerUnavailable(
-                self.server_id, f"{without_query(url)} cannot be reached: {shown(reason)}"
+                self.server_id, f"{without_query(url)} cannot be reached: {escape_text(reason)}"
             ) from exc
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             raise IssuerUnavailable(

@@ -25,7 +25,7 @@ from fairlead.auth.tokens import Login
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pkce:
-    """A secret, and what may be shown of it beforehand. The method is always S256."""
+    """PKCE verifier and its S256 challenge."""
 
     verifier: str = field(repr=False)
 
@@ -36,7 +36,7 @@ class Pkce:
 
 
 def new_pkce() -> Pkce:
-    """Make a secret for one authorization request."""
+    """Create the PKCE verifier of one authorization request."""
     return Pkce(verifier=secrets.token_urlsafe(64))
 
 
@@ -105,7 +105,7 @@ def proof(
         method: The HTTP method of the request.
         url: Its URL.
         access_token: The token that goes with it, to whose digest the proof is bound.
-        nonce: The nonce that the server asked for.
+        nonce: The nonce that the server requires.
 
     Returns:
         The proof as a compact JWT.
@@ -120,7 +120,7 @@ def proof(
 
 
 def request_headers(login: Login, method: str, url: URL | str, nonce: str | None = None) -> dict[str, str]:
-    """Return the headers that let a request to the MCP server in: a bearer token, or one with its proof."""
+    """Authorization headers of a request to the MCP server: bearer token, or DPoP token with its proof."""
     token = login.token.access_token
     if login.dpop_key is None or login.token.token_type != "DPoP":  # noqa: S105 - a kind of token
         return {"Authorization": f"Bearer {token}"}

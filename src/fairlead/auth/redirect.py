@@ -66,7 +66,7 @@ class AuthorizationAnswer:
 
 
 def read_expected_state(url: str) -> str:
-    """The state that a login page is asked to send back."""
+    """The `state` parameter of an authorization request URL."""
     states = parse_qs(urlsplit(url).query).get("state", [])
     if len(states) != 1:
         raise ValueError("the URL of the login page must have one `state`")
@@ -156,7 +156,7 @@ logger = logging.getLogger(__name__)
 
 
 class _PendingRedirect:
-    """One visit to a login page: the answer it waits for, from wherever that comes first."""
+    """One login page in the browser, and the redirect that it waits for: over the listener, or pasted."""
 
     def __init__(self, state: str) -> None:
         self.state = state

@@ -14,7 +14,7 @@ from fairlead.auth.discovery import fetch_issuer
 from fairlead.auth.http import HttpAnswer, HttpContext, OAuthHttp
 from fairlead.auth.proofs import Pkce, proof
 from fairlead.auth.tokens import Login, LoginTarget, OAuthClient, Token
-from fairlead.auth.url_guard import read_url, shown, without_query
+from fairlead.auth.url_guard import escape_text, read_url, without_query
 from fairlead.config.command_lines import command_line
 from fairlead.config.models import IdentityProvider
 from fairlead.errors import FairleadError, IssuerUnavailable, LoginFailed, TokenRefused
@@ -92,7 +92,9 @@ class TokenEndpoint:
         document = read_answer(self.target.server_id, answer)
         kind = (document.token_type or "Bearer").lower()
         if kind not in ("bearer", "dpop") or (kind == "dpop" and self.dpop_key is None):
-            raise LoginFailed(self.target.server_id, f"it got a token of an unknown type: {shown(kind, 40)}")
+            raise LoginFailed(
+                self.target.server_id, f"it got a token of an unknown type: {escape_text(kind, 40)}"
+            )
         return Token(
             access_token=_safe(self.target.server_id, document.access_token or ""),
             token_type="DPoP" if kind == "dpop" else "Bearer",
@@ -104,7 +106,7 @@ class TokenEndpoint:
 
 
 def read_answer(server_id: str, answer: HttpAnswer) -> TokenDocument:
-    """Return an answer that holds a token; any other is raised as what it means."""
+    """Parse a token response. Raises `TokenRefused`, `LoginFailed` or `IssuerUnavailable` for an error."""
     where = without_query(answer.url)
     document = answer.read(TokenDocument)
     if answer.status >= 500 or answer.status in _TRY_LATER:
@@ -120,9 +122,9 @@ def read_answer(server_id: str, answer: HttpAnswer) -> TokenDocument:
 
 
 def _refusal(server_id: str, error: str, description: object, where: str) -> FairleadError:
-    words = f"{where} says `{shown(error, 60)}`"
+    words = f"{where} says `{escape_text(error, 60)}`"
     if isinstance(description, str) and description:
-        words += f": {shown(description)}"
+        words += f": {escape_text(description)}"
     if error in _TEMPORARY:
         return IssuerUnavailable(server_id, words)
     # The one answer that says that a refresh token is over (RFC 6749, 5.2); for all others it is kept.
@@ -139,7 +141,7 @@ def _refusal(server_id: str, error: str, description: object, where: str) -> Fai
 
 
 def expiry(expires_in: float | str | None) -> int | None:
-    """Return when a lifetime in seconds is over, in milliseconds since 1970; None if it makes no sense."""
+    """Expiry of a lifetime in seconds, in milliseconds since 1970; None for an invalid lifetime."""
     try:
         seconds = float(expires_in) if expires_in is not None else math.nan
     except (ValueError, OverflowError):
@@ -273,5 +275,5 @@ async def _revoke(
     ended_with_the_other = kind == "access_token" and login.token.refresh_token is not None
     if answer.status == 200 or (error == _UNKNOWN_KIND and ended_with_the_other):
         return
-    said = f"`{shown(error, 60)}`" if error else f"status {answer.status}"
-    raise LoginFailed(target.server_id, f"{without_query(url)} answers with {said}")
+    reason = f"`{escape_text(error, 60)}`" if error else f"status {answer.status}"
+    raise LoginFailed(target.server_id, f"{without_query(url)} answers with {reason}")

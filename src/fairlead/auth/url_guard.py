@@ -27,8 +27,8 @@ _UNWANTED = re.compile(r"[^!-~]|[\"<>\\^`{|}$'();]")
 _INSIDE = ("a private address", "an address inside a carrier's network")
 
 
-def shown(text: object, limit: int = 200) -> str:
-    """Return what a stranger wrote as far as it is fit for a message: bounded, and with nothing invisible."""
+def escape_text(text: object, limit: int = 200) -> str:
+    """Escape untrusted text for a message: bounded, with control and invisible characters spelled out."""
     visible = "".join(
         character if character.isprintable() else ascii(character)[1:-1]
         for character in str(text)[: gate.head_length(limit) + 1]
@@ -37,8 +37,8 @@ def shown(text: object, limit: int = 200) -> str:
 
 
 def without_query(url: URL) -> str:
-    """Return a URL as far as it says where something is: a query may hold secrets."""
-    return shown(url.with_query(None))
+    """Return a URL without its query, which may hold secrets."""
+    return escape_text(url.with_query(None))
 
 
 def read_url(text: str) -> URL | None:
@@ -65,7 +65,7 @@ def read_url(text: str) -> URL | None:
 def url_fault(text: str, own: URL | None = None) -> str | None:
     """Say what is wrong with a URL that a server named, or None.
 
-    `own` is an origin that the user wrote down, and that may be asked over HTTP for that reason.
+    `own` is an origin that the user configured, which may for that reason be contacted over plain HTTP.
     """
     if len(text) > MAX_URL:
         return "it is too long"
@@ -84,7 +84,7 @@ def url_fault(text: str, own: URL | None = None) -> str | None:
 
 
 def vet_for(host: str, addresses: Collection[Address], chosen: Collection[str] = ()) -> Vet:
-    """Return the rule for dialling on behalf of an MCP server at `host`, which has these addresses.
+    """Return the address check for connections made on behalf of an MCP server at `host`.
 
     A server on this machine may lead to this machine and the internet, one inside a private network to that
     network and the internet, any other to the internet alone. `chosen` are hosts the user wrote down.
@@ -96,19 +96,19 @@ def vet_for(host: str, addresses: Collection[Address], chosen: Collection[str] =
         rule = public_or_loopback
     granted: set[Address] = set()
 
-    def vet(asked: str, address: Address) -> str | None:
-        if asked in chosen or (asked == host and address in own):
+    def vet(name: str, address: Address) -> str | None:
+        if name in chosen or (name == host and address in own):
             granted.add(address)
             return None
-        # Once a name has been looked up, its address alone is asked about before it is dialled.
-        if address in granted and literal_address(asked) == address:
+        # Once a name has been resolved, only its address is checked again before the connection is opened.
+        if address in granted and literal_address(name) == address:
             return None
-        return rule(asked, address)
+        return rule(name, address)
 
     return vet
 
 
-def _inside_or_public(asked: str, address: Address) -> str | None:
+def _inside_or_public(name: str, address: Address) -> str | None:
     fault = why_not_public(address)
     return None if fault in _INSIDE else fault
 
@@ -118,7 +118,7 @@ def _is_inside(address: Address) -> bool:
 
 
 def literal_fault(vet: Vet, url: URL) -> str | None:
-    """Vet an address that stands in the URL itself, before anything is asked or opened."""
+    """Vet an address that stands in the URL itself, before anything is resolved or connected."""
     address = literal_address(url.host or "")
     fault = vet(url.host or "", address) if address is not None else None
     return f"{url.host} is {fault}" if fault else None

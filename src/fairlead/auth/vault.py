@@ -299,7 +299,7 @@ class Vault:
             resource: The resource of the server.
         """
         wanted = {"principal": principal, "account": account, "resource": resource}
-        logins = await to_thread.run_sync(self._matching, wanted)
+        logins = await to_thread.run_sync(self._find_matching, wanted)
         return next((login for login in reversed(logins) if not login.is_over), next(reversed(logins), None))
 
     async def put(self, login: Login) -> None:
@@ -313,13 +313,13 @@ class Vault:
     async def logins(self, principal: str | None = None) -> list[Login]:
         """All logins, or one principal's; the one that was kept last comes last."""
         wanted = {} if principal is None else {"principal": principal}
-        return await to_thread.run_sync(self._matching, wanted)
+        return await to_thread.run_sync(self._find_matching, wanted)
 
     def _get(self, name: str) -> Login | None:
         with self._turn:
             return self._current(name, self._entries())
 
-    def _matching(self, wanted: dict[str, str]) -> list[Login]:
+    def _find_matching(self, wanted: dict[str, str]) -> list[Login]:
         with self._turn:
             entries = self._entries()
             unsaved = {name: entry_of(unsaved.login) for name, unsaved in self._unsaved.items()}
@@ -402,7 +402,7 @@ class Vault:
                 try:
                     self._save(name, unsaved.login)
                 except ConfigError:
-                    continue  # the user has been told
+                    continue  # the user has been warned
             del self._unsaved[name]
 
     def _seal_entry(self, name: str, login: Login, old: VaultEntry | None) -> VaultEntry:

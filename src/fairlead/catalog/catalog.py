@@ -141,7 +141,7 @@ class Catalog:
                         return key
         return None
 
-    def shown(self, key: ToolKey) -> str:
+    def display_name(self, key: ToolKey) -> str:
         """Display name for a model: `server.tool`, or the public name where that would mean another tool."""
         name = f"{key.server_id}.{key.shown_tool}"
         tool = self._by_key.get(key)

@@ -250,7 +250,7 @@ def entry_digests(entry: ToolEntry, format: int = FORMAT) -> Digests:  # noqa: A
 
 
 def all_digests(entry: ToolEntry) -> tuple[tuple[str, str], ...]:
-    """Digests of a tool in every format, to be stored beside a definition with secrets masked."""
+    """Digests of a tool in every format, to be stored with a definition whose secrets are masked."""
     found = (entry_digests(entry, format) for format in range(1, FORMAT + 1))  # noqa: A001
     return tuple((digests.strict, digests.loose) for digests in found)
 

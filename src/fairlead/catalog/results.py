@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 import msgspec
 
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.sanitize.slices import decode, may_have_string
+from fairlead.catalog.sanitize.slices import decode, has_slow_numbers, may_have_string
 from fairlead.catalog.sanitize.text import HiddenText
 from fairlead.config.untyped import is_object
 from fairlead.errors import CallFailed, FairleadError, ResultInvalid, ServerError
@@ -189,10 +189,10 @@ class ToolResult:
         if len(self.raw) > _SHOWN_UP_TO:
             return f"ToolResult({subject}{' failed' if self.is_error else ''}: {len(self.raw):,} bytes)"
         try:
-            said = repr(gate.content(self.text, _SHOWN_BYTES)) if self.text else self._describe_blocks()
+            shown = repr(gate.content(self.text, _SHOWN_BYTES)) if self.text else self._describe_blocks()
         except CallFailed:
-            said = "not a valid result"
-        return f"ToolResult({subject}{' failed' if self.is_error else ''}: {said})"
+            shown = "not a valid result"
+        return f"ToolResult({subject}{' failed' if self.is_error else ''}: {shown})"
 
     def _describe_blocks(self) -> str:
         kinds = sorted({gate.content(str(block.get("type")), _SHOWN_BYTES) for block in self.content[:100]})
@@ -215,6 +215,8 @@ class ToolResult:
     @cached_property
     def _shape(self) -> _Shape:
         try:
+            if has_slow_numbers(self.raw) and (shape := _read_apart(self.raw)) is not None:
+                return shape
             return _decode(self.raw)
         except (ValueError, RecursionError) as exc:
             if (shape := _read_apart(self.raw)) is not None:
@@ -343,7 +345,7 @@ def _note_of_image(media_type: str, data: str, handle: str | None) -> str:
 
 
 def _read_apart(raw: bytes) -> _Shape | None:
-    """Parse a result with a number beyond the range of floats; None where there is more wrong.
+    """Parse a result with numbers beyond the range of floats, or near it; None where there is more wrong.
 
     `1e999` is valid JSON, and is infinity here, as with Python's own parser.
     """

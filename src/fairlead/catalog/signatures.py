@@ -39,8 +39,8 @@ def signature(entry: ToolEntry, name: str | None = None, *, required_only: bool 
     """Signature of a tool, under `server.tool` or a given name; with `required_only`, … for the rest."""
     schema = as_object(entry.read().get("inputSchema"))
     name = name or f"{entry.key.server_id}.{entry.key.tool}"
-    said = entry.description or entry.title or ""
-    return render_signature(name, schema, said, required_only=required_only)
+    text = entry.description or entry.title or ""
+    return render_signature(name, schema, text, required_only=required_only)
 
 
 def render_signature(

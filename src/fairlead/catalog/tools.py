@@ -152,12 +152,12 @@ class ToolEntry:
         return schema if is_object(schema) else None
 
     def __repr__(self) -> str:
-        said = self.title or self.description
-        shown = f": {gate.content(said, _SHOWN_BYTES)!r}" if said else ""
+        text = self.title or self.description
+        shown = f": {gate.content(text, _SHOWN_BYTES)!r}" if text else ""
         return f"ToolEntry({self.server_id}.{gate.content(self.key.shown_tool, _SHOWN_BYTES)}{shown})"
 
     def derive(self, work: Callable[["ToolEntry", *Given], ResultT], *given: *Given) -> ResultT:
-        """Result of a pure function of this tool, computed once, in whatever thread asks first."""
+        """Result of a pure function of this tool, computed once, in the first thread that needs it."""
         # No tuple with the function in it, which would be one more object per tool to collect.
         key = (work.__module__, work.__qualname__, *given) if given else work
         try:
@@ -242,11 +242,11 @@ class Listing:
     def __repr__(self) -> str:
         kinds = (("tool", self.tools), ("resource", self.resources), ("template", self.templates))
         rest = (("prompt", self.prompts), ("rejected tool", self.rejected))
-        said = [count(len(listed), noun) for noun, listed in (*kinds, *rest) if listed or noun == "tool"]
-        return f"Listing({', '.join(said)}{', partial' if self.is_partial else ''})"
+        counts = [count(len(listed), noun) for noun, listed in (*kinds, *rest) if listed or noun == "tool"]
+        return f"Listing({', '.join(counts)}{', partial' if self.is_partial else ''})"
 
     def derive(self, work: Callable[["Listing"], ResultT]) -> ResultT:
-        """Result of a pure function of this listing, computed once, in whatever thread asks first."""
+        """Result of a pure function of this listing, computed once, in the first thread that needs it."""
         try:
             return self._derived[work]
         except KeyError:

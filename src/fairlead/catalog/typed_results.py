@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from fairlead.bounded_repr import bounded
+from fairlead.bounded_repr import bound_repr
 from fairlead.catalog.sanitize import gate
 from fairlead.errors import ResultInvalid, WrongType
 
@@ -60,7 +60,7 @@ def describe_type(kind: object) -> str:
     return f"`{name[:_SHOWN_BYTES]}`"
 
 
-def _reader(kind: Any) -> _Read:  # noqa: ANN401 - whatever the caller wants
+def _reader(kind: Any) -> _Read:  # noqa: ANN401 - any type that a caller names
     if isinstance(kind, str):  # pydantic would look the name up here
         raise _not_a_type(kind, TypeError("it is a text"))
     try:
@@ -70,7 +70,7 @@ def _reader(kind: Any) -> _Read:  # noqa: ANN401 - whatever the caller wants
 
 
 @lru_cache(maxsize=256)
-def _make_reader(kind: Any) -> _Read:  # noqa: ANN401 - whatever the caller wants
+def _make_reader(kind: Any) -> _Read:  # noqa: ANN401 - any type that a caller names
     try:
         return TypeAdapter(kind).validate_json
     except PydanticUserError as exc:
@@ -81,7 +81,7 @@ def _make_reader(kind: Any) -> _Read:  # noqa: ANN401 - whatever the caller want
 
 def _not_a_type(kind: object, error: Exception) -> WrongType:
     return WrongType(
-        f"`ToolResult.as_type` cannot check values against {bounded(kind)}: {str(error).splitlines()[0]}",
+        f"`ToolResult.as_type` cannot check values against {bound_repr(kind)}: {str(error).splitlines()[0]}",
         hint="pass a pydantic model, a dataclass, a TypedDict, or a type such as `str` or `list[int]`",
     )
 

@@ -1,6 +1,6 @@
-"""The catalog for the commands that look into it: what is known at once, the rest by asking servers.
+"""The catalog for commands that show it: from snapshots, and from servers that have none.
 
-A gateway that runs already is asked in place of a host of the command's own.
+A running gateway is used in place of a host of the command's own.
 """
 
 import os
@@ -40,9 +40,9 @@ def bundle_option(function: FunctionT) -> FunctionT:
 def ask_unknown(
     found: KnownCatalog, servers: Iterable[LoadedServer], *, refresh: bool = False
 ) -> KnownCatalog:
-    """The same, after asking those of the servers that never were; with `refresh`, all of them.
+    """Return the catalog after listing the servers without a snapshot; with `refresh`, all of them.
 
-    Servers that need an approval are not asked.
+    Servers that need consent are not contacted.
     """
     ask = [
         server.server_id
@@ -63,7 +63,7 @@ def ask_unknown(
 
 
 def exit_without(found: KnownCatalog, missing: Iterable[LoadedServer]) -> Exit:
-    """The status of a command that had to do without some servers."""
+    """Exit status of a command for which some servers were unavailable."""
     absences = [found.absence(server.server_id) for server in missing]
     if not absences:
         return Exit.OK
@@ -72,7 +72,7 @@ def exit_without(found: KnownCatalog, missing: Iterable[LoadedServer]) -> Exit:
 
 
 def warn_of_absent(found: KnownCatalog, servers: Iterable[LoadedServer]) -> None:
-    """Name the servers that cannot be had, so that what is missing is not taken for what is not there."""
+    """Warn of unavailable servers, so that their tools are not taken for non-existent."""
     for server in servers:
         if (absence := found.absence(server.server_id)) is not None:
             warn(absence.reason, absence.hint)
@@ -100,7 +100,7 @@ def ask_now(loaded: LoadedConfig, server_ids: list[str]) -> dict[str, FairleadEr
 def with_live(
     found: KnownCatalog, servers: Sequence[LoadedServer], running: RunningGateway, *, refresh: bool
 ) -> KnownCatalog:
-    """What a gateway knows of servers, once those that never were asked are; raises `GatewayGone`."""
+    """Return the catalog with a gateway's listings, of servers never listed too; raises `GatewayGone`."""
     from fairlead.gateway.control.client import attach_to_gateway
     from fairlead.terminal.host_run import run_async, spinning
     from fairlead.terminal.prompts import operator_here
@@ -119,23 +119,23 @@ def with_live(
         found,
         saved={
             **found.saved,
-            **{name: _update_saved_state(found.saved[name], name, said) for name, said in live.items()},
+            **{name: _update_saved_state(found.saved[name], name, state) for name, state in live.items()},
         },
-        failed={name: _absence(said) for name, said in live.items() if said.failure},
+        failed={name: _absence(state) for name, state in live.items() if state.failure},
     )
 
 
-def _update_saved_state(before: SavedState, server_id: str, said: "KnownServer") -> SavedState:
-    snapshot = snapshot_of(server_id, said.snapshot) if said.snapshot else None
-    screened = ScreenedListing(listing=snapshot.listing, quarantined=said.quarantined) if snapshot else None
-    return replace(before, snapshot=snapshot, screened=screened, trouble=said.trouble)
+def _update_saved_state(before: SavedState, server_id: str, live: "KnownServer") -> SavedState:
+    snapshot = snapshot_of(server_id, live.snapshot) if live.snapshot else None
+    screened = ScreenedListing(listing=snapshot.listing, quarantined=live.quarantined) if snapshot else None
+    return replace(before, snapshot=snapshot, screened=screened, trouble=live.trouble)
 
 
-def _absence(said: "KnownServer") -> UnavailableServer:
+def _absence(live: "KnownServer") -> UnavailableServer:
     from fairlead.gateway.carried_errors import decode_error
 
-    assert said.failure is not None
-    return UnavailableServer.because(decode_error(said.failure))
+    assert live.failure is not None
+    return UnavailableServer.because(decode_error(live.failure))
 
 
 OfferT = TypeVar("OfferT", bound=ServerOffer)
@@ -154,7 +154,7 @@ def list_offers(
     *,
     refresh: bool,
 ) -> tuple[list[OfferT], Exit]:
-    """What one server offers, or all, and the status to end with. Known servers are not asked."""
+    """List offers of one server or all, with the exit status. Servers with a snapshot are not contacted."""
     loaded = load(ctx)
     wanted = [loaded.server(server_id)] if server_id else [s for s in loaded.servers.values() if s.enabled]
     saved = read_saved(loaded)
@@ -164,7 +164,7 @@ def list_offers(
         screened = saved[server.server_id].screened
         unknown = unknown or screened is None
         found += known(server.server_id, screened.listing) if screened else ()
-    # A server that is asked for by name may have what it did not declare.
+    # A server that is named may have what it did not declare.
     if refresh or unknown or (server_id is not None and not found):
         return _list_offers_live(loaded, server_id, ask, refresh=refresh)
     return found, Exit.OK
@@ -203,7 +203,7 @@ def no_gateway_option(function: FunctionT) -> FunctionT:
 
 
 def gateway_for(loaded: LoadedConfig, *, no_gateway: bool) -> RunningGateway | None:
-    """The gateway that runs with this configuration and works in this folder, and is wanted; says so."""
+    """Return the running gateway to use for this configuration and folder, if any, and say so."""
     if no_gateway:
         return None
     running = find(os.environ, sources_of(loaded), workspace(place_of(os.environ, Path.cwd())))
@@ -213,5 +213,5 @@ def gateway_for(loaded: LoadedConfig, *, no_gateway: bool) -> RunningGateway | N
 
 
 def warn_of_gone(gone: GatewayGone) -> None:
-    """Say that a gateway could not be asked after all, and what is done instead."""
+    """Warn that a gateway did not answer, and say what is done instead."""
     warn(f"{gone}; doing it without")

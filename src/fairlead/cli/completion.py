@@ -99,7 +99,7 @@ _BY_NAME: Final[Mapping[str, Completer]] = {
     "ask": _tools,
     "deny": _tools,
 }
-"""By the name of the parameter, whatever the command."""
+"""Completers by the name of the parameter, for every command."""
 
 _BY_COMMAND: Final[Mapping[tuple[str, str], Completer]] = {
     ("call", "name"): _tools,

@@ -1,4 +1,4 @@
-"""What a command line says about the gateway, and how agents get there by it."""
+"""Options of `fairlead gateway`, and how agents reach the gateway that they describe."""
 
 import os
 from dataclasses import dataclass, field
@@ -94,7 +94,7 @@ class GatewayArguments:
         return self.mode is not None or (self.agent and loaded.config.gateway.agent is None)
 
     def require_free(self, loaded: LoadedConfig) -> None:
-        """See that no gateway runs at this address. It is asked before the modules that serve are loaded.
+        """Raise where a gateway runs at this address. Called before the modules that serve are loaded.
 
         Raises:
             ListenFailed: One does.
@@ -168,7 +168,7 @@ class GatewayArguments:
 
 
 def local_name(host: str) -> str:
-    """How something that listens on this address is reached from this machine."""
+    """Host name by which a listener on this address is reached from this machine."""
     if host in ("0.0.0.0", ""):  # noqa: S104 - compared with, not bound to
         return "127.0.0.1"
     address = "::1" if host == "::" else host

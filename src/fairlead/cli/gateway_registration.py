@@ -42,7 +42,7 @@ def base_url(host: str, port: int) -> str:
 
 
 @contextmanager
-def registered(
+def register_gateway(
     options: GatewayArguments, configuration: LiveConfiguration, url: str
 ) -> Generator[RunningGateway]:
     """Let other commands know of the gateway that this process is, for the length of the block."""

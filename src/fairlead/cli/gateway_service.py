@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,12 +21,14 @@ from fairlead.terminal.output import (
     print_data,
     print_json,
     print_notices,
+    print_table,
     printable,
     say,
 )
 
 if TYPE_CHECKING:
     from fairlead.actions.gateway_service import GatewayState, StartedGateway
+    from fairlead.actions.replicas import ReplicaState
     from fairlead.config.load import LoadedConfig
     from fairlead.gateway.registry import RunningGateway, StartedBy
 
@@ -147,11 +150,12 @@ def stop_command(ctx: click.Context, *, disable: bool, every: bool, as_json: boo
 def status_command(ctx: click.Context, *, as_json: bool) -> int:
     """Show whether a gateway runs, and how it is.
 
-    Where, since when, how it was started, and how its servers are. Exits with 4 where none runs.
+    Where, since when, how it was started, how its servers are, and, where several processes act as one
+    gateway, each of them with its load. Exits with 4 where none runs.
     """
     from fairlead.actions.gateway_service import gateway_state
 
-    state = gateway_state(_loaded_or_none(ctx), os.environ)
+    state = gateway_state(_try_load(ctx), os.environ)
     if as_json:
         print_json(_state_as_json(state))
     elif state.running is None:
@@ -176,6 +180,43 @@ def _show_state(state: "GatewayState", running: "RunningGateway") -> None:
     print_data(f"log        {display_path(Path(running.log)) if running.log else 'its terminal'}")
     for other in state.others:
         print_data(f"also       {other.url}/mcp, {_HOW[other.started_by]}, process {other.pid}")
+    if state.replicas:
+        _show_replicas(state.replicas)
+
+
+def _show_replicas(replicas: "Sequence[ReplicaState]") -> None:
+    from fairlead.actions.replicas import describe_seconds
+
+    ready = sum(each.condition == "ready" for each in replicas)
+    print_data(f"replicas   {ready} of {len(replicas)} ready; * answered")
+    print_data("")
+    columns = ("replica", "address", "state", "version", "up", "requests", "in 1 min", "sessions")
+    rows = [
+        (
+            f"{each.name}{' *' if each.is_asked else ''}",
+            each.address,
+            _condition(each),
+            each.version,
+            describe_seconds(each.uptime_seconds),
+            f"{each.requests:,}",
+            f"{each.requests_in_minute:,}",
+            f"{each.sessions:,}",
+            f"{each.connections:,}",
+            f"{each.cpu_percent:.0f} %",
+            each.memory,
+            ", ".join(each.servers) or "-",
+        )
+        for each in replicas
+    ]
+    print_table((*columns, "connections", "cpu", "memory", "runs"), rows)
+
+
+def _condition(replica: "ReplicaState") -> str:
+    """Its condition; where it was not heard from, for how long."""
+    from fairlead.actions.replicas import describe_seconds
+
+    lost = replica.condition == "not heard from"
+    return f"not heard from for {describe_seconds(replica.seen_seconds)}" if lost else replica.condition
 
 
 def _count_servers(servers: list[dict[str, Any]]) -> str:
@@ -187,6 +228,8 @@ def _count_servers(servers: list[dict[str, Any]]) -> str:
 
 
 def _state_as_json(state: "GatewayState") -> dict[str, Any]:
+    from fairlead.actions.replicas import replicas_as_json
+
     about: dict[str, Any] = _about(state.running) if state.running else {}
     return {
         "running": state.running is not None,
@@ -196,6 +239,7 @@ def _state_as_json(state: "GatewayState") -> dict[str, Any]:
         "manager": state.manager,
         "log": str(state.log),
         "servers": state.servers,
+        "replicas": replicas_as_json(state.replicas),
         "others": [_about(other) for other in state.others],
     }
 
@@ -225,7 +269,7 @@ def open_command(ctx: click.Context, *, as_json: bool) -> int:
     from fairlead.config.untyped import as_list
     from fairlead.terminal.host_run import run_async
 
-    running = main_gateway(_loaded_or_none(ctx), os.environ)
+    running = main_gateway(_try_load(ctx), os.environ)
     if running is None:
         raise ConfigError("no gateway runs", hint="start it with `fairlead gateway start`")
     links = [str(link) for link in as_list(running.ask("/api/dashboard-links", {}).get("links"))]
@@ -256,7 +300,7 @@ def logs_command(ctx: click.Context, lines: int, *, follow: bool) -> int:
     from fairlead.actions.gateway_service import main_gateway
     from fairlead.gateway.registry import service_log
 
-    running = main_gateway(_loaded_or_none(ctx), os.environ)
+    running = main_gateway(_try_load(ctx), os.environ)
     if running is not None and running.log is None:
         say(f"the gateway at {running.url} logs to its terminal; this is what one in the background said")
     log = Path(running.log) if running and running.log else service_log(os.environ, "background")
@@ -290,7 +334,7 @@ def _show_new(log: Path, end: int) -> int:
     return log.stat().st_size if text else end
 
 
-def _loaded_or_none(ctx: click.Context) -> "LoadedConfig | None":
+def _try_load(ctx: click.Context) -> "LoadedConfig | None":
     """The configuration of this folder; None where it cannot be read, which is no reason to know nothing."""
     try:
         return load(ctx)

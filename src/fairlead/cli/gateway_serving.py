@@ -21,7 +21,7 @@ from fairlead.cli.gateway_registration import (
     base_url,
     bind_socket,
     describe_served,
-    registered,
+    register_gateway,
     require_safe,
 )
 from fairlead.cli.gateway_summary import introduce, show_snippets
@@ -90,8 +90,9 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
                 address = host, listener.getsockname()[1]
                 surfaces = await open_surfaces(gateway, configuration, options, address)
                 url = base_url(*address)
-                async with listening(surfaces.app, listener), surfaces.panel.running():
-                    with registered(options, configuration, url) as running:
+                async with listening(surfaces.app, listener) as server, surfaces.panel.running():
+                    gateway.meter.count_connections = lambda: server.connections
+                    with register_gateway(options, configuration, url) as running:
                         # A log may have other readers than a terminal.
                         is_watched = sys.stderr.isatty()
                         links = await surfaces.sessions.links(decide_token(os.environ)) if is_watched else []
@@ -224,8 +225,12 @@ async def open_surfaces(
         queue=gateway.approvals,
         sessions=gateway.sessions,
         connections=gateway,
-        cluster=gateway.cluster if member is None else None,
+        cluster=gateway.cluster,
+        directory=gateway.cluster.directory if gateway.cluster is not None else None,
     )
+    gateway.meter.has_required = panel.has_required
+    if panel.directory is not None:
+        panel.directory.on_change = panel.note_change
     gateway.approvals.on_change = panel.note_change
 
     async def restart(server_id: str, principal: str) -> None:
@@ -263,20 +268,20 @@ def _place(loaded: LoadedConfig, host: str, listener: socket.socket) -> ReplicaP
 def _settings(gateway: core.Gateway) -> GatewaySettings:
     """The section `gateway`, with the name that other replicas know it by among its names."""
     settings = gateway.loaded.config.gateway
-    if gateway.cluster is None:
+    if gateway.cluster is None or gateway.member is not None:  # workers have a socket of their own for that
         return settings
     name = authority(gateway.cluster.directory.address)
     return settings.model_copy(update={"names": (*settings.names, name)})
 
 
 def _follow_peers(member: PoolMember, configuration: LiveConfiguration) -> None:
-    """Have a reload that was asked of one worker be done by all before it is answered."""
+    """Have all workers reload before a reload request to one of them is answered."""
 
     async def reload_here(_: str) -> str:
         try:
             await configuration.reload_here()
         except ConfigError as exc:
-            log_reload(exc)  # as the one that was asked says to its user
+            log_reload(exc)  # the worker that got the request reports it to its user
         return ""
 
     async def spread() -> None:

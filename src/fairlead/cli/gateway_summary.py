@@ -1,4 +1,4 @@
-"""What `fairlead gateway` prints when it is up: at most eight lines, and entries to paste if asked for."""
+"""What `fairlead gateway` prints when it is up: at most eight lines, and entries to paste on request."""
 
 import os
 import sys
@@ -79,7 +79,7 @@ def introduce(served: ServedGateway, other: RunningGateway | None = None, printe
         about.insert(
             0, f"also       {other.url}/mcp, process {other.pid}: `fairlead gateway stop` ends that one"
         )
-    for line in _shortened(about, MAX_LINES - _FIXED_LINES - printed):
+    for line in _shorten(about, MAX_LINES - _FIXED_LINES - printed):
         say(printable(line))
     if sys.stderr.isatty():
         agents = f"`fairlead gateway --install {'|'.join(AGENTS)}`"
@@ -87,7 +87,7 @@ def introduce(served: ServedGateway, other: RunningGateway | None = None, printe
 
 
 def show_snippets(reach: GatewayRoute, agents: Sequence[str]) -> None:
-    """Print entries to paste into agents' files, with the token: this is what they were asked for."""
+    """Print entries to paste into agents' files, with the token, as requested."""
     place = place_of(os.environ, Path.cwd())
     for agent in agents:
         dialect = dialect_of(agent)
@@ -128,7 +128,7 @@ def _names(servers: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(servers[:-1]), servers[-1])))
 
 
-def _shortened(lines: list[str], limit: int) -> list[str]:
+def _shorten(lines: list[str], limit: int) -> list[str]:
     if len(lines) <= limit:
         return lines
     return [*lines[: limit - 1], "more       `fairlead doctor` names the rest, with what mends it"]

@@ -20,7 +20,7 @@ from fairlead.cli.gateway_registration import (
     base_url,
     bind_socket,
     describe_served,
-    registered,
+    register_gateway,
     require_safe,
 )
 from fairlead.cli.gateway_summary import introduce, show_snippets
@@ -79,7 +79,7 @@ def serve_with_workers(
                     return Exit.OK
                 configuration = _follow_configuration(ctx, loaded, pool)
                 pool.accept(listener)
-                with registered(options, configuration, url) as running:
+                with register_gateway(options, configuration, url) as running:
                     link = await anyio.to_thread.run_sync(_dashboard_link, running)
                     served = await describe_served(loaded, options, url, link)
                     if as_json:
@@ -169,7 +169,7 @@ def _ignore_outcome(_: ConfigError | None) -> None:
 
 
 def _dashboard_link(running: RunningGateway) -> str | None:
-    """A link that logs its opener in, for a terminal: a log may have other readers."""
+    """A one-time login link to the dashboard, for a terminal only: a log may have other readers."""
     if not sys.stderr.isatty():
         return None
     with suppress(ConnectFailed):
@@ -187,6 +187,7 @@ def serve_as_worker(ctx: click.Context, options: GatewayArguments, descriptors: 
         descriptors: Where connections and messages come from.
     """
     from fairlead.cli.gateway_serving import open_configured, open_surfaces
+    from fairlead.gateway.cluster.cluster import PeerApp
     from fairlead.gateway.workers.member import join_pool
     from fairlead.net.listen import bind_unix, listening
 
@@ -207,12 +208,14 @@ def serve_as_worker(ctx: click.Context, options: GatewayArguments, descriptors: 
                         address = options.address(loaded)
                         surfaces = await open_surfaces(gateway, configuration, options, address)
                         async with (
-                            listening(surfaces.app, calls),
+                            listening(PeerApp(gateway.cluster), calls),
                             listening(surfaces.app, None) as server,
                             surfaces.panel.running(),
                             member.serving(server),
                         ):
+                            gateway.meter.count_connections = lambda: server.connections
                             await _work_until_end(member)
+                            await gateway.drain()
             except FairleadError as exc:
                 await member.fail(exc)
                 return exit_of(exc)
@@ -225,12 +228,12 @@ async def _work_until_end(member: "PoolMember") -> None:
     """Wait until no more connections will come; a signal to this process alone makes it leave politely."""
     async with anyio.create_task_group() as tasks:
 
-        async def leave_when_told() -> None:
+        async def leave_on_request() -> None:
             with stoppable() as wait_for_stop:
                 await wait_for_stop()
                 await member.leave()
                 tasks.cancel_scope.cancel()
 
-        tasks.start_soon(leave_when_told)
+        tasks.start_soon(leave_on_request)
         await member.ended.wait()
         tasks.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""The whole last error of a server, for the commands that show one server."""
+"""Output of a server's last error, for commands that show one server."""
 
 from collections.abc import Mapping
 from datetime import datetime

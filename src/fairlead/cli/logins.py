@@ -115,7 +115,7 @@ class LoginPage:
                 say("here.")
             if by_paste or yes or not interactive:
                 return True
-            # The user asked for this login; only an odd page needs another yes.
+            # The user started this login; only an unusual page needs another confirmation.
             return await ask_yes_or_no("Open it?", default="no" if offer.page.warnings else "yes")
 
         async def open_page(url: str, redirect: BrowserRedirect) -> bool:
@@ -139,7 +139,7 @@ class LoginPage:
         return await ask_for_line("address: ")
 
     async def _show(self, offer: LoginOffer) -> None:
-        """Say where the page is and what is asked for there."""
+        """Show the login page's address and the requested scopes."""
         await self._looking.aclose()
         account = f" as `{printable(offer.account)}`" if offer.account else ""
         say(f"To log in to `{self._server_id}`{account} you go to {bold(printable(offer.page.host))}.")

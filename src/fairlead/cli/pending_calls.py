@@ -22,7 +22,7 @@ from fairlead.terminal.output import is_interactive, print_data, print_json, pri
 
 
 def read_pending(gateways: Sequence[RunningGateway]) -> list[dict[str, Any]]:
-    """The calls that wait at gateways; warns of those that could not be asked."""
+    """The calls that wait at gateways; warns of gateways that did not answer."""
     calls, failures = pending_calls(gateways)
     _warn_of(failures)
     return calls

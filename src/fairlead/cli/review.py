@@ -52,7 +52,7 @@ def read_review(loaded: LoadedConfig, server: LoadedServer) -> ServerReview:
 def read_reviews(
     loaded: LoadedConfig, servers: Sequence[LoadedServer]
 ) -> tuple[list[ServerReview], dict[str, FairleadError]]:
-    """The same for several servers, all at once; and why some could not be asked."""
+    """Like `read_review` for several servers at once; with the errors of those that failed."""
     failures = ask_now(loaded, [server.server_id for server in servers])
     listed = [server for server in servers if server.server_id not in failures]
     reviews, not_kept = saved_reviews(loaded, listed)
@@ -130,7 +130,7 @@ def _remark(tool: ReviewedTool) -> str:
 def confirm_screen(
     reviews: Sequence[ServerReview],
 ) -> list[tuple[ServerReview, ReviewDecision]] | None:
-    """Ask the one question about what the screen shows; None where it cannot be asked or is for later."""
+    """Confirm the answers on the screen; None without a terminal, or where the user postpones them."""
     hint = (
         "hint: `fairlead review --all --yes` records these answers; `fairlead review ID` asks about each tool"
     )
@@ -209,7 +209,7 @@ def _name_left_out(review: ServerReview, allowed: set[str]) -> None:
 
 def _until_then(server: LoadedServer) -> str:
     if server.config is not None and server.config.trust == "trusted":
-        return "until then they go by their annotations: read-only ones are called, others asked about"
+        return "until then they go by their annotations: read-only ones are called, others need approval"
     return "until then agents get none of them"
 
 

@@ -339,10 +339,10 @@ class AdminPolicies:
         for file in self._files:
             for index, rule in enumerate(file.policy.rules):
                 if rule.server is None or (target is not None and _matches(rule.server, target)):
-                    said = PolicyRule(
+                    written = PolicyRule(
                         action=rule.action, tool=rule.tool, arguments=rule.arguments, reason=rule.reason
                     )
-                    yield said, file.origin("rules", index)
+                    yield written, file.origin("rules", index)
 
 
 def _objections(policy: AdminPolicy, target: ServerTarget) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -56,7 +56,7 @@ def check_types(
             return inspect.signature(function)
 
         @wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        def check_and_call(*args: P.args, **kwargs: P.kwargs) -> R:
             # A missing or unknown argument raises Python's own TypeError.
             bound = signature().bind(*args, **kwargs)
             for name, value in bound.arguments.items():
@@ -67,7 +67,7 @@ def check_types(
                         raise wrong_type(function, name, parameter.annotation, one, hint=hint)
             return function(*args, **kwargs)
 
-        return checked
+        return check_and_call
 
     return decorate if function is None else decorate(function)
 
@@ -90,7 +90,7 @@ def wrong_type(
     )
 
 
-def _values_to_check(parameter: inspect.Parameter, value: Any) -> Iterable[object]:  # noqa: ANN401 - whatever was passed
+def _values_to_check(parameter: inspect.Parameter, value: Any) -> Iterable[object]:  # noqa: ANN401 - any value
     """Values that one annotation covers: each of `*args`, or the one."""
     if parameter.annotation is inspect.Parameter.empty:
         return ()
@@ -101,7 +101,7 @@ def _values_to_check(parameter: inspect.Parameter, value: Any) -> Iterable[objec
     return (value,)
 
 
-def fits(value: object, annotation: Any) -> bool:  # noqa: ANN401 - whatever an annotation can be
+def fits(value: object, annotation: Any) -> bool:  # noqa: ANN401 - an annotation can be anything
     """Whether a value matches an annotation, as far as that can be checked."""
     origin: Any = get_origin(annotation) or annotation
     if annotation is None:
@@ -136,7 +136,7 @@ def _fits_within(value: object, origin: type, parts: tuple[Any, ...]) -> bool:
     return True
 
 
-def _describe(annotation: Any) -> str:  # noqa: ANN401 - whatever an annotation can be
+def _describe(annotation: Any) -> str:  # noqa: ANN401 - an annotation can be anything
     origin: Any = get_origin(annotation) or annotation
     if annotation is None:
         return "None"

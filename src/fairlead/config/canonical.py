@@ -1,4 +1,4 @@
-"""Other spellings of a document that are read as they are, brought into Fairlead's own format.
+"""Conversion of other document shapes that are read directly into Fairlead's own format.
 
 Three shapes are known by their content, wherever a file, a variable or a program hands a document over:
 
@@ -6,8 +6,9 @@ Three shapes are known by their content, wherever a file, a variable or a progra
 - a bundle of one server: `{"serverId": …, "mode": …, "allowTools": […], "denyTools": […]}`;
 - servers below `mcp`, as in Codelia's `config.json`, whose texts have no references: `${…}` stays as it is.
 
-Values stay as they are, good or bad: validation judges them, and `CanonicalDocument.written` tells where a
-value stands in the document. Nothing is guessed, left out or renamed: a key that no shape has is a fault.
+Values stay as they are, good or bad: validation judges them, and `CanonicalDocument.original_path` tells
+where a value stands in the document. Nothing is guessed, left out or renamed: a key that no shape has is a
+fault.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,7 +50,7 @@ class CanonicalDocument:
     places: dict[Path, Path] = field(default_factory=dict[Path, Path])
     """Where a value stands in the document, by its path here; of the rest, by what contains it."""
 
-    def written(self, path: Path) -> Path:
+    def original_path(self, path: Path) -> Path:
         """Path in the document of the value that is at `path` here."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
@@ -61,17 +62,17 @@ class CanonicalDocument:
         fault = ValidationFault(path=path, written=written, message=message, hint=hint, is_isolated=True)
         self.faults.append(fault)
 
-    def beside(self, faults: Iterable[ValidationFault]) -> Iterator[ValidationFault]:
+    def new_faults(self, faults: Iterable[ValidationFault]) -> Iterator[ValidationFault]:
         """Faults that validation found, as the document spells them, without those that are noted already."""
         noted = {fault.written for fault in self.faults}
         for fault in faults:
-            written = self.written(fault.path)
+            written = self.original_path(fault.path)
             if written not in noted:
                 yield replace(fault, written=written)
 
 
 def canonicalize(data: dict[str, Any]) -> CanonicalDocument:
-    """Bring a document of any known shape into Fairlead's own format; one that has it stays as it is."""
+    """Convert a document of any known shape to Fairlead's own format; one that has it stays unchanged."""
     result = CanonicalDocument(data=dict(data))
     if "mcp" in data:
         _lift_servers(result)
@@ -147,7 +148,7 @@ def _server(result: CanonicalDocument, name: str, entry: Any) -> Any:  # noqa: A
         return entry
     result.shape = result.shape or "toolloop"
     path = ("servers", name)
-    written = result.written(path)
+    written = result.original_path(path)
     for theirs, ours in TRANSPORT_KEYS.items():
         result.places[*path, ours] = (*written, "transport", theirs)
     flat: dict[str, Any] = {}
@@ -165,7 +166,7 @@ def _server(result: CanonicalDocument, name: str, entry: Any) -> Any:  # noqa: A
             flat[TRANSPORT_KEYS[key]] = value
         else:
             hint = (
-                suggestion(str(key), TRANSPORT_KEYS) or "a field of Fairlead's own stands beside `transport`"
+                suggestion(str(key), TRANSPORT_KEYS) or "a field of Fairlead's own stands next to `transport`"
             )
             result.fault((*path, key), (*written, "transport", key), "unknown key", hint)
     if "type" not in nested:

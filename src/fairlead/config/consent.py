@@ -11,7 +11,7 @@ A project file is untrusted until the user consents. Consent is bound to
   They are bound by a keyed digest, so that the store reveals nothing about them.
 
 References in other variables and headers are bound by their text only: tokens rotate, and asking again for
-each new one would train users to say yes. They are listed when consent is asked for.
+each new one would train users to say yes. They are listed when the user is prompted for consent.
 """
 
 import hmac
@@ -27,7 +27,7 @@ from fairlead.config.extension_files import ExtensionFolder, read_extension_fold
 from fairlead.config.file_digests import NOT_BOUND, BoundFile, ProjectFolders
 from fairlead.config.launch import EXECUTION_VARIABLES, Launch, resolve_launch
 from fairlead.config.merge import FieldPath, ServerDefinition
-from fairlead.config.paths import home_folder, state_folder
+from fairlead.config.paths import expand_home, home_folder, state_folder
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.config.secrets.references import SecretReference, references, resolve, strings
 from fairlead.config.untyped import as_list, as_object, value_at
@@ -126,7 +126,7 @@ def extension_folder(definition: ServerDefinition, entry: Mapping[str, Any]) -> 
         return None
     origin = definition.origin(("extension",)).layer
     return read_extension_folder(
-        (origin.base / Path(named).expanduser()).absolute(), follow_links=origin.name != "project"
+        (origin.base / expand_home(named)).absolute(), follow_links=origin.name != "project"
     )
 
 
@@ -192,7 +192,7 @@ def _command(
 def working_folder(definition: ServerDefinition, named: object) -> Path | None:
     """Working directory of a process: `cwd`, else the project's folder, else ours (None)."""
     if isinstance(named, str):
-        return definition.origin(("cwd",)).layer.base / Path(named).expanduser()
+        return definition.origin(("cwd",)).layer.base / expand_home(named)
     return definition.source.base if definition.source.name == "project" else None
 
 
@@ -244,8 +244,8 @@ def _digest_bound_values(
         if is_bound(path) and references(text):
             name = ".".join(map(str, path))
             value = value_at(dict(entry), path)
-            said = f"{definition.server_id}\0{name}\0{value}"
-            yield name, hmac.digest(_key(env), said.encode(errors="surrogateescape"), "sha256").hex()
+            identified = f"{definition.server_id}\0{name}\0{value}"
+            yield name, hmac.digest(_key(env), identified.encode(errors="surrogateescape"), "sha256").hex()
 
 
 def _key(env: Mapping[str, str]) -> bytes:
@@ -256,15 +256,15 @@ def _key(env: Mapping[str, str]) -> bytes:
         try:
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         except FileNotFoundError:
-            beside = path.with_name(f"{KEY_FILE}.{os.getpid()}.{os.urandom(4).hex()}")
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            temporary = path.with_name(f"{KEY_FILE}.{os.getpid()}.{os.urandom(4).hex()}")
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(os.urandom(_KEY_BYTES))
             try:
-                os.link(beside, path)  # another process may be first, and then its key is used
+                os.link(temporary, path)  # another process may be first, and then its key is used
             except FileExistsError:
                 pass
             finally:
-                os.unlink(beside)
+                os.unlink(temporary)
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         with open(descriptor, "rb") as file:
             key = file.read(_KEY_BYTES + 1)

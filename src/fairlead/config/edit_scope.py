@@ -49,8 +49,8 @@ def edit_target(
 ) -> EditTarget:
     """File of a scope. A file given by path replaces both scopes, as it does for reading.
 
-    A project in another agent's format is not edited; importing it starts a Fairlead file beside it, which is
-    read in its place from then on.
+    A project in another agent's format is not edited; importing it starts a Fairlead file next to it, which
+    is read in its place from then on.
 
     Raises:
         ConfigUnwritable: The project's file is in another format.
@@ -68,7 +68,7 @@ def edit_target(
         raise ConfigError(
             f"this project's servers are in {found.path}, which Fairlead reads but does not edit",
             hint=f"run `{command_line('import', str(found.path))}` to take them over into a {FILE_NAME} "
-            "beside it",
+            "next to it",
         )
     return EditTarget(scope="project", path=found.path)
 
@@ -138,8 +138,8 @@ def entry_to_edit(server: LoadedServer, fields: Sequence[str], layers: Sequence[
         ConfigUnwritable: That entry is not in a file that Fairlead edits.
     """
     parts = server.definition.parts
-    said = (part for part in reversed(parts) if any(part.setting((field,)) for field in fields))
-    part = next(said, parts[0])
+    setting_parts = (part for part in reversed(parts) if any(part.setting((field,)) for field in fields))
+    part = next(setting_parts, parts[0])
     if part.layer.name == "builtin":
         given = next((layer.path for layer in layers if layer.name == "file"), None)
         scope: EditScope = "file" if given else "user"

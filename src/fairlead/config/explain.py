@@ -84,23 +84,23 @@ def _list_defaults(server: LoadedServer, named: set[str | int]) -> Iterator[Fiel
 
 def _apply_trust_cap(server: LoadedServer, row: FieldOrigin) -> FieldOrigin:
     """A field as limited by the administrator."""
-    said, origin = row.in_effect, server.ruling.distrust
-    if origin is None or row.field != "trust" or said is None or said.value != "trusted":
+    current, origin = row.in_effect, server.ruling.distrust
+    if origin is None or row.field != "trust" or current is None or current.value != "trusted":
         return row
     capped = LayerValue(value="untrusted", layer=origin.layer.name, place=str(origin))
-    return replace(row, in_effect=capped, overrode=(said, *row.overrode))
+    return replace(row, in_effect=capped, overrode=(current, *row.overrode))
 
 
 def _admin_policy_rows(server: LoadedServer) -> Iterator[FieldOrigin]:
     """Restrictions on calls that the administrator adds."""
-    said: list[tuple[str, Any, ValueOrigin]] = []
+    restrictions: list[tuple[str, Any, ValueOrigin]] = []
     if server.ruling.approval is not None:
-        said.append(("policy.approval", *server.ruling.approval))
-    said += [
+        restrictions.append(("policy.approval", *server.ruling.approval))
+    restrictions += [
         ("policy.rules", rule.model_dump(exclude_defaults=True), origin)
         for rule, origin in server.ruling.rules
     ]
-    for field, value, origin in said:
+    for field, value, origin in restrictions:
         in_effect = LayerValue(value=value, layer=origin.layer.name, place=str(origin))
         yield FieldOrigin(field=field, in_effect=in_effect, overrode=())
 

@@ -1,4 +1,4 @@
-"""The Python files of an extension folder: read once, bound by digest, and handed over as one archive.
+"""The Python files of an extension folder: read once, bound by digest, and passed on as one archive.
 
 What a child process runs is what was read here, byte for byte: it gets the archive and its digest, and reads
 no file of the folder itself.
@@ -118,7 +118,7 @@ def _names(folder: Path) -> list[str]:
     """The names of Python files in a folder, in order. Raises `_UnusableFile`."""
     try:
         with os.scandir(folder) as entries:
-            found = sorted(_limited(folder, entries))
+            found = sorted(_limit_entries(folder, entries))
     except OSError as exc:
         raise _UnusableFile(f"cannot read the folder {folder}: {exc.strerror}") from exc
     if len(found) > MAX_FILES:
@@ -126,7 +126,7 @@ def _names(folder: Path) -> list[str]:
     return found
 
 
-def _limited(folder: Path, entries: Iterator[os.DirEntry[str]]) -> Iterator[str]:
+def _limit_entries(folder: Path, entries: Iterator[os.DirEntry[str]]) -> Iterator[str]:
     for number, entry in enumerate(entries):
         if number >= _MAX_ENTRIES:
             raise _UnusableFile(f"{folder} has more than {_MAX_ENTRIES} files")

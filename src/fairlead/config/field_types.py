@@ -76,7 +76,10 @@ def _url_of(schemes: tuple[str, ...], wanted: str) -> AfterValidator:
             raise ValueError("must not contain spaces or control characters")
         try:
             parts = urlsplit(value)
-            usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+            # Sentinels are several, with commas between them.
+            hosts = [urlsplit(f"//{host}") for host in parts.netloc.rpartition("@")[2].split(",")]
+            usable = parts.scheme in schemes and all(host.hostname and host.port != 0 for host in hosts)
+            usable = usable and (len(hosts) == 1 or parts.scheme.endswith("+sentinel"))
         except ValueError:
             usable = False
         if not usable:
@@ -87,7 +90,32 @@ def _url_of(schemes: tuple[str, ...], wanted: str) -> AfterValidator:
 
 
 WebUrl = Annotated[str, _url_of(("http", "https"), "an http:// or https://")]
-RedisUrl = Annotated[str, _url_of(("redis", "rediss"), "a redis:// or rediss://")]
+REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel")
+"""What the address of a store begins with: of a Redis, or of the Sentinels that name it."""
+RedisUrl = Annotated[str, _url_of(REDIS_SCHEMES, "a redis://, rediss:// or redis+sentinel://")]
+
+
+def _text_of(pattern: str, wanted: str) -> AfterValidator:
+    """A check that a text without references is made of certain characters."""
+
+    def check(value: str) -> str:
+        if "${" not in value and not re.fullmatch(pattern, value):
+            raise ValueError(wanted)
+        return value
+
+    return AfterValidator(check)
+
+
+BucketName = Annotated[
+    str, _text_of(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", "must be letters, digits, `.`, `_` and `-`")
+]
+ObjectPrefix = Annotated[
+    str,
+    _text_of(
+        r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*",
+        "must be folders of letters, digits, `.`, `_` and `-`, each with a `/`",
+    ),
+]
 
 
 class StrictModel(BaseModel):

@@ -136,17 +136,17 @@ def digest_folder(folder: str, mentioned: str = "") -> str:
     digest, files, size = hashlib.sha256(), 0, 0
     for seen, entry in enumerate(_walk(folder)):
         if entry.is_symlink():
-            said = f"link to {os.readlink(entry.path)}"
+            content = f"link to {os.readlink(entry.path)}"
         elif not counts(entry):
-            said = ""
+            content = ""
         else:
             files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
-            said = digest_file(entry.path) if size <= MAX_DIGESTED_BYTES else ""
+            content = digest_file(entry.path) if size <= MAX_DIGESTED_BYTES else ""
         if files > MAX_FOLDER_FILES or size > MAX_DIGESTED_BYTES or seen > _MAX_FOLDER_ENTRIES:
             return NOT_BOUND
-        if said:
+        if content:
             name = os.path.relpath(entry.path, folder)
-            digest.update(f"{name}\0{said}\0".encode(errors="surrogateescape"))
+            digest.update(f"{name}\0{content}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 

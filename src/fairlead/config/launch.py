@@ -9,8 +9,8 @@ interpreters, the manifests of package runners, `node_modules/.bin` and `.venv/b
 what variables such as `NODE_OPTIONS` or `PYTHONPATH` name. Where a word is itself a program, the rest is read
 as its command line. Where a command line can run code that it does not name (a line for a shell with
 expansions, code for an interpreter, `make`, `git`, `npm run`), consent is bound to all code of the project,
-and where that is too much, the user is told so. An interpreter that runs one script, and a runner that
-fetches a package (`npx`, `uvx`), are understood: what follows is theirs, and may be data.
+and where that is too much, the prompt for consent says so. An interpreter that runs one script, and a runner
+that fetches a package (`npx`, `uvx`), are understood: what follows is theirs, and may be data.
 
 Not covered: what a program imports, loads or downloads once it runs.
 """

@@ -25,7 +25,7 @@ from fairlead.config.consent import (
 from fairlead.config.extension_files import ExtensionFolder, extension_stamp
 from fairlead.config.merge import LayerPart, MergedConfig, ServerDefinition, ValueOrigin, merge
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
-from fairlead.config.paths import current_folder
+from fairlead.config.paths import current_folder, expand_home
 from fairlead.config.principal import GROUP, GroupedPrincipal
 from fairlead.config.problems import find_problems, locate_fault, replaced_problems
 from fairlead.config.secrets.redaction import redact_entry, redact_url
@@ -53,7 +53,7 @@ class LoadedRule:
     def is_for(self, caller: GroupedPrincipal) -> bool:
         """Whether the rule applies to calls of this caller.
 
-        A rule that names a group applies only to members of it, whatever its action: a caller without groups,
+        A rule that names a group applies only to members of it, for every action: a caller without groups,
         such as the local user, is a member of none. A subject without its prefix (`ada@example.org`) narrows
         for the subjects of every issuer, and allows for those of the configured one.
         """
@@ -209,7 +209,7 @@ class LoadedServer:
             raise ConfigInvalid(*self.problems)
         resolved = self._resolve_config(self.config, env) if self.has_references else self.config
         # Once more: files and variables may have changed since, and so may the administrator's policy.
-        ruling = _ruling(AdminPolicies(env), self, resolved, env)
+        ruling = _rule_on(AdminPolicies(env), self, resolved, env)
         if ruling.refusals:
             raise ConfigInvalid(*ruling.refusals)
         return _apply_distrust(resolved, ruling)
@@ -258,7 +258,7 @@ class LoadedServer:
         named = self.entry.get("extension")
         if not isinstance(named, str) or "${" in named:
             return None
-        return self.definition.origin(("extension",)).layer.base / Path(named).expanduser()
+        return self.definition.origin(("extension",)).layer.base / expand_home(named)
 
     def extension_folder(self, resolved: Server) -> ExtensionFolder | None:
         """Read the files of an extension, for what `resolve` returned; None for other servers."""
@@ -268,7 +268,7 @@ class LoadedServer:
         """Folders that its `roots` name, relative to the file of the entry."""
         base = self.definition.origin(("roots",)).layer.base
         roots = self.config.roots if self.config else ()
-        return tuple((base / Path(root).expanduser()).absolute() for root in roots)
+        return tuple((base / expand_home(root)).absolute() for root in roots)
 
     def builtin_roots(self) -> tuple[Path, ...]:
         """Folders of a built-in server: its `roots`, else its project's folder, else the workspace."""
@@ -420,7 +420,7 @@ def load_config(
     folder = current_folder() if cwd is None else Path(cwd).absolute()
     place = place_of(env, folder)
     if scope == "effective":
-        file = None if path is None else folder / Path(path).expanduser()
+        file = None if path is None else folder / expand_home(path)
         layers = read_layers(place, file, overrides)
     else:
         layers = read_scope(scope, place)
@@ -485,7 +485,7 @@ def _apply_admin_policy(
         identified = (
             server.resolve_target(config, env) if config and administration.goes_by_target else config
         )
-        ruling = _ruling(administration, server, identified, env)
+        ruling = _rule_on(administration, server, identified, env)
     except SecretUnavailable as exc:
         ruling = administration.refuse_unidentified(server.server_id, str(exc))
     return replace(
@@ -496,7 +496,7 @@ def _apply_admin_policy(
     )
 
 
-def _ruling(
+def _rule_on(
     administration: AdminPolicies, server: LoadedServer, config: Server | None, env: Mapping[str, str]
 ) -> AdminRuling:
     target: ServerTarget | None = None  # not needed for part of the program, or an unusable entry

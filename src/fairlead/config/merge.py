@@ -9,10 +9,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from fairlead.config.models import TARGETS, ServerLimits
+from fairlead.config.paths import expand_home
 from fairlead.config.sources import Layer
 from fairlead.config.untyped import ISOLATED, as_list, as_object, has_path, is_list, is_object, value_at
 from fairlead.config.validate import check, not_an_object
@@ -59,7 +59,7 @@ class ValueOrigin:
         """Problem at this place."""
         at = self.layer.position(self.path)
         line, column = (at.line, at.column) if at else (None, None)
-        written = self.layer.written(path)
+        written = self.layer.original_path(path)
         return Problem(
             message=message,
             file=self.layer.label,
@@ -201,7 +201,7 @@ def expand_extensions(layer: Layer, problems: list[Problem]) -> Layer:
 
 def extension_id(layer: Layer, folder: str) -> str:
     """The id of the server of a folder in `extensions`: its name, as far as ids have such characters."""
-    place = os.path.normpath(layer.base / Path(folder).expanduser())
+    place = os.path.normpath(layer.base / expand_home(folder))
     return re.sub(r"[^a-zA-Z0-9_-]+", "-", os.path.basename(place)).strip("-")[:64] or "extensions"
 
 
@@ -330,11 +330,11 @@ def _matching_types(
 def _at_least(mode: str, approval: dict[str, Any]) -> dict[str, Any]:
     """Approval modes by tool, made as strict as a project's mode for the whole server."""
 
-    def narrowed(said: object) -> object:
-        return said if STRICTNESS.get(str(said), 0) > STRICTNESS[mode] else mode
+    def narrow(current: object) -> object:
+        return current if STRICTNESS.get(str(current), 0) > STRICTNESS[mode] else mode
 
-    tools = {name: narrowed(said) for name, said in as_object(approval.get("tools")).items()}
-    return {"default": narrowed(approval.get("default")), "tools": tools}
+    tools = {name: narrow(own_mode) for name, own_mode in as_object(approval.get("tools")).items()}
+    return {"default": narrow(approval.get("default")), "tools": tools}
 
 
 def _own_bundles(

@@ -147,7 +147,7 @@ class ServerLimits(StrictModel):
 
 
 class Server(ServerLimits):
-    """Fields of every server, whatever its transport."""
+    """Fields of every server, with any transport."""
 
     enabled: bool = True
     required: bool = Field(default=False, description="Fail the start when this server is not ready.")
@@ -173,7 +173,7 @@ class Server(ServerLimits):
         default=None, description="Whether it may use your model; not if not set."
     )
     roots: Texts = Field(
-        default=(), description="Folders it may work in: told to it if it asks; all a built-in one can read."
+        default=(), description="Folders it may work in: its MCP roots; all that a built-in server can read."
     )
     log_level: LogLevel | None = Field(default=None, description="The lowest level it shall log to us.")
 
@@ -330,7 +330,7 @@ class SearchSettings(StrictModel):
         description="Remember which tools searches led to, for each principal, to find them sooner.",
     )
     embeddings: EmbeddingSettings | None = Field(
-        default=None, description="Search by meaning with this model, beside the words."
+        default=None, description="Search by meaning with this model, in addition to words."
     )
 
 
@@ -454,7 +454,7 @@ class GatewaySettings(StrictModel):
     )
     max_structured_bytes: Annotated[int, Field(ge=0)] = Field(
         default=4 * 1024 * 1024,
-        description="The largest structured content that a client gets whole, beside `max_result_bytes`."
+        description="The largest structured content that a client gets whole, apart from `max_result_bytes`."
         " For more it gets an error with a preview and the handle of an artifact.",
     )
     mode: BundleMode = "auto"

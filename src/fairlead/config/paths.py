@@ -1,5 +1,6 @@
 """Paths of Fairlead's own files, by the environment that is passed in."""
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,15 @@ def home_folder(env: Mapping[str, str]) -> Path:
     """The user's home."""
     named = env.get("USERPROFILE" if sys.platform == "win32" else "HOME")
     return Path(named) if named else Path.home()
+
+
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """A path with the user's home in place of a leading `~`.
+
+    Unlike `Path.expanduser`, it takes `./~name` for a file of that name, and leaves the `~name` of an unknown
+    user as it is: that is a path which does not exist, to be reported like any other.
+    """
+    return Path(os.path.expanduser(path))
 
 
 def current_folder() -> Path:

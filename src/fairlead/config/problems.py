@@ -34,7 +34,7 @@ class FoundProblems:
 
     @property
     def all(self) -> list[Problem]:
-        """All of them, in the order they are told in."""
+        """All of them, in the order they are reported in."""
         return [*self.merging, *self.fatal, *self.faults, *chain.from_iterable(self.entries.values())]
 
 
@@ -75,13 +75,13 @@ def replaced_problems(layers: list[Layer], known: FoundProblems, env: Mapping[st
         known: The problems of the rest.
         env: Environment variables that references may name.
     """
-    told = dict.fromkeys(known.all)
+    reported = dict.fromkeys(known.all)
     for index, layer in enumerate(layers):
         for part in layer.replaced:
             reading = merge([*layers[:index], part.layer, *layers[index + 1 :]])
             # Elsewhere in such a reading the part that counts is missing, and no fault of the file.
-            told |= dict.fromkeys(filter(part.has, find_problems(reading, env).all))
-    return list(told)[len(dict.fromkeys(known.all)) :]
+            reported |= dict.fromkeys(filter(part.has, find_problems(reading, env).all))
+    return list(reported)[len(dict.fromkeys(known.all)) :]
 
 
 def locate_fault(fault: ValidationFault, origin: ValueOrigin | None) -> Problem:

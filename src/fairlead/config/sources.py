@@ -87,17 +87,19 @@ class Layer:
     """Repeated keys, and what the shape of the document does not have: each costs its entry, its field of a
     section, or its section."""
     fatal: tuple[Problem, ...] = field(default=())
-    """What costs the whole document, told together with all other problems."""
+    """Problems that make the whole document unusable, reported together with all others."""
     replaced: "tuple[ReplacedPart, ...]" = field(default=())
-    """Parts of the file that repeated keys replaced: their own problems are told too."""
+    """Parts of the file that repeated keys replaced: their own problems are reported too."""
 
-    def written(self, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    def original_path(self, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
         """Path in this layer's document of the value that is at `path` in Fairlead's own format."""
-        return self.shape.written(path) if self.shape is not None else path
+        return self.shape.original_path(path) if self.shape is not None else path
 
     def position(self, path: tuple[str | int, ...]) -> jsonc.Position | None:
         """Position of the value at `path` in this layer's file."""
-        return self.document.position(self.written(path), key=True) if self.document is not None else None
+        return (
+            self.document.position(self.original_path(path), key=True) if self.document is not None else None
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

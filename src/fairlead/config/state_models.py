@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from fairlead.config.field_types import RedisUrl, StrictModel, Text
+from fairlead.config.field_types import BucketName, ObjectPrefix, RedisUrl, StrictModel, Text, WebUrl
 
 
 class StoreSettings(StrictModel):
@@ -12,7 +12,8 @@ class StoreSettings(StrictModel):
 
     path: Text | None = Field(default=None, description="The SQLite file; under the state folder if not set.")
     url: RedisUrl | None = Field(
-        default=None, description="A Redis that all replicas share: `redis://…` or `rediss://…`."
+        default=None,
+        description="A Redis that all replicas share: `redis://…`, `rediss://…` or `redis+sentinel://…`.",
     )
     key: Text | None = Field(
         default=None, description="The cluster key that encrypts what is in Redis: use a reference."
@@ -32,6 +33,22 @@ class StoreSettings(StrictModel):
         return self
 
 
+class BucketSettings(StrictModel):
+    """A bucket of an S3-compatible service, for artifacts that are too large for a Redis store."""
+
+    endpoint: WebUrl = Field(description="Address of the service: `https://s3.eu-central-1.amazonaws.com`.")
+    bucket: BucketName = Field(description="Name of the bucket; it has to be there.")
+    region: Text = Field(default="us-east-1", description="Its region; many services take any.")
+    prefix: ObjectPrefix = Field(
+        default="fairlead/artifacts/", description="What the names of objects begin with."
+    )
+    access_key: Text = Field(description="The id of the access key; may be a reference.")
+    secret_key: Text = Field(description="The secret of the access key: use a reference.")
+    session_token: Text | None = Field(
+        default=None, description="The token of temporary credentials: use a reference."
+    )
+
+
 class ArtifactSettings(StrictModel):
     """Parts of results over their budget, stored on disk to be read on demand."""
 
@@ -43,6 +60,15 @@ class ArtifactSettings(StrictModel):
         default=None,
         description="Where they are; with a Redis store, a folder that all replicas share, for large ones.",
     )
+    s3: BucketSettings | None = Field(
+        default=None, description="With a Redis store, a bucket for large ones; they are encrypted there."
+    )
+
+    @model_validator(mode="after")
+    def _require_one_place(self) -> Self:
+        if self.folder is not None and self.s3 is not None:
+            raise ValueError("has both `folder` and `s3`: leave one out")
+        return self
 
 
 class AuditSettings(StrictModel):

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from fairlead.config.document.files import read_text
+from fairlead.config.field_types import REDIS_SCHEMES
 from fairlead.config.models import Config, StoreSettings
-from fairlead.config.paths import config_folder, state_folder, store_file
+from fairlead.config.paths import config_folder, expand_home, state_folder, store_file
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import redact_url
-from fairlead.config.secrets.references import MAX_SECRET_BYTES, resolve
+from fairlead.config.secrets.references import MAX_SECRET_BYTES, resolve, resolve_all
+from fairlead.config.state_models import BucketSettings
 from fairlead.errors import ConfigUnreadable, SecretUnavailable, StoreError
 
 KEY_VARIABLE: Final = "FAIRLEAD_CLUSTER_KEY"
@@ -40,7 +44,7 @@ class RedisLocation:
         return redact_url(self.template)
 
     def exists(self) -> bool:
-        """Whether there may be state: a Redis has to be asked, a missing file need not be."""
+        """Whether there may be state: always, since only a connection would tell."""
         return True
 
     def url(self) -> str:
@@ -48,8 +52,9 @@ class RedisLocation:
         url = self._resolve(self.template)
         if password := urlsplit(url).password:
             SECRETS.learn(password)
-        if urlsplit(url).scheme not in ("redis", "rediss"):
-            raise StoreError("the store's address must begin with redis:// or rediss://")
+        if urlsplit(url).scheme not in REDIS_SCHEMES:
+            wanted = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
+            raise StoreError(f"the store's address must begin with one of {wanted}")
         return url
 
     def cluster_keys(self) -> list[str]:
@@ -91,12 +96,44 @@ def store_location(env: Mapping[str, str], settings: StoreSettings | None = None
     if settings is not None and settings.url is not None:
         return RedisLocation(template=settings.url, key=settings.key, env=env)
     if settings is not None and settings.path is not None:
-        return Path(settings.path).expanduser()
+        return expand_home(settings.path)
     return store_file(env)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BucketLocation:
+    """The bucket for large artifacts, whose settings may have references."""
+
+    settings: BucketSettings = field(repr=False)
+    env: Mapping[str, str] = field(repr=False, compare=False)
+
+    def resolve(self) -> BucketSettings:
+        """Return the settings with all references replaced. Raises `StoreError` where one has no value."""
+        given = self.settings.model_dump(exclude_none=True)
+        try:
+            found = resolve_all(given, env=self.env, base=config_folder(self.env), path="artifacts.s3")
+            place = BucketSettings.model_validate(found)
+        except SecretUnavailable as exc:
+            raise StoreError(str(exc), hint=exc.hint) from exc
+        except ValidationError as exc:
+            where = ".".join(map(str, exc.errors()[0]["loc"]))
+            raise StoreError(f"artifacts.s3.{where} cannot be used: {exc.errors()[0]['msg']}") from None
+        SECRETS.learn(place.secret_key, *filter(None, (place.session_token,)))
+        return place
+
+
+def artifact_bucket(env: Mapping[str, str], config: Config) -> BucketLocation | None:
+    """The bucket of large artifacts, if one is configured."""
+    settings = config.artifacts.s3
+    return BucketLocation(settings=settings, env=env) if settings is not None else None
 
 
 def artifact_folder(env: Mapping[str, str], config: Config) -> Path | None:
     """The folder of artifacts; None where a Redis store has them, and the replicas share no folder."""
     if config.artifacts.folder is not None:
-        return Path(config.artifacts.folder).expanduser()
-    return None if config.store.url is not None else state_folder(env) / "artifacts"
+        return expand_home(config.artifacts.folder)
+    return (
+        None
+        if config.store.url is not None or config.artifacts.s3 is not None
+        else state_folder(env) / "artifacts"
+    )

@@ -30,10 +30,10 @@ def has_path(value: object, path: tuple[str | int, ...]) -> bool:
     """Whether there is a value at `path`; null is one."""
     if not path:
         return True
-    around = value_at(value, path[:-1])
-    if is_list(around):
-        return isinstance(path[-1], int) and 0 <= path[-1] < len(around)
-    return is_object(around) and path[-1] in around
+    parent = value_at(value, path[:-1])
+    if is_list(parent):
+        return isinstance(path[-1], int) and 0 <= path[-1] < len(parent)
+    return is_object(parent) and path[-1] in parent
 
 
 def value_at(value: object, path: tuple[str | int, ...]) -> Any:  # noqa: ANN401 - any JSON value

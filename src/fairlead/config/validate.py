@@ -120,7 +120,7 @@ def parse_config(data: object) -> Config:
     """
     document = canonicalize(data if is_object(data) else {})
     checked = check(document.data if is_object(data) else data)
-    faults = [*document.faults, *document.beside(checked.faults)]
+    faults = [*document.faults, *document.new_faults(checked.faults)]
     if faults:
         raise ConfigInvalid(
             *(
@@ -262,7 +262,7 @@ class _Pieces:
 
     def _validate_entry(self, section: str, name: str) -> BaseModel | None:
         path = (section, name)
-        # A program may hand over keys that are no text, which no file can have.
+        # A program may pass keys that are no text, which no file can have.
         if not isinstance(name, str) or not SERVER_ID.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
             self.faults.append(ValidationFault(path=path, message=BAD_ID))
         if section == "bundles":
@@ -459,7 +459,7 @@ def _find_nested_model(model: type[BaseModel], field: str) -> type[BaseModel] | 
     return _model_in(model.model_fields[field].annotation) if field in model.model_fields else None
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - whatever an annotation can be
+def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - an annotation can be anything
     inner: tuple[Any, ...] = getattr(annotation, "__args__", ())
     if not inner:
         return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None

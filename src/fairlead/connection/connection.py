@@ -57,7 +57,7 @@ class _ToolCall(msgspec.Struct, frozen=True):
 
 
 class Connection:
-    """What can be asked of a server, over the session that its supervisor has up."""
+    """Requests to one server, over the session that its supervisor keeps connected."""
 
     def __init__(self, supervisor: Supervisor, *, tracer: Tracer | None = None) -> None:
         limits = supervisor.limits
@@ -160,7 +160,7 @@ class Connection:
     ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Call a tool and return what comes first: its result, or the handle of a task (`created_task`).
 
-        Modern servers choose between the two; older ones are asked for a task with `as_task`.
+        Modern servers choose between the two; older ones start a task where `as_task` is set.
         """
         call = _ToolCall(tool, arguments, deadline or self.deadline, on_progress, safe_to_repeat, as_task)
         return self._call(call, finishes=False)
@@ -253,7 +253,7 @@ class Connection:
         on_progress: ProgressFnT | None = None,
         safe_to_repeat: bool = False,
     ) -> msgspec.Raw:
-        """Send any other request. It is delivered, and asked back about, as a tool call is.
+        """Send any other request. It is repeated, and elicitations are answered, as for a tool call.
 
         Args:
             method: The method.
@@ -291,7 +291,7 @@ class Connection:
 
     @asynccontextmanager
     async def watching(self, uris: Sequence[str]) -> AsyncGenerator[None]:
-        """Be told of changes to resources for the length of the block, over as many runs as it takes."""
+        """Subscribe to resources for the length of the block, across reconnects."""
         subscriptions = self._supervisor.subscriptions
         with subscriptions.want(uris):
             await self.ready()
@@ -320,7 +320,7 @@ class Connection:
         link = await self._supervisor.connect()
         if not link.session.modern:
             return first  # there the words mean nothing
-        link.in_flight += 1  # the call is under way, though no request is while the user is asked
+        link.in_flight += 1  # the call is under way, though no request is while the user is prompted
         try:
             with calling(self.server_id):
                 return await answer_rounds(first, link.session, lambda more: send(more, link))
@@ -338,7 +338,7 @@ class Connection:
         """Send a request over the live session; again, once, if the server certainly did not look into it.
 
         What belongs to a call under way goes `over` its link, even if that takes no new ones. What one
-        request is `about`, its method and the name in it, is what a tracer is told.
+        request is `about`, its method and the name in it, is what a tracer records.
         """
         logins: LoginCount | None = None
         again = False
@@ -383,14 +383,14 @@ class Connection:
     ) -> msgspec.Raw:
         """Send a request as part of the caller's trace, or of one that begins with it."""
         method, name = about
-        told = SpanDetails(
+        details = SpanDetails(
             method=method,
             name=name if isinstance(name, str) else None,
             version=session.version,
             transport=_NETWORKS.get(session.dispatcher.kind),
             server_id=self.server_id,
         )
-        with tracer.requesting(told, TRACE.get()) as span, carrying(span.trace):
+        with tracer.requesting(details, TRACE.get()) as span, carrying(span.trace):
             with calling(self.server_id):
                 result = await send(session)
             if method == "tools/call" and is_tool_error(result):

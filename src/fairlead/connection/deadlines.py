@@ -28,7 +28,7 @@ class DeadlineClock:
         self._holds = 0
 
     @contextmanager
-    def held(self) -> Generator[None]:
+    def hold(self) -> Generator[None]:
         """Stop the time of all deadlines, and of those that come, for the length of the block."""
         self._holds += 1
         for deadline in self._running:
@@ -117,7 +117,7 @@ class Deadline:
         if self._clock is not None and self._paused_since is not None:
             paused = self._clock.now() - self._paused_since
             self._paused_since = None
-            # Both limits move: the time in which the user was asked is not the server's.
+            # Both limits move: the time for which the user was prompted is not the server's.
             self._idle_at += paused
             self._max_at += paused
             self._clock.add(self)
@@ -171,7 +171,7 @@ class Backoff:
         self._wait_until = self._clock() + seconds * (0.5 + self._jitter() / 2)
 
     def reset(self) -> None:
-        """Forget all failures: the user asked for another try."""
+        """Forget all failures: the user requested another attempt."""
         self.failures = 0
         self._wait_until = 0.0
 

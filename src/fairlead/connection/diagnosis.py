@@ -105,7 +105,7 @@ def diagnose(lines: Sequence[str], *, has_worked: bool = False) -> Diagnosis:
     if has_worked:
         telling = [at for at, line in enumerate(lines) if not _FRAME.match(line)]
         lines = lines[telling[-_LATEST_LINES] :] if len(telling) > _LATEST_LINES else lines
-    block = _telling_block(lines, latest=has_worked)
+    block = _find_failure_block(lines, latest=has_worked)
     if block is None:
         return Diagnosis(reason=None, excerpt=tuple(lines[-MAX_EXCERPT:]))
     reason = _reason(lines, block)
@@ -143,7 +143,7 @@ def _root_cause(lines: Sequence[str]) -> str | None:
 _CAUSE = re.compile(r"\s*(?:Caused by:|cause:|---> )\s*(.*?)\s*$")
 
 
-def _telling_block(lines: Sequence[str], *, latest: bool) -> _FailureLines | None:
+def _find_failure_block(lines: Sequence[str], *, latest: bool) -> _FailureLines | None:
     blocks = list(_blocks(lines))
     if not blocks:
         return _usage_block(lines) or _lone_block(lines)
@@ -247,8 +247,8 @@ def _lone_block(lines: Sequence[str]) -> _FailureLines | None:
 
 def _excerpt(lines: Sequence[str], block: _FailureLines) -> tuple[str, ...]:
     """The reason with what follows it, and the last lines; without the frames of stacks."""
-    around = [at for at in range(block.reason, min(block.end, len(lines))) if not _is_frame(lines, at)]
-    chosen = {block.reason, *around[: MAX_EXCERPT - _EXCERPT_END]}
+    candidates = [at for at in range(block.reason, min(block.end, len(lines))) if not _is_frame(lines, at)]
+    chosen = {block.reason, *candidates[: MAX_EXCERPT - _EXCERPT_END]}
     room = MAX_EXCERPT - len(chosen)
     last = [at for at in range(len(lines)) if not _is_frame(lines, at) and at not in chosen]
     chosen |= {*last[-room:]} if room > 0 else set()

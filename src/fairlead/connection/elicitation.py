@@ -83,7 +83,7 @@ def wants_input(result: msgspec.Raw) -> bool:
 
 
 async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msgspec.Raw:
-    """Answer what is asked and send the request again, until there is a result or it is too much."""
+    """Answer the input requests and repeat the request, until there is a result or a limit is reached."""
     result, wait = first, _FIRST_WAIT_SECONDS
     for _ in range(MAX_ROUNDS):
         requests = _read(result)
@@ -92,7 +92,7 @@ async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msg
             more["inputResponses"] = await answer_input_requests(requests, session)
             wait = _FIRST_WAIT_SECONDS
         else:
-            await anyio.sleep(wait)  # it only wants to be asked again
+            await anyio.sleep(wait)  # it only wants the request repeated
             wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
         state = _decode(result).request_state
         if state and bytes(state) != b"null":
@@ -100,7 +100,7 @@ async def answer_rounds(first: msgspec.Raw, session: Session, send: Send) -> msg
         result = await send(more)
         if not wants_input(result):
             return result
-    raise TooManyRounds(types.INTERNAL_ERROR, f"it asked {MAX_ROUNDS} times and did not answer")
+    raise TooManyRounds(types.INTERNAL_ERROR, f"it requested input {MAX_ROUNDS} times and did not answer")
 
 
 def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
@@ -109,8 +109,8 @@ def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
         requests = _decode_input_requests(result).input_requests or {}
         if len(requests) > MAX_INPUT_REQUESTS:
             raise _too_many(len(requests))
-        asked = object_of(result, max_values=MAX_REQUEST_VALUES)
-        valid = types.InputRequiredResult.model_validate(_repair_input_requests(asked), by_name=False)
+        fields = object_of(result, max_values=MAX_REQUEST_VALUES)
+        valid = types.InputRequiredResult.model_validate(_repair_input_requests(fields), by_name=False)
     except (ValueError, RecursionError) as exc:  # pydantic's and msgspec's errors are ValueErrors, too
         raise AnswerUnreadable("its request for input cannot be parsed") from exc
     return valid.input_requests or {}
@@ -120,14 +120,14 @@ def _too_many(count: int) -> ElicitationRefused:
     return ElicitationRefused(types.INVALID_REQUEST, f"it asks {count} things at once")
 
 
-def _repair_input_requests(asked: dict[str, Any]) -> dict[str, Any]:
+def _repair_input_requests(fields: dict[str, Any]) -> dict[str, Any]:
     """The result with each request in it as the protocol has it."""
-    requests: object = asked.get("inputRequests")
+    requests: object = fields.get("inputRequests")
     for request in requests.values() if is_object(requests) else ():
         if is_object(request) and (method := request.get("method")) in REPAIRED_REQUESTS:
             params: object = request.get("params")
             request["params"] = repair_request(method, params if is_object(params) else None)
-    return asked
+    return fields
 
 
 async def answer_input_requests(
@@ -198,18 +198,20 @@ class UrlVisits:
         """
         pages = _read_url_elicitations(rejection)
         visit = _Visit({page.elicitation_id or "" for page in pages})
-        self._visits.add(visit)  # before the user is asked: completion may be reported before the answer
+        self._visits.add(visit)  # before the user is prompted: completion may be reported before the answer
         try:
             for page in pages:
                 answer = await self._peer.elicit(page)
                 if isinstance(answer, types.ErrorData):
-                    raise _not_visited(answer.message)
+                    raise _not_visited_error(answer.message)
                 if answer.action != "accept":
-                    raise _not_visited(f"the answer was `{answer.action}`")
+                    raise _not_visited_error(f"the answer was `{answer.action}`")
             with anyio.move_on_after(seconds) as patience:
                 await visit.over.wait()
             if patience.cancelled_caught:
-                raise _not_visited("it did not report completion in time; call again when it is complete")
+                raise _not_visited_error(
+                    "it did not report completion in time; call again when it is complete"
+                )
         finally:
             self._visits.discard(visit)
 
@@ -220,10 +222,10 @@ def _read_url_elicitations(rejection: RequestRejected) -> list[types.ElicitReque
     except ValidationError:
         pages = []
     if not 0 < len(pages) <= MAX_PAGES:
-        raise _not_visited(f"it names no pages, or more than {MAX_PAGES}")
+        raise _not_visited_error(f"it names no pages, or more than {MAX_PAGES}")
     return pages
 
 
-def _not_visited(reason: str) -> PageNotVisited:
+def _not_visited_error(reason: str) -> PageNotVisited:
     message = f"it wants a page visited first: {reason}"
     return PageNotVisited(types.URL_ELICITATION_REQUIRED, message)

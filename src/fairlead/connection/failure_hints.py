@@ -77,7 +77,7 @@ _STATUSES: Mapping[int, str] = {
     410: f"what was at `url` is gone; {_MCP_URL}",
     415: f"`url` does not take what MCP sends; {_MCP_URL}",
     421: "write the host in `url` as the server knows it",
-    429: "it limits how often it may be asked; try again later",
+    429: "it limits the rate of requests; try again later",
     502: "what stands in front of the server cannot reach it: is the server behind it running?",
     503: "the server is overloaded or down for maintenance; try again later",
     504: "what stands in front of the server got no answer from it: is the server behind it running?",
@@ -449,10 +449,10 @@ _MAX_LINE = 1000
 # The protocol.
 
 
-def hint_for_version(said: str) -> str:
+def hint_for_version(message: str) -> str:
     """The hint for a server without a protocol version in common."""
     speaks = f"{HANDSHAKE_PROTOCOL_VERSIONS[0]} to {LATEST_MODERN_VERSION}"
-    newest = max(re.findall(r"\b20\d\d-\d\d-\d\d\b", said), default="")
+    newest = max(re.findall(r"\b20\d\d-\d\d-\d\d\b", message), default="")
     what = "Fairlead" if newest > LATEST_MODERN_VERSION else "the server"
     return f"update {what}: Fairlead speaks {speaks}"
 

@@ -81,7 +81,7 @@ def connecting(server_id: str, *, is_local: bool = False, wants_sse: bool = Fals
         yield
     except FairleadError:
         raise
-    except Exception as exc:  # noqa: BLE001 - whatever a transport or the SDK raises becomes ours here
+    except Exception as exc:  # noqa: BLE001 - every exception of a transport or the SDK becomes ours here
         cause = root_cause(exc)
         if isinstance(cause, FairleadError):
             raise cause from None
@@ -103,7 +103,7 @@ def connect_failure(
         return ConnectFailed(server_id, words, hint=hint)
     match cause:
         case ConnectionClosed():
-            return _ended_early(server_id, cause.ending)
+            return _ended_early_error(server_id, cause.ending)
         case MCPError() if cause.code == UNSUPPORTED_PROTOCOL_VERSION:
             message = f"it speaks no protocol version known here: {words}"
             return ConnectFailed(server_id, message, hint=hint_for_version(words))
@@ -117,10 +117,10 @@ def connect_failure(
             return ConnectFailed(server_id, words or type(cause).__name__)
 
 
-def _ended_early(server_id: str, ending: ConnectionEnding) -> ConnectFailed:
+def _ended_early_error(server_id: str, ending: ConnectionEnding) -> ConnectFailed:
     found = _diagnose_ending(ending)
     hint = hint_for_ending(server_id, ending, found.reason) if ending.is_local else None
-    return ConnectFailed(server_id, _ending_words(ending, found), hint=hint)
+    return ConnectFailed(server_id, _describe_ending(ending, found), hint=hint)
 
 
 def _fields(cause: ValidationError) -> str:
@@ -158,10 +158,10 @@ class SlowStart:
     """How long it was waited for in fact; closing what did not answer can take longer."""
     is_local: bool
     """It is a process, not a URL."""
-    said: Sequence[str] = ()
+    stderr_lines: Sequence[str] = ()
     """What it wrote to stderr until then."""
     noise: Sequence[str] = ()
-    """What it wrote to stdout beside the protocol."""
+    """Its stdout outside the protocol."""
     download: str | None = None
     """What it was still fetching, in its own words."""
     command: str | None = None
@@ -174,12 +174,12 @@ def start_timed_out(server_id: str, start: SlowStart) -> ConnectFailed:
     if start.download is not None:
         message = gate.text(f"still downloading after {round(start.took):g} s: {start.download}")
         return ConnectFailed(server_id, message, hint=hint_for_download(start.command))
-    found = diagnose(start.said)
+    found = diagnose(start.stderr_lines)
     message = f"not ready after {seconds:g} s"
     if not start.is_local:
         return ConnectFailed(server_id, _with_diagnosis(message, found), hint=hint_for_slow_answer())
-    hint = hint_for_slow_start(has_said=bool(start.said), noise=() if found.reason else start.noise)
-    if start.command is not None and not start.said:
+    hint = hint_for_slow_start(has_said=bool(start.stderr_lines), noise=() if found.reason else start.noise)
+    if start.command is not None and not start.stderr_lines:
         hint = join_clauses(
             f"it may be downloading the server: {hint_for_download(start.command)}", f"or {hint}"
         )
@@ -189,11 +189,13 @@ def start_timed_out(server_id: str, start: SlowStart) -> ConnectFailed:
 def _diagnose_ending(ending: ConnectionEnding, *, has_worked: bool = False) -> Diagnosis:
     found = diagnose(ending.stderr, has_worked=has_worked)
     if ending.signal is not None and ending.signal not in CRASHES:
-        return replace(found, reason=None)  # it was ended from outside, whatever it wrote before
+        return replace(
+            found, reason=None
+        )  # it was ended from outside: what it wrote before is not the reason
     return found
 
 
-def _ending_words(ending: ConnectionEnding, found: Diagnosis) -> str:
+def _describe_ending(ending: ConnectionEnding, found: Diagnosis) -> str:
     return _with_noise(ending.message, found, ending.noise)
 
 
@@ -271,7 +273,9 @@ def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) ->
         case ConnectionClosed():
             found = _diagnose_ending(exc.ending, has_worked=True)
             hint = _repeat_hint(delivery) or hint_for_loss(server_id, exc.ending)
-            return ConnectionLost(server_id, _ending_words(exc.ending, found), delivery=delivery, hint=hint)
+            return ConnectionLost(
+                server_id, _describe_ending(exc.ending, found), delivery=delivery, hint=hint
+            )
         case SessionExpired():
             return ConnectionLost(server_id, words, delivery=delivery)
         case HttpRejected(status=401):
@@ -288,9 +292,9 @@ def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) ->
             return CallFailed(server_id, words, delivery=delivery)
 
 
-def lost(server_id: str, ending: ConnectionEnding) -> ConnectionLost:
+def lost_error(server_id: str, ending: ConnectionEnding) -> ConnectionLost:
     """The error for a connection that ended by itself."""
-    message = _ending_words(ending, _diagnose_ending(ending, has_worked=True))
+    message = _describe_ending(ending, _diagnose_ending(ending, has_worked=True))
     return ConnectionLost(server_id, message, delivery="not_sent", hint=hint_for_loss(server_id, ending))
 
 

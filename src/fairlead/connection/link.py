@@ -1,5 +1,6 @@
 """One run of a connection: its transport and session, and the task that opens and closes both."""
 
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -52,7 +53,28 @@ class SessionLink:
     @property
     def is_left(self) -> bool:
         """Whether it is to be closed now."""
-        return self.hurry or (not self.wanted and self.in_flight == 0)
+        in_flight = self.in_flight + self.session.dispatcher.guests.calls
+        return self.hurry or (not self.wanted and in_flight == 0)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether something is under way over it, or others than its supervisor have a session on it."""
+        dispatcher = self.session.dispatcher
+        return bool(self.in_flight or dispatcher.guests.calls or dispatcher.guests.sessions)
+
+    def follow_transport(self, retire: Callable[[], None]) -> None:
+        """Follow what becomes of its transport; `retire` is called when that is to be used no more."""
+        dispatcher = self.session.dispatcher
+        dispatcher.call_when_closed(self.wake)
+        dispatcher.guests.on_left = self._note_guest_left
+        dispatcher.on_retired = retire
+        if dispatcher.is_retired:  # while it was being opened
+            retire()
+
+    def _note_guest_left(self) -> None:
+        self.last_used = time.monotonic()
+        if not self.wanted:
+            self.wake()
 
     def leave(self, *, hurry: bool = False) -> None:
         """Take no more requests."""
@@ -83,10 +105,10 @@ class ConnectAttempt:
     aborted: bool = False
     began: float = 0.0
     """When the server began to start, after all waiting."""
-    said: tuple[str, ...] = ()
+    stderr_lines: tuple[str, ...] = ()
     """The server's stderr while it started."""
     noise: tuple[str, ...] = ()
-    """Its stdout beside the protocol while it started."""
+    """Its stdout outside the protocol while it started."""
     download: str | None = None
     """What was being downloaded when its time was up."""
     fetch_command: str | None = None

@@ -18,7 +18,11 @@ from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mc
 from mcp_types import METHOD_NOT_FOUND
 
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.sanitize.slices import has_slow_numbers, without_constants_steps
+from fairlead.catalog.sanitize.slices import (
+    has_slow_numbers,
+    without_constants_steps,
+    without_lone_surrogates_steps,
+)
 from fairlead.catalog.tools import NOTES_META_KEY, Listing, RejectedTool, ToolEntry, read_tools
 from fairlead.config.untyped import is_list
 from fairlead.connection.outcomes import NotSent, RequestExpired, RequestRejected
@@ -132,7 +136,7 @@ class _Pages:
 class Lister:
     """Lists one server once. `publish` gets the listing as soon as the tools are known.
 
-    The other lists are asked for together then. Those that take long are published when they come; until
+    The other lists are requested together then. Those that take long are published when they come; until
     then, and where one fails, what was known `before` stays.
     """
 
@@ -340,7 +344,8 @@ class Lister:
             return _decode_page(answer)
         except ValueError:
             # A small page was repaired where it came in.
-            return _decode_page(await gate.run(without_constants_steps(bytes(answer))))
+            sound = await gate.run(without_lone_surrogates_steps(bytes(answer)))
+            return _decode_page(await gate.run(without_constants_steps(sound)))
 
     async def _read_page(
         self, kind: ListKind, pages: _Pages, page: _ListPage, seen: set[str], *, declared: bool
@@ -404,10 +409,10 @@ def _own_notes(meta: msgspec.Raw) -> list[str]:
     if len(meta) > _MAX_OWN_NOTES_BYTES or NOTES_META_KEY.encode() not in bytes(meta):
         return []
     try:
-        said: object = msgspec.json.decode(meta, type=dict[str, Any]).get(NOTES_META_KEY)
+        own_notes: object = msgspec.json.decode(meta, type=dict[str, Any]).get(NOTES_META_KEY)
     except (msgspec.DecodeError, RecursionError):
         return []
-    notes = [note for note in said if isinstance(note, str)] if is_list(said) else []
+    notes = [note for note in own_notes if isinstance(note, str)] if is_list(own_notes) else []
     return [gate.text(note)[:MAX_NOTE] for note in notes[:_MAX_OWN_NOTES]]
 
 

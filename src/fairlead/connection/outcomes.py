@@ -52,7 +52,7 @@ class ConnectionEnding:
     is_local: bool = False
     """It was a process on this machine."""
     unheard: bool = False
-    """The server read nothing of what it was sent: whatever ended it, that did not."""
+    """The server read nothing of what it was sent, so that cannot be why it ended."""
 
 
 class RequestFailed(MCPError):

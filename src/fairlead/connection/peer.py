@@ -25,7 +25,7 @@ class RequestOrigin(Protocol):
 
     @property
     def log_level(self) -> types.LoggingLevel | None:
-        """The log level that a server is asked for with the request."""
+        """The log level that the request sets."""
         ...
 
 
@@ -149,10 +149,13 @@ class Introduction:
     @property
     def capabilities(self) -> dict[str, Any]:
         """The `_meta` of every stateless request. The same object while nothing changes."""
-        said = self._peer.capabilities
-        found = self._dumps.get(id(said))
+        declared = self._peer.capabilities
+        found = self._dumps.get(id(declared))
         if found is None:
-            found = self._dumps[id(said)] = (said, _dump_model(said))  # kept, so that no other gets its id
+            found = self._dumps[id(declared)] = (
+                declared,
+                _dump_model(declared),
+            )  # kept, so that no other gets its id
         return found[1]
 
     @property
@@ -179,7 +182,7 @@ class LoginCount:
         self._logins = self._step_ups = 0
 
     def add(self, error: AuthRequired) -> None:
-        """Count what a server asks for. Raises it where it was asked for often enough."""
+        """Count what a server asks for. Raises at the limit."""
         if error.wants_more:
             self._step_ups += 1
         else:

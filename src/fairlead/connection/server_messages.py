@@ -14,7 +14,7 @@ from typing import Any, Final
 from fairlead.catalog.repair.content import repair_blocks, repair_role, text_block
 from fairlead.catalog.repair.definitions import repair_icons
 from fairlead.catalog.sanitize import gate
-from fairlead.config.untyped import is_list, is_object
+from fairlead.config.untyped import as_list, is_list, is_object
 
 Params = Mapping[str, Any]
 
@@ -76,8 +76,8 @@ def _repair_log(params: Params) -> Params:
         others = {name: value for name, value in params.items() if name not in ("level", "logger", "_meta")}
         if not others:
             raise ValueError("it says nothing")
-        said = next((others[name] for name in ("message", "msg", "text") if name in others), None)
-        data = others if said is None else said
+        message = next((others[name] for name in ("message", "msg", "text") if name in others), None)
+        data = others if message is None else message
     made: dict[str, Any] = {"level": level, "data": data}
     if isinstance(named := params.get("logger"), str):
         made["logger"] = named
@@ -151,28 +151,35 @@ def repair_handshake(result: Mapping[str, Any]) -> dict[str, Any]:
         made["instructions"] = made["instructions"][:MAX_RAW_INSTRUCTIONS]
     if "ttlMs" in made and (ttl := read_number(made.pop("ttlMs"))) is not None:
         made["ttlMs"] = max(0, int(ttl))
+    if is_list(versions := made.get("supportedVersions")):
+        made["supportedVersions"] = read_versions(versions)
     if "protocolVersion" in made or "serverInfo" in made:
         made["serverInfo"] = _repair_info(made.get("serverInfo"))
     return made
 
 
+def read_versions(listed: object) -> list[str]:
+    """The protocol versions in a list of a server. Items that are no text are left out."""
+    return [version for version in as_list(listed) if isinstance(version, str)]
+
+
 def _repair_capabilities(value: object) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    for name, said in (value if is_object(value) else {}).items():
-        if said is None or said is False:
+    for name, settings in (value if is_object(value) else {}).items():
+        if settings is None or settings is False:
             continue
         if name in ("experimental", "extensions"):
-            named: dict[str, Any] = said if is_object(said) else {}
+            named: dict[str, Any] = settings if is_object(settings) else {}
             made[name] = {key: _settings(item) for key, item in named.items() if item not in (None, False)}
         else:
-            made[name] = _repair_capability(said)
+            made[name] = _repair_capability(settings)
     return made
 
 
-def _repair_capability(said: object) -> dict[str, Any]:
-    """The settings of a capability. One that is there in whatever form is declared."""
+def _repair_capability(settings: object) -> dict[str, Any]:
+    """The settings of a capability. One that is present in any form counts as declared."""
     made: dict[str, Any] = {}
-    for name, item in _settings(said).items():
+    for name, item in _settings(settings).items():
         if name in ("listChanged", "subscribe"):
             made[name] = item in (True, 1, "true", "True", "yes")
         elif item is not None and item is not False:
@@ -187,10 +194,10 @@ def _settings(value: object) -> dict[str, Any]:
 def _repair_info(value: object) -> dict[str, Any]:
     made = _without_nulls(_settings(value))
     for name in ("name", "version"):
-        said: object = made.get(name)
-        if isinstance(said, int | float) and not isinstance(said, bool):
-            made[name] = str(said)
-        elif not isinstance(said, str):
+        text: object = made.get(name)
+        if isinstance(text, int | float) and not isinstance(text, bool):
+            made[name] = str(text)
+        elif not isinstance(text, str):
             made[name] = "unknown"
     if "icons" in made:
         icons: object = made["icons"]
@@ -210,7 +217,7 @@ _INFO_TEXTS: Final = frozenset(("title", "description", "websiteUrl"))
 
 
 def repair_request(method: str, params: Params | None) -> Params | None:
-    """The parameters of a request of a server as the protocol has them, as far as that can be told."""
+    """The parameters of a request of a server in the protocol's form, repaired where possible."""
     repair = _REQUESTS.get(method)
     return params if repair is None else repair(_without_nulls(params or {}))
 

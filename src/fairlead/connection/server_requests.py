@@ -124,7 +124,7 @@ def _refuse_if_shared(sdk: ClientSession, peer: ClientPeer) -> types.ErrorData |
 
 
 class _AnsweringSession(ClientSession):
-    """The SDK's session, less whatever servers hide in what they say about themselves.
+    """The SDK's session, with the server's self-description sanitized.
 
     That is bounded at the handshake, and cleaned once for as long as no more secrets are known.
     """
@@ -146,27 +146,27 @@ class _AnsweringSession(ClientSession):
     @property
     def instructions(self) -> str | None:
         """The server's instructions for models."""
-        said = super().instructions
-        if said is None:
+        text = super().instructions
+        if text is None:
             return None
         known = self._cleaned_instructions
         if known is None or known[0] != gate.generation():
-            known = self._cleaned_instructions = gate.generation(), gate.content(said, MAX_INSTRUCTIONS)
+            known = self._cleaned_instructions = gate.generation(), gate.content(text, MAX_INSTRUCTIONS)
         return known[1]
 
 
 def _clean_info(info: types.Implementation) -> types.Implementation:
     texts = {
-        name: gate.content(said, MAX_INFO_TEXT)
+        name: gate.content(text, MAX_INFO_TEXT)
         for name in ("name", "version", "title", "description", "website_url")
-        if isinstance(said := getattr(info, name), str)
+        if isinstance(text := getattr(info, name), str)
     }
     icons = [icon for icon in info.icons or () if gate.content(icon.src) == icon.src]
     return info.model_copy(update={**texts, "icons": icons or None})
 
 
 class _Introduced(Dispatcher[TransportContext]):
-    """Our dispatcher as the SDK's session uses it, which would say of us that we can be asked everything."""
+    """Our dispatcher for the SDK's session: it declares our capabilities in place of the SDK's."""
 
     def __init__(self, dispatcher: WireDispatcher, introduction: Introduction) -> None:
         self._dispatcher = dispatcher
@@ -206,8 +206,8 @@ class _Introduced(Dispatcher[TransportContext]):
     ) -> dict[str, Any]:
         """Send a request that declares what we declare."""
         if params is not None and CLIENT_CAPABILITIES_META_KEY in params.get("_meta", {}):
-            said = {CLIENT_CAPABILITIES_META_KEY: self._introduction.capabilities}
-            meta = {**params["_meta"], **said, **self._introduction.session}
+            own_meta = {CLIENT_CAPABILITIES_META_KEY: self._introduction.capabilities}
+            meta = {**params["_meta"], **own_meta, **self._introduction.session}
             params = {**params, "_meta": meta}
         return await self._dispatcher.send_raw_request(method, params, opts)
 

@@ -37,6 +37,7 @@ from mcp_types.version import (
 from pydantic import ValidationError
 
 from fairlead.catalog.sanitize import gate
+from fairlead.config.untyped import as_object
 from fairlead.connection.deadlines import Deadline
 from fairlead.connection.outcomes import HttpRejected, RequestFailed
 from fairlead.connection.peer import AGENT_META_KEY, CALLER, IS_AGENT, SESSION_META_KEY, Introduction
@@ -45,7 +46,12 @@ from fairlead.connection.process.sandbox_state import (
     SANDBOX_CAPABILITY,
     SANDBOX_METHOD,
 )
-from fairlead.connection.server_messages import MAX_INSTRUCTIONS, MAX_RAW_INSTRUCTIONS, repair_handshake
+from fairlead.connection.server_messages import (
+    MAX_INSTRUCTIONS,
+    MAX_RAW_INSTRUCTIONS,
+    read_versions,
+    repair_handshake,
+)
 from fairlead.connection.server_requests import ServerRequests
 from fairlead.connection.tasks import NAME_PARAMETERS, supports_tasks
 from fairlead.connection.tracing import TRACE
@@ -106,15 +112,15 @@ class Session:
 
     async def read_instructions(self) -> tuple[str | None, list[str]]:
         """The server's instructions, sanitized in steps, and the findings about them."""
-        said = self.sdk.initialize_result or self.sdk.discover_result
-        if said is None or said.instructions is None:
+        result = self.sdk.initialize_result or self.sdk.discover_result
+        if result is None or result.instructions is None:
             return None, []
         cleaner = gate.Cleaner()
-        cleaned = await gate.run(cleaner.text_steps(said.instructions))
+        cleaned = await gate.run(cleaner.text_steps(result.instructions))
         notes = [
             f"hidden in its instructions ({each.kind}): {each.sample}" for each in cleaner.found.values()
         ]
-        was_cut = len(said.instructions) >= MAX_RAW_INSTRUCTIONS
+        was_cut = len(result.instructions) >= MAX_RAW_INSTRUCTIONS
         if was_cut:
             cleaned = cleaned[: max(0, len(cleaned) - gate.secret_reach())]  # half a secret may be at the end
         if was_cut or len(cleaned) > MAX_INSTRUCTIONS:
@@ -257,8 +263,8 @@ class Negotiation:
     connection, because a server that is slow to start looks just like that; `SilentOnProbe` means that the
     server answers neither, as some do that choke on a request they do not know.
 
-    What is sent is ours rather than the SDK's, which would say of every client that can be asked anything
-    that it can be asked everything; what comes back goes to the SDK's session.
+    What is sent is ours rather than the SDK's, which would declare all capabilities for every client that
+    has any; what comes back goes to the SDK's session.
     """
 
     def __init__(self, dispatcher: WireDispatcher, sdk: ClientSession, introduction: Introduction) -> None:
@@ -289,14 +295,14 @@ class Negotiation:
                 if isinstance(exc, HttpRejected) and exc.status in NO_VERDICT:
                     raise
                 if exc.code == UNSUPPORTED_PROTOCOL_VERSION:
-                    supported = _read_supported_versions(exc)
+                    supported = read_supported_versions(exc)
             mutual = [known for known in MODERN_PROTOCOL_VERSIONS if known in (supported or ())]
             if mutual and not last_try:
                 version = mutual[-1]
                 continue
             if supported is not None and not set(supported) & set(HANDSHAKE_PROTOCOL_VERSIONS):
-                said = gate.text(f"it speaks only {', '.join(supported)}")
-                raise NoCommonVersion(UNSUPPORTED_PROTOCOL_VERSION, said)
+                message = gate.text(f"it speaks only {', '.join(supported)}")
+                raise NoCommonVersion(UNSUPPORTED_PROTOCOL_VERSION, message)
             await self._initialize()
             return
 
@@ -317,6 +323,7 @@ class Negotiation:
         if not set(result.supported_versions) & set(MODERN_PROTOCOL_VERSIONS):
             return False
         self._sdk.adopt(result)
+        self._dispatcher.note_negotiated(None)
         return True
 
     async def _initialize(self) -> None:
@@ -336,6 +343,7 @@ class Negotiation:
         self._sdk.adopt(result)
         version = {MCP_PROTOCOL_VERSION_HEADER: result.protocol_version}
         await self._dispatcher.notify("notifications/initialized", None, {"headers": version})
+        self._dispatcher.note_negotiated(raw)
 
     async def _handshake_after_silence(self, seconds: float) -> None:
         try:
@@ -349,8 +357,6 @@ class Negotiation:
                 raise
 
 
-def _read_supported_versions(exc: MCPError) -> list[str] | None:
-    try:
-        return types.UnsupportedProtocolVersionErrorData.model_validate(exc.error.data).supported
-    except ValidationError:
-        return None
+def read_supported_versions(exc: MCPError) -> list[str] | None:
+    """Versions that a refusal names; None where it names none, which says nothing about the handshake."""
+    return read_versions(as_object(exc.error.data).get("supported")) or None

@@ -36,7 +36,7 @@ class ConnectionStatus:
     keeps_sessions: bool = False
     """Whether it is a gateway that keeps sessions for stateless requests."""
     notice: str | None = None
-    """What callers have to know about this run, and were not told yet."""
+    """A message about this run that callers have not got yet."""
     download: str | None = None
     """What is downloaded for its start, in the words of the program that does."""
     noise: str | None = None

@@ -76,7 +76,7 @@ class Subscriptions:
 
     @contextmanager
     def want(self, uris: Iterable[str]) -> Generator[None]:
-        """Want to be told of changes to resources for the length of the block."""
+        """Subscribe to resources for the length of the block."""
         self._count(uris, +1)
         try:
             yield
@@ -136,10 +136,14 @@ class Subscriptions:
         while True:
             self._stirred = anyio.Event()
             wanted = set(+self._uris)
+            watched = link.session.dispatcher.guests.watched
             for uri in self._answers.keys() - wanted:
-                await self._tell(link.session, "resources/unsubscribe", uri)
+                watched[uri] -= 1
+                if not watched[uri]:  # others may use the connection, too
+                    await self._tell(link.session, "resources/unsubscribe", uri)
                 del self._answers[uri]
             for uri in wanted - self._answers.keys():
+                watched[uri] += 1
                 self._answer(uri, await self._tell(link.session, "resources/subscribe", uri))
             await self._stirred.wait()
 

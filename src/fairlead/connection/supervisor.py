@@ -25,7 +25,7 @@ from fairlead.config.models import ExtensionServer, RemoteServer, Server, Server
 from fairlead.connection.deadlines import Backoff
 from fairlead.connection.elicitation import UrlVisits
 from fairlead.connection.failure_hints import NOT_MCP
-from fairlead.connection.failures import SlowStart, calling, connecting, lost, start_timed_out
+from fairlead.connection.failures import SlowStart, calling, connecting, lost_error, start_timed_out
 from fairlead.connection.link import ConnectAttempt, SessionLink, open_session
 from fairlead.connection.lists import ListBudget, ListedServer, Lister, read_header_maps
 from fairlead.connection.peer import ClientPeer, LogIn, LoginCount, RefusingPeer, detach_from_caller
@@ -61,7 +61,7 @@ _LIST_CHANGES = (ToolListChangedNotification, ResourceListChangedNotification, P
 
 
 class Supervisor:
-    """Keeps one server connected: opens on first use, once for all who wait, and closes when asked or idle.
+    """Keeps one server connected: opens on first use, once for all who wait, and closes when stopped or idle.
 
     Each run is opened and closed by one task of the owner's group; callers never touch its lifetime. They use
     its `link`, or `connect`, and report what they find wrong with one (`give_up`, `refuse_login`).
@@ -160,7 +160,7 @@ class Supervisor:
         """Note that a link ended by itself: a request may find out before the owner does, or in its place."""
         ending = link.session.dispatcher.ending
         if ending is not None and self.link is link:
-            error = lost(self.server_id, ending)
+            error = lost_error(self.server_id, ending)
             self._note_error(error)
             self.give_up(link, error)
 
@@ -235,8 +235,8 @@ class Supervisor:
         wait = math.ceil(self.backoff.wait_seconds)
         reason = f"it failed {self.backoff.failures} times in a row; not tried again for {wait} s"
         if last is not None:
-            said = str(last).removeprefix(f"server `{self.server_id}`: ")
-            reason += f"; the last error was: {said}"
+            last_reason = str(last).removeprefix(f"server `{self.server_id}`: ")
+            reason += f"; the last error was: {last_reason}"
         return ConnectFailed(self.server_id, reason, hint=last.hint if last else None)
 
     async def _own(self, attempt: ConnectAttempt) -> None:
@@ -293,11 +293,11 @@ class Supervisor:
             downloads.on_change = lambda: None
             self.vitals.download = None
 
-    def _closing(self, attempt: ConnectAttempt, dispatcher: WireDispatcher) -> None:
+    def _prepare_close(self, attempt: ConnectAttempt, dispatcher: WireDispatcher) -> None:
         """Keep what the server wrote while it started; tell callers of a timeout before all is closed."""
         if attempt.settled.is_set():
             return
-        attempt.said = dispatcher.said() or attempt.said
+        attempt.stderr_lines = dispatcher.stderr_lines() or attempt.stderr_lines
         attempt.noise = dispatcher.noise_lines() or attempt.noise
         attempt.download, attempt.fetch_command = dispatcher.downloads.current, dispatcher.fetch_command
         if attempt.starting.cancel_called and not attempt.aborted:
@@ -312,7 +312,7 @@ class Supervisor:
             allowed=allowed,
             took=took,
             is_local=self._is_local,
-            said=attempt.said,
+            stderr_lines=attempt.stderr_lines,
             noise=attempt.noise,
             download=attempt.download,
             command=attempt.fetch_command,
@@ -328,7 +328,6 @@ class Supervisor:
         self.vitals.last_error, self.vitals.last_error_at = error, time.time()
 
     def _forget_error(self) -> None:
-        """It works: what was wrong before is no longer the last word."""
         self.vitals.last_error = self.vitals.last_error_at = None
 
     def _open(self, attempt: ConnectAttempt, seconds: float) -> AbstractAsyncContextManager[Session]:
@@ -342,7 +341,7 @@ class Supervisor:
             session_key=self._session_key,
             on_message=self._on_message,
             on_opened=partial(self._hold_clock, attempt, seconds),
-            on_closing=partial(self._closing, attempt),
+            on_closing=partial(self._prepare_close, attempt),
         )
 
     async def _serve(self, attempt: ConnectAttempt, session: Session) -> None:
@@ -367,7 +366,7 @@ class Supervisor:
         self.subscriptions.begin()
         try:
             async with anyio.create_task_group() as tasks:
-                session.dispatcher.call_when_closed(link.wake)
+                link.follow_transport(partial(self._retire, link))
                 tasks.start_soon(self._keep_listed, link)
                 if self._log_level is not None:
                     tasks.start_soon(self._set_log_level, session, self._log_level)
@@ -379,7 +378,7 @@ class Supervisor:
         ending = session.dispatcher.ending
         if ending is not None and not link.hurry:
             self.vitals.losses += 1
-            raise lost(self.server_id, ending)
+            raise lost_error(self.server_id, ending)
 
     def _finish(self, attempt: ConnectAttempt, error: ServerError | None) -> None:
         link = attempt.link
@@ -389,7 +388,7 @@ class Supervisor:
         if link is not None:
             served = self.vitals.calls > link.calls_before
             self.backoff.note_success(time.monotonic() - link.since, served=served)
-        if error is not None and error is not attempt.error:  # else it was noted when it was told
+        if error is not None and error is not attempt.error:  # else it was noted when it was raised
             if self.link is None:  # the end of an earlier run says nothing of the one that is up
                 self._note_error(error)
             needs_user = isinstance(error, AuthRequired | ClientRegistrationRequired | ConsentRequired)
@@ -424,9 +423,8 @@ class Supervisor:
                 # Not before: to most servers there is nothing to say, and a task costs as much as a request.
                 keeps_subscriptions = True
                 tasks.start_soon(self.subscriptions.keep, link)
-            if link.in_flight or self.subscriptions.are_wanted:
+            if link.is_used or self.subscriptions.are_wanted:
                 link.last_used = time.monotonic()
-            link.last_used = max(link.last_used, link.session.dispatcher.used_at)
             patience = math.inf if idle is None else link.last_used + idle / 1000 - time.monotonic()
             if patience <= 0:
                 self.give_up(link)
@@ -438,6 +436,11 @@ class Supervisor:
     def _wake_links(self) -> None:
         for link in self._links:
             link.wake()
+
+    def _retire(self, link: SessionLink) -> None:
+        self.give_up(link)
+        if self.subscriptions.are_wanted:
+            self._tasks.start_soon(self._come_back)
 
     def give_up(self, link: SessionLink, error: ServerError | None = None) -> None:
         """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""

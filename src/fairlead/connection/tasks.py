@@ -82,7 +82,7 @@ class TaskElicitation(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """A task as its server last told of it."""
+    """A task in its last reported state."""
 
     id: str
     status: TaskState
@@ -111,7 +111,7 @@ class Task:
 AnswerElicitations = Callable[[Mapping[str, TaskElicitation]], Awaitable[Mapping[str, Any]]]
 """Answers elicitations, by their keys: each with the result of its method."""
 OnChange = Callable[[Task], Awaitable[None]]
-"""Told of a task whose status or message is a new one."""
+"""Called with a task whose status or message changed."""
 
 
 # Who can do it.

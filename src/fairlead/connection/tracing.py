@@ -89,7 +89,7 @@ class SpanDetails:
     version: str | None = None
     transport: Literal["pipe", "tcp"] | None = None
     server_id: str | None = None
-    """The server that is asked, where we are who asks."""
+    """The server that the request goes to, where we are the client."""
     request_id: str | None = None
 
 

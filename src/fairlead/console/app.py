@@ -69,17 +69,17 @@ class Console:
                 async for line in self._prompt.lines():
                     tasks.start_soon(self._carry_out, line)
                 self._work.cancel()
-                await self._work.done()
+                await self._work.wait_idle()
                 self._left.set()
                 await self._closed.wait()
                 tasks.cancel_scope.cancel()
-            await self._above.shown()
+            await self._above.wait_shown()
         if self._failure is not None:
             raise self._failure
 
     async def _host(self) -> None:
         try:
-            open_session = await to_thread.run_sync(_hosting)
+            open_session = await to_thread.run_sync(_load_hosting)
             async with open_session(self._wanted, self._prompt, self._work) as session:
                 self._session = session
                 self._opened.set()
@@ -172,7 +172,7 @@ class Console:
         return toolbar(statuses, self._work.shown, model, get_terminal_size().columns)
 
 
-def _hosting() -> (
+def _load_hosting() -> (
     "Callable[[ConsoleOptions, ConsolePrompt, RunningWork], AbstractAsyncContextManager[ConsoleSession]]"
 ):
     """Load what the host needs, in a thread, so that typing goes on meanwhile."""

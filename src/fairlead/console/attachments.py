@@ -1,6 +1,6 @@
 """Resources for the model: attached to the next message, or mentioned in it as `@server:uri`.
 
-What the verbs for resources and prompts share: which of them are wanted, and who could not say.
+Also shared by the commands for resources and prompts: the query, and servers that failed.
 """
 
 import re
@@ -16,7 +16,7 @@ from fairlead.adapters.content import text_of
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.tools import ResourceOffer, ResourceTemplate
 from fairlead.console.session import Attachment, ConsoleSession
-from fairlead.console.typed_words import Suggestion, fitting
+from fairlead.console.typed_words import Suggestion, suggest
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.host.offers.contents import ResourceContents
 from fairlead.host.offers.uri_templates import UriTemplate, read_template
@@ -41,20 +41,20 @@ async def say_to_model(session: ConsoleSession, text: str) -> None:
     taken, session.attached = session.attached, []
     try:
         await session.conversation.send(session.screen, message)
-    except ConfigError:  # no server was asked
+    except ConfigError:  # no server was contacted
         session.attached = taken + session.attached
         raise
 
 
 async def message_with(session: ConsoleSession, text: str) -> str:
-    """The message as it goes to the model: what is attached and mentioned, and then the person's words."""
+    """The message for the model: attached and mentioned resources, then the user's text."""
     mentioned = [await read_attachment(session, server_id, uri) for server_id, uri in mentions(session, text)]
     attached = {one.label: one for one in (*session.attached, *mentioned)}.values()
     return "\n\n".join((*(one.text for one in attached), text))
 
 
 async def read_attachment(session: ConsoleSession, server_id: str, uri: str) -> Attachment:
-    """Read a resource for the model. No resource can know the line that ends it, and so none can fake it."""
+    """Read a resource for the model, between random delimiters that it cannot forge."""
     contents = await session.host.resources.read(server_id, uri)
     text = text_of(await for_model(session, server_id, uri, blocks_of(contents)))
     end = f"(end of attachment {token_hex(4)})"
@@ -65,7 +65,7 @@ async def read_attachment(session: ConsoleSession, server_id: str, uri: str) -> 
 async def for_model(session: ConsoleSession, server_id: str, what: str, blocks: Blocks) -> ToolResult:
     """What a server answered with, as a model may be handed it: cleaned, and as large as a result may be.
 
-    Media are kept, and the model is told where.
+    Media are stored as artifacts, whose handles the model gets.
     """
     config = session.host.configured(server_id)
     trusted = config.trust == "trusted"
@@ -91,7 +91,7 @@ def complete_mention(session: ConsoleSession, text: str) -> Iterable[Suggestion]
         return []
     server_id, colon, uri = begun[1].partition(":")
     if not colon:
-        return fitting(server_id, [(f"{name}:", "") for name in readable_servers(session)])
+        return suggest(server_id, [(f"{name}:", "") for name in readable_servers(session)])
     return complete_uri(session, server_id, uri)
 
 
@@ -133,14 +133,14 @@ def complete_uri(session: ConsoleSession, server_id: str, begun: str) -> list[Su
     )
     templates = ((offer, offer.uri_template.partition("{")[0]) for offer in templates_of(session, server_id))
     starts = ((start, offer.label) for offer, start in templates if len(start) > len(begun))
-    return fitting(begun, chain(uris, starts))
+    return suggest(begun, chain(uris, starts))
 
 
 async def ask_uri(session: ConsoleSession, server_id: str, begun: str) -> list[Suggestion]:
     """What the server suggests for the blank of a template that is being filled in."""
     suggestions: list[Suggestion] = []
     for offer, template in _read_templates(session, server_id):
-        typing = template.typing(begun)
+        typing = template.typed_variable(begun)
         if typing is None:
             continue
         values = await session.completions.of_template(
@@ -187,7 +187,7 @@ MOST_EXAMPLES = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfferQuery:
-    """What a person wants to see: of one server or of all, with these words in it or any."""
+    """Filter of offers: by server, and by words."""
 
     server_id: str | None
     words: tuple[str, ...]
@@ -201,7 +201,7 @@ class OfferQuery:
         return cls(server_id=None, words=tuple(word.casefold() for word in typed.split()))
 
     def fits(self, *texts: str | None) -> bool:
-        """Are all the words somewhere in these texts?"""
+        """Whether all the words are somewhere in these texts."""
         whole = "\n".join(text for text in texts if text).casefold()
         return all(word in whole for word in self.words)
 
@@ -212,13 +212,13 @@ def server_names(session: ConsoleSession) -> list[str]:
 
 
 def show_failures(session: ConsoleSession, failures: Mapping[str, FairleadError]) -> None:
-    """Say which servers could not be asked, and why."""
+    """Show which servers failed, and why."""
     for failure in failures.values():
         session.screen.warn(str(failure), failure.hint)
 
 
 def show_examples(session: ConsoleSession, values: Sequence[str]) -> None:
-    """Say what a server suggests for something that is about to be asked for."""
+    """Show a server's suggestions before the user is prompted."""
     if values:
         more = " …" if len(values) > MOST_EXAMPLES else ""
         session.screen.say(f"  for example: {', '.join(values[:MOST_EXAMPLES])}{more}")

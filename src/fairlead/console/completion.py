@@ -1,4 +1,4 @@
-"""What Tab completes: what is known at once, and then what servers suggest.
+"""Tab completion: what is known at once, then what servers suggest.
 
 What servers offer and suggest for completion: what is known at once, the rest while the user types on.
 """
@@ -47,8 +47,8 @@ class LineCompleter(Completer):
         """What is known, and then what a server suggests. Typing on does not wait for it."""
         for known in self.get_completions(document, complete_event):
             yield known
-        for asked in _completions(await self._ask(document.text_before_cursor)):
-            yield asked
+        for completion in _completions(await self._ask(document.text_before_cursor)):
+            yield completion
 
 
 def _completions(suggestions: Iterable[Suggestion]) -> Iterable[PromptCompletion]:
@@ -77,7 +77,7 @@ def _listing_of(host: "Host", server_id: str) -> "Listing | None":
 
 
 class Completions:
-    """What one console knows of its servers' offers and suggestions."""
+    """Cache of servers' offers and suggestions, for completion."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -90,7 +90,7 @@ class Completions:
         A long list is not there before `read_offers` has read it.
         """
         listing = _listing_of(host, server_id)
-        return () if listing is None else host.known_offers.known(listing, kind, server_id) or ()
+        return () if listing is None else host.known_offers.read_known(listing, kind, server_id) or ()
 
     async def read_offers(self, host: "Host") -> bool:
         """Read what servers are known to offer, off the event loop where it is much.
@@ -106,7 +106,7 @@ class Completions:
             if listing is None:
                 continue
             for kind in (PromptOffer, ResourceOffer, ResourceTemplate):
-                if host.known_offers.known(listing, kind, status.server_id) is None:
+                if host.known_offers.read_known(listing, kind, status.server_id) is None:
                     await host.known_offers.read(listing, kind, status.server_id)
                     has_read = True
         return has_read

@@ -22,12 +22,14 @@ from fairlead.loop.run import run_task
 from fairlead.terminal.output import plural
 from fairlead.terminal.tables import ENDINGS, call_line
 
-_ENDINGS = ENDINGS | {"max_steps": "the model is not done, but was asked often; say `go on` to have it go on"}
+_ENDINGS = ENDINGS | {
+    "max_steps": "the model is not done, but the step limit is reached; type `go on` to continue"
+}
 WITHOUT_A_MODEL = "no model is configured to read this; `/tools`, `/call` and `/help` work without"
 
 
 class ChatConversation:
-    """What was said so far. `live` is what the model is saying: the line that is not whole yet."""
+    """Messages of the conversation. `live` is the incomplete last line of the model's answer."""
 
     def __init__(self, toolset: Callable[[], Toolset], changed: Callable[[], None]) -> None:
         self._toolset = toolset

@@ -1,6 +1,6 @@
 """The host behind the console. This is the heavy part, which is loaded when the prompt is there already.
 
-The person at the prompt, as an operator: they are asked in the place of the prompt.
+`PromptOperator` asks the user at the prompt for approvals and elicitations.
 """
 
 import os
@@ -49,7 +49,7 @@ class PromptOperator(PersonOperator):
         self._may_sample: set[str] = set()
 
     def take_model(self, model: ChatModel | None) -> None:
-        """Have servers that want a model's word get this one's; without one they cannot ask."""
+        """Set the model that answers sampling requests; without one, sampling is not offered to servers."""
         self._model = model
         self.abilities = WITH_A_MODEL if model is not None else PersonOperator.abilities
 
@@ -77,14 +77,14 @@ class PromptOperator(PersonOperator):
     async def _ask_to_sample(self, request: SampleRequest) -> str:
         say(f"\n`{request.server_id}` wants to ask your model, for up to {request.max_tokens:,} tokens.")
         if request.params.system_prompt:
-            show_words("It has the model told:", request.params.system_prompt)
+            show_words("System prompt:", request.params.system_prompt)
         for message in request.params.messages:
             show_words(f"It has the {printable(message.role)} say:", words_in(message.content_as_list))
         return await self.choose("May it?", ["once", "session", "no"], "no")
 
 
 class _EventDisplay(Subscriber):
-    """Hears what happens in the host, and shows what a person should know."""
+    """Shows the host's events that the user should know of."""
 
     def __init__(self, screen: Screen, work: RunningWork) -> None:
         super().__init__()
@@ -164,10 +164,10 @@ async def open_session(
 async def _connect(host: Host, screen: Screen) -> None:
     """Connect what is switched on and not yet up, so that everything is there when it is wanted.
 
-    No call needs these servers yet, and so the user is not asked to log in to them either.
+    No call needs these servers yet, so the user is not prompted to log in to them.
     """
     wanted = [each.server_id for each in host.status() if each.enabled and each.state == "idle"]
-    with host.logins.asking_nobody(wanted):
+    with host.logins.without_login_requests(wanted):
         failures = await host.connect(*wanted)
     for server_id, failure in failures.items():
         if isinstance(failure, ConsentRequired):  # of which no state tells

@@ -1,6 +1,6 @@
-"""A line that a person typed: which verb it is, what may follow, and carrying it out.
+"""Lines that the user typed: their verb, completion, and execution.
 
-What is under way in the console: lines that a person typed and that are not done, and calls of tools.
+`RunningWork` tracks lines that are not done and tool calls under way.
 """
 
 import time
@@ -16,7 +16,7 @@ import anyio
 from fairlead.console.attachments import ask_mention, complete_mention, say_to_model
 from fairlead.console.prompt_verbs import known_prompts, summary_of, verb_of
 from fairlead.console.session import ConsoleSession, Verb
-from fairlead.console.typed_words import Suggestion, fitting
+from fairlead.console.typed_words import Suggestion, suggest
 from fairlead.errors import ArgumentsInvalid
 from fairlead.events import Event, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
 
@@ -42,7 +42,7 @@ def suggestions(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
         return complete_mention(session, line)
     name, blank, rest = line[1:].partition(" ")
     if not blank:
-        return fitting(name, _verb_names(session, name))
+        return suggest(name, _verb_names(session, name))
     verb = _verb(session, name)
     return verb.complete(session, rest) if verb is not None and verb.complete is not None else ()
 
@@ -107,7 +107,7 @@ class RunningLine:
 
 
 class RunningWork:
-    """Everything under way. `changed` is called whenever that is something else."""
+    """Lines and calls under way. `changed` is called after every change."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -117,7 +117,7 @@ class RunningWork:
 
     @property
     def is_busy(self) -> bool:
-        """Is a line not done yet?"""
+        """Whether a line is not done yet."""
         return bool(self._lines)
 
     @property
@@ -127,17 +127,17 @@ class RunningWork:
 
     async def do(self, label: str, what: Callable[[], Awaitable[None]]) -> bool:
         """Do something that `cancel` ends. False where it was ended."""
-        with self._doing(label) as scope:
+        with self._track(label) as scope:
             await what()
         return not scope.cancelled_caught
 
     def cancel(self) -> None:
-        """End what is under way. Servers are told."""
+        """Cancel what is under way. Servers are notified."""
         for scope in [*self._lines]:
             scope.cancel()
 
-    async def done(self) -> None:
-        """Return when nothing is under way any more."""
+    async def wait_idle(self) -> None:
+        """Wait until nothing is under way."""
         while self._lines:
             self._idle = anyio.Event()
             await self._idle.wait()
@@ -162,7 +162,7 @@ class RunningWork:
         self._changed()
 
     @contextmanager
-    def _doing(self, label: str) -> Generator[anyio.CancelScope]:
+    def _track(self, label: str) -> Generator[anyio.CancelScope]:
         with anyio.CancelScope() as scope:
             self._lines[scope] = RunningLine(label=label, since=time.monotonic())
             self._changed()

@@ -70,7 +70,7 @@ def _dialog(session: ConsoleSession, server_id: str) -> LoginDialog:
         screen.say(f"  {offer.issuer}")
         for warning in offer.page.warnings:
             screen.warn(warning)
-        # The user asked for this login; only an odd page needs another yes.
+        # The user started this login; only an unusual page needs another confirmation.
         default = "no" if offer.page.warnings else "yes"
         return await session.person.pick("Open it?", ["yes", "no"], default) == "yes"
 

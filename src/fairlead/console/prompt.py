@@ -82,10 +82,10 @@ class PromptStdout(io.TextIOBase):
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
-            await self.shown()
+            await self.wait_shown()
 
-    async def shown(self) -> None:
-        """Return when every line is on the terminal that was written before."""
+    async def wait_shown(self) -> None:
+        """Wait until every complete line written so far is on the terminal."""
         async with self._turn:
             text = self._whole_lines()
             if text:
@@ -242,7 +242,7 @@ class ConsolePrompt:
 
     async def read(self, prompt: str) -> str:
         """One line, as part of the answer to a request. Raises `EOFError` at Ctrl-D."""
-        await self._above.shown()
+        await self._above.wait_shown()
         return await self._answers.prompt_async(prompt, set_exception_handler=False, handle_sigint=False)
 
     def interrupt(self) -> bool:

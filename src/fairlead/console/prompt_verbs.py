@@ -93,11 +93,11 @@ async def _hand_to_model(session: ConsoleSession, prompt: PromptOffer, result: P
         answer = await session.person.pick("Send this to the model?", ["yes", "no"], "yes")
         if answer != "yes":
             return
-    said = [await _convert_message(session, prompt, message) for message in result.messages]
-    if said and said[-1]["role"] == "user":
-        await session.conversation.send(session.screen, said[-1]["content"], before=said[:-1])
+    messages = [await _convert_message(session, prompt, message) for message in result.messages]
+    if messages and messages[-1]["role"] == "user":
+        await session.conversation.send(session.screen, messages[-1]["content"], before=messages[:-1])
     else:
-        session.conversation.history.extend(said)
+        session.conversation.history.extend(messages)
         session.screen.say("this is part of the conversation now; what do you say to it?")
 
 

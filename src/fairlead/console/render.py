@@ -1,6 +1,6 @@
-"""What servers answered, block by block: text as far as a screen takes it, media drawn or kept.
+"""Rendering of results, block by block: text cut to a screen, media drawn or stored.
 
-Images: drawn where the terminal can, told about where it cannot.
+Images are drawn where the terminal can, and described where it cannot.
 
 What a server sent reaches the terminal as base64 inside a frame of ours, and only if its first bytes say that
 it is an image of a bearable size; nothing of it is ever written as it came.
@@ -59,14 +59,14 @@ class ImageInfo:
         return f"{self.media_type}{pixels}, {self.size:,} bytes"
 
 
-def picture_of(content: bytes, said: object) -> ImageInfo:
+def picture_of(content: bytes, content_type: object) -> ImageInfo:
     """What an image is by its first bytes, else by the media type that the server says it has."""
     for kind, beginning, pixels in _KNOWN:
         if content.startswith(beginning):
             found = pixels(content)
             if found is not None:
                 return ImageInfo(media_type=kind, size=len(content), pixels=found)
-    return ImageInfo(media_type=media_type(said), size=len(content))
+    return ImageInfo(media_type=media_type(content_type), size=len(content))
 
 
 def graphics_of(env: Mapping[str, str]) -> Graphics | None:
@@ -192,7 +192,7 @@ class AnswerOrigin:
 async def show_blocks(
     session: ConsoleSession, origin: AnswerOrigin, blocks: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Show blocks of content, whatever they are. What is not shown whole is kept, and where is said."""
+    """Show content blocks of any type. What is not shown whole is stored, and the path is shown."""
     for block in blocks:
         await _show_block(session, origin, block)
 
@@ -227,13 +227,13 @@ async def _show_text(session: ConsoleSession, origin: AnswerOrigin, text: str) -
         session.screen.say(f"[{len(shown):,} of {len(text):,} characters are shown; {where}]")
 
 
-async def _show_media(session: ConsoleSession, origin: AnswerOrigin, data: str, said: object) -> None:
+async def _show_media(session: ConsoleSession, origin: AnswerOrigin, data: str, content_type: object) -> None:
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         session.screen.say("[media that cannot be read]")
         return
-    picture = picture_of(content, said)
+    picture = picture_of(content, content_type)
     if picture.media_type.startswith("text/"):
         await _show_text(session, origin, content.decode(errors="replace"))
         return

@@ -1,4 +1,4 @@
-"""What the console shows: lines above the prompt, with nothing in them that steers the terminal."""
+"""Output of the console: lines above the prompt, without control sequences from servers."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Write = Callable[[str], None]
 
 
 class Screen:
-    """Shows words, data, tables and errors. Whatever it is given is made safe to show."""
+    """Shows messages, data, tables and errors, sanitized."""
 
     def __init__(self, write: Write = click.echo) -> None:
         self._write = write
@@ -26,7 +26,7 @@ class Screen:
         self._write("\n".join(printable(line) for line in words.expandtabs(4).split("\n")))
 
     def data(self, text: str) -> None:
-        """Show what the user asked for: a result, a resource."""
+        """Show data that the user requested: a result, a resource."""
         self.say(text)
 
     def words_of(self, words: str) -> None:

@@ -23,7 +23,7 @@ class UserPrompts(Protocol):
 
     @property
     def answers(self) -> "Sequence[tuple[ApprovalRequest, ApprovalAnswer]]":
-        """What they answered about calls in this run, the oldest first."""
+        """Answers to approvals in this run, the oldest first."""
         ...
 
     async def ask_line(self, prompt: str) -> str | None:

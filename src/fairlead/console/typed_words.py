@@ -21,10 +21,10 @@ class Suggestion(NamedTuple):
     replaces: int = 0
     """How many characters before the cursor it takes the place of."""
     note: str = ""
-    """What it is, beside it in the menu."""
+    """Its description, next to it in the menu."""
 
 
-def fitting(typed: str, words: Iterable[str | tuple[str, str]]) -> list[Suggestion]:
+def suggest(typed: str, words: Iterable[str | tuple[str, str]]) -> list[Suggestion]:
     """The first words that begin with what was typed; a pair is a word and a note about it."""
     pairs = ((word, "") if isinstance(word, str) else word for word in words)
     found = (Suggestion(word, len(typed), note) for word, note in pairs if word.startswith(typed))

@@ -436,7 +436,7 @@ class _RunReport:
         self._last = 0.0
 
     async def begin(self) -> None:
-        """Report that the model is asked for the first time."""
+        """Report the first request to the model."""
         await self._tell("thinking")
 
     async def take(self, event: RunEvent) -> None:

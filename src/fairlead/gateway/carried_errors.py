@@ -11,7 +11,7 @@ from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
 
 
 class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """An error of a command, to be raised again by who asked for it."""
+    """An error of a command, to be raised again by the caller."""
 
     code: str
     message: str

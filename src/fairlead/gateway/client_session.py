@@ -142,7 +142,7 @@ class ClientSession:
         endpoint: The endpoint that it came to.
         principal: The identity that its calls are made for.
         family: Whether the client keeps a session or sends stateless requests.
-        abilities: What its user can be asked for.
+        abilities: The elicitations and sampling requests that the client can answer.
         key: What its requests are recognized by, where the protocol has no session.
         credential: The digest of its token, where there is no key.
         label: The name of its token, for the dashboard.
@@ -337,6 +337,11 @@ class ClientSession:
         """Return whether it has a connection of its own to a server."""
         return any(managed.server.server_id == server_id for managed in self._client_host.own_servers)
 
+    @property
+    def has_any_own(self) -> bool:
+        """Whether it has a connection of its own to any server."""
+        return bool(self._client_host.own_servers)
+
     def set_log_level(self, level: types.LoggingLevel) -> None:
         """Send it log messages from this level on."""
         self.log_level = level
@@ -446,11 +451,12 @@ class ClientSession:
         try:
             if tool is None:
                 return await self._call_own(context, name, arguments)
-            if self._is_plain(context) and tool.key.server_id not in self._per_call:
-                context.server_id = tool.key.server_id
-                return await self._call(self.host, tool.key, arguments, on_progress)
-            async with self.at(context, tool.key.server_id) as host:
-                return await self._call(host, tool.key, arguments, on_progress)
+            key = tool.key
+            if self._is_plain(context) and key.server_id not in self._per_call:
+                context.server_id = key.server_id
+                return await self._call(self.host, key, arguments, on_progress)
+            async with self.at(context, key.server_id) as host:
+                return await self._call(host, key, arguments, on_progress)
         except AuthRequired as exc:
             url = self.endpoint.gateway.login_url(self.principal, exc.server_id) if tool is None else None
             if url is not None:

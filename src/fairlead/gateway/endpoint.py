@@ -1,10 +1,8 @@
 """One MCP endpoint of the gateway, for all servers or for one bundle: its transports and its sessions."""
 
 import logging
-import re
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -18,18 +16,9 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.runner import serve_dual_era_loop, serve_loop
 from mcp.server.sse import SseServerTransport
-from mcp.server.streamable_http import (
-    EventCallback,
-    EventId,
-    EventMessage,
-    EventStore,
-    StreamableHTTPServerTransport,
-    StreamId,
-)
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage
+from mcp_types import INTERNAL_ERROR
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
@@ -40,44 +29,14 @@ from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
 from fairlead.gateway.client_session import ClientKey, ClientSession, ProtocolFamily
 from fairlead.gateway.cluster.session_ids import UNKNOWN_SESSION
+from fairlead.gateway.event_streams import EventLog, SessionTransport, SseListener
 from fairlead.gateway.principal_view import PrincipalView
 from fairlead.gateway.sdk_server import ADMITTED, Handlers
 from fairlead.gateway.services import GatewayServices
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.operator import Ability
-from fairlead.jsonrpc.incoming import MessageRefusal
 from fairlead.net.listen import MAX_BODY_BYTES
-
-MAX_KEPT: Final = 256
-
-
-class EventLog(EventStore):
-    """The latest events of one session, in memory."""
-
-    def __init__(self, *, kept: int = MAX_KEPT) -> None:
-        self._events: deque[tuple[int, StreamId, JSONRPCMessage | None]] = deque(maxlen=kept)
-        self._count = 0
-
-    async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
-        """Keep an event, and name it."""
-        self._count += 1
-        self._events.append((self._count, stream_id, message))
-        return str(self._count)
-
-    async def replay_events_after(
-        self, last_event_id: EventId, send_callback: EventCallback
-    ) -> StreamId | None:
-        """Send what came on the same stream after an event. None where that event is forgotten."""
-        stream = next((name for number, name, _ in self._events if str(number) == last_event_id), None)
-        if stream is None:
-            return None
-        last = int(last_event_id)
-        for number, name, message in [*self._events]:
-            if name == stream and number > last and message is not None:
-                await send_callback(EventMessage(message, str(number)))
-        return stream
-
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +48,6 @@ _CALLER: ContextVar[GroupedPrincipal] = ContextVar("caller", default=LOCAL_CALLE
 """The principal of the present stateless request, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
-_SESSION_ID: Final = re.compile(rb"\bsession_id=([0-9a-f]{32})\b")
 _TOO_MANY_SESSIONS: Final = "there are too many sessions: end some, or try again later"
 
 
@@ -98,37 +56,7 @@ class HttpSession:
 
     def __init__(self, client: ClientSession) -> None:
         self.client = client
-        self.transport = StreamableHTTPServerTransport(
-            client.id, event_store=EventLog(), retry_interval=RETRY_MS
-        )
-
-
-class SseListener:
-    """A client of the HTTP+SSE transport, and the event stream that it holds open."""
-
-    def __init__(self, client: ClientSession, send: Send, seal: Callable[[bytes], str | None]) -> None:
-        """Pass its events to `send`. `seal` makes the `session_id` that it gets, where it is not its own."""
-        self.client = client
-        self._seal = seal
-        self.session_id: str | None = None
-        """The `session_id` of its messages here, which the first event names."""
-        self.sent: Any = None
-        """The SDK's stream of messages to it, which has no public name."""
-        self._send = send
-
-    async def refuse(self, refusal: MessageRefusal) -> None:
-        """Answer a message in its event stream that cannot be handled."""
-        error = ErrorData(code=refusal.code, message=refusal.reason)
-        request_id = None if isinstance(refusal.id, float) else refusal.id
-        await self.sent.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
-
-    async def send(self, message: Message) -> None:
-        """Send a part of the stream, and learn from the first event what the session is called."""
-        if self.session_id is None and (found := _SESSION_ID.search(message.get("body", b""))):
-            self.session_id = named = found[1].decode()
-            if sealed := self._seal(bytes.fromhex(named)):
-                message = {**message, "body": message["body"].replace(found[1], sealed.encode())}
-        await self._send(message)
+        self.transport = SessionTransport(client.id, event_store=EventLog(), retry_interval=RETRY_MS)
 
 
 class GatewayEndpoint:
@@ -400,14 +328,15 @@ class GatewayEndpoint:
                 client.is_streaming = True
             new_id = partial(self.gateway.new_session_id, caller.principal, self.bundle)
             listener = SseListener(client, send, new_id)
-            connected = self._sse.connect_sse(scope, receive, listener.send)
-            received, listener.sent = await stack.enter_async_context(connected)
+            connected = self._sse.connect_sse(scope, receive, listener.send_part)
+            received, sent = await stack.enter_async_context(connected)
+            listener.write_to(sent)
             self._listeners.add(listener)
             stack.callback(self._listeners.discard, listener)
             await serve_loop(
                 self.server,
                 received,
-                listener.sent,
+                listener,
                 lifespan_state=client,
                 init_options=await self.handlers.introduction(client),
             )

@@ -20,6 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.repair.protocol_versions import version_number
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.sanitize.slices import has_slow_numbers
 from fairlead.connection.peer import AGENT_META_KEY, SESSION_META_KEY
 from fairlead.connection.tracing import (
     TRACEPARENT,
@@ -50,7 +51,8 @@ from fairlead.gateway.tool_results import fit_result
 from fairlead.gateway.workers.member import PoolMember
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal, repair_body, split_batch
-from fairlead.net.listen import read_body, was_passed
+from fairlead.net.exchange import read_body, send_response
+from fairlead.net.listen import connection_of, was_passed
 
 PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
 """The older versions whose results take what servers of today put into them."""
@@ -59,6 +61,8 @@ _UNREADABLE: Final = (ValueError, RecursionError)
 """What reading JSON raises: `msgspec`'s errors, and `UnicodeDecodeError`, which is none of them."""
 _MODERN: Final = LATEST_MODERN_VERSION.encode()
 _HEADER: Final = TRACEPARENT.encode()
+_CALLS_TO_MOVE: Final = 8
+"""Calls in a row that another worker carried out before their connection moves there."""
 _CANCELLED: Final = b'"error":{"code":0,"message":"the request was cancelled"}'
 
 
@@ -129,6 +133,8 @@ class FastPath:
             )
         elif self._member is not None and (number := _other_worker(body, scope, self._member)) is not None:
             await self._member.pass_on(number, scope, receive, send)
+        elif self._member is not None and await _move_to_calls(body, scope, receive, self._member):
+            return
         else:
             await self._handle_body(endpoint, body, scope, receive, send)
 
@@ -136,7 +142,7 @@ class FastPath:
         self, endpoint: GatewayEndpoint, body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer one message."""
-        exchange = _HttpExchange(endpoint, scope, receive, send, self._tracer)
+        exchange = _HttpExchange(endpoint, scope, receive, send, self._tracer, self._member)
         request = _read(body)
         if request is not None and await exchange.try_answer(request):
             return
@@ -177,7 +183,7 @@ def _other_worker(body: bytes, scope: Scope, member: PoolMember) -> int | None:
     """The worker that has a request's earlier rounds, or the session that it names, if that is another one.
 
     A stateless client that names no session is served by any worker. One hop at most: a request that was
-    passed on is answered, whatever this worker believes.
+    passed on is answered by this worker in any case.
     """
     if was_passed(scope) or not (b"requestState" in body or SESSION_META_KEY.encode() in body):
         return None  # most requests: they need not be read twice
@@ -191,14 +197,37 @@ def _other_worker(body: bytes, scope: Scope, member: PoolMember) -> int | None:
     return member.home(session) if isinstance(session, str) else None
 
 
+async def _move_to_calls(body: bytes, scope: Scope, receive: Receive, member: PoolMember) -> bool:
+    """Move a stateless client's connection to the worker that carries out its calls. Returns whether it did.
+
+    A call that is sent to the owner of a server costs the owner more than to serve the client itself: it is
+    a second request to answer there. Any worker may answer such a client, so this changes nothing else.
+    """
+    connection = connection_of(scope)
+    if connection is None or connection.callee is None or connection.calls_in_row < _CALLS_TO_MOVE:
+        return False
+    if was_passed(scope) or SESSION_META_KEY.encode() in body or b"requestState" in body:
+        return False
+    if (b"mcp-protocol-version", _MODERN) not in scope["headers"]:
+        return False
+    return await member.try_pass_on(connection.callee, scope, receive)
+
+
 class _HttpExchange:
     """One request over HTTP."""
 
     def __init__(
-        self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send, tracer: Tracer | None
+        self,
+        endpoint: GatewayEndpoint,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        tracer: Tracer | None,
+        member: PoolMember | None,
     ) -> None:
         self._endpoint = endpoint
         self._tracer = tracer
+        self._member = member
         self._span: Span | None = None
         self._scope = scope
         self._receive = receive
@@ -285,8 +314,22 @@ class _HttpExchange:
         # Whether the `Mcp-Param-…` headers repeat the arguments is checked by the SDK's server.
         if tool is not None and b"x-mcp-header" in tool.entry.definition:
             return False
+        if self._member is not None and tool is not None and session is None:
+            self._note_owner(client, tool, self._member)
         await self._call(request, client, abilities, tool)
         return True
+
+    def _note_owner(self, client: ClientSession, tool: CatalogTool, member: PoolMember) -> None:
+        """Take note of the worker that has to carry out a call, for `_move_to_calls`."""
+        connection, cluster = connection_of(self._scope), self._endpoint.gateway.cluster
+        if connection is None or cluster is None:
+            return
+        owner = cluster.owners.owner_elsewhere(tool.key.server_id)
+        # What it has of its own here, such as a server's memory, is not at another worker: it stays.
+        if owner is None or client.has_any_own:
+            connection.note_call(None)
+        else:
+            connection.note_call(member.at_address(owner.address))
 
     def _is_proper(self, request: _FastRequest) -> bool:
         """Return whether the headers repeat what the request says, once each, as the protocol requires."""
@@ -395,7 +438,9 @@ class _HttpExchange:
         if error is not None:
             await self._refuse(request, error, in_session=in_session)
         elif result is not None:
-            await self._answer(request, result)
+            # `_answer` at once: every call ends here.
+            body = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(request.id), result)
+            await send_response(self._send, 200, self._head(), body)
         elif in_session:
             await self._respond(200, b'{"jsonrpc":"2.0","id":%b,%b}' % (_encode(request.id), _CANCELLED))
 
@@ -408,11 +453,7 @@ class _HttpExchange:
 
     async def _answer(self, request: _FastRequest, *result: bytes) -> None:
         """Answer with a result. Parts of it may be large, and are not copied."""
-        head = b'{"jsonrpc":"2.0","id":%b,"result":' % _encode(request.id)
-        if len(result) == 1:
-            await self._respond(200, head + result[0] + b"}")
-        else:
-            await self._respond(200, head, *result, b"}")
+        await self._respond(200, b'{"jsonrpc":"2.0","id":%b,"result":' % _encode(request.id), *result, b"}")
 
     async def _refuse(self, request: _FastRequest, exc: MCPError, *, in_session: bool) -> None:
         # Only the stateless protocol maps JSON-RPC errors to HTTP statuses.
@@ -420,7 +461,16 @@ class _HttpExchange:
         error = exc.error.model_dump(by_alias=True, mode="json", exclude_none=True)
         await self._respond(status, _encode({"jsonrpc": "2.0", "id": request.id, "error": error}))
 
+    def _head(self) -> bytes:
+        """The headers of a response for `send_response`. The id of the session was made by the gateway."""
+        if not self._session_id:
+            return b"content-type: application/json\r\n"
+        return b"content-type: application/json\r\nmcp-session-id: %b\r\n" % self._session_id
+
     async def _respond(self, status: int, *body: bytes) -> None:
+        if len(body) == 1 and body[0]:
+            await send_response(self._send, status, self._head(), body[0])
+            return
         length = sum(map(len, body))
         headers = [(b"content-length", b"%d" % length)]
         if length:
@@ -503,7 +553,7 @@ def _info(info: bytes) -> _Info:
 
 def _read(body: bytes) -> _FastRequest | None:
     try:
-        return _decode(body)
+        return None if has_slow_numbers(body) else _decode(body)
     except _UNREADABLE:
         return None
 

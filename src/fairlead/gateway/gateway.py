@@ -12,7 +12,7 @@ import anyio.abc
 from anyio.abc import TaskGroup
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import AGENT_ID
@@ -29,9 +29,10 @@ from fairlead.gateway.client_session import ClientSession, SessionInfo
 from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace, read_replica_keys
 from fairlead.gateway.cluster.replica_keys import ReplicaKeys
 from fairlead.gateway.cluster.replicas import ReplicaLoad
-from fairlead.gateway.cluster.server_owners import ServerOwners
+from fairlead.gateway.cluster.server_owners import ServerOwners, server_key
 from fairlead.gateway.endpoint import GatewayEndpoint
 from fairlead.gateway.fast_path import FastPath
+from fairlead.gateway.load_meter import LoadMeter
 from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.operator import ClientOperator
 from fairlead.gateway.options import GatewayOptions
@@ -72,13 +73,11 @@ class GatewayApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] != "http":
-            await self._others(scope, receive, send)
-            return
         cluster = self._gateway.cluster
-        if cluster is not None and (answer := cluster.receive(scope)):
+        if (answer := self._find_other_answer(cluster, scope)) is not None:
             await answer(scope, receive, send)
             return
+        send = _closing(send) if self._gateway.is_draining else send
         kind, _, bundle = scope["path"].strip("/").partition("/")
         if kind not in _MCP_PATHS or "/" in bundle:
             await self._others(scope, receive, send)
@@ -124,11 +123,28 @@ class GatewayApp:
         else:
             await self._fast_path.handle_message(endpoint, scope, receive, send)
 
+    def _find_other_answer(self, cluster: Cluster | None, scope: Scope) -> ASGIApp | None:
+        """What answers where it is no request of a client: one of another replica, or none over HTTP."""
+        if scope["type"] != "http":
+            return self._others
+        return cluster.receive(scope) if cluster is not None else None
+
     async def _find_endpoint(self, bundle: str | None) -> "GatewayEndpoint | None":
         try:
             return await self._gateway.endpoint(bundle)
         except UnknownBundle:
             return None
+
+
+def _closing(send: Send) -> Send:
+    """Have a connection closed after its response: the client's next request goes to another process."""
+
+    async def send_closing(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+
+    return send_closing
 
 
 _REAP_SECONDS = 30.0
@@ -169,7 +185,12 @@ class Gateway:
         self.cluster: Cluster | None = None
         """The other processes that act as one gateway with this one, if there may be any."""
         self.since = time.time()
-        self._request_ended = anyio.Event()
+        self.is_draining = False
+        """Whether it is about to stop: what is under way finishes, and clients are sent elsewhere."""
+        self.meter = LoadMeter(f"worker {member.number}" if member is not None else None)
+        """What this process costs its machine."""
+        self._request_ended: anyio.Event | None = None
+        """Set when a request ends, while `finish` waits for that."""
         self._endpoints: dict[str | None, GatewayEndpoint] = {}
         self._opening = anyio.Lock()
         self._quotas = Quotas(
@@ -358,18 +379,25 @@ class Gateway:
             await client.view.prepare()
 
     async def drain(self) -> None:
-        """Leave the other replicas, while requests are still answered: new sessions begin elsewhere."""
+        """Let requests under way finish while others are sent elsewhere, and leave the other replicas."""
+        self.is_draining = True
         if self.cluster is not None:
             await self.cluster.directory.drain()
-            await self.finish()
+            self.cluster.owners.hand_over()
+        await self.finish()
+        if self.cluster is not None:
             await self.cluster.leave()
+            await self.finish()  # what came until others knew
 
     async def finish(self) -> None:
         """Let requests under way finish, but not for long."""
         with anyio.move_on_after(self.options.grace_seconds):
-            while self._calls():
+            while self._calls() or self._is_handing_over():
                 self._request_ended = anyio.Event()
                 await self._request_ended.wait()
+
+    def _is_handing_over(self) -> bool:
+        return self.cluster is not None and self.cluster.owners.is_handing_over
 
     def _calls(self) -> int:
         """How many requests are under way, here or at other replicas."""
@@ -380,19 +408,35 @@ class Gateway:
 
     def load(self) -> ReplicaLoad:
         """Return what there is to do now, for other replicas to see."""
-        return ReplicaLoad(sessions=len(self.clients()), calls=self._calls())
+        servers = self.cluster.owners.owned_servers if self.cluster is not None else ()
+        return ReplicaLoad(
+            sessions=len(self.clients()), calls=self._calls(), details=self.meter.measure(servers)
+        )
 
     async def join(self, store: Store, place: ReplicaPlace, keys: ReplicaKeys, owners: ServerOwners) -> None:
         """Become one of the replicas that share a store, and servers. Raises `StoreError`."""
         cluster = Cluster(store, place, keys, load=self.load, on_end=self.note_request_end, owners=owners)
         await self.tasks.start(cluster.directory.run)
         self.tasks.start_soon(cluster.forwarder.run)
-        cluster.share_servers(store)
+        cluster.share_servers(store, self._start_shared, self._wake_finish)
         self.cluster = cluster
+
+    def _start_shared(self, server_id: str, key: str) -> bool:
+        """Start a server for another replica, which is about to stop. False where it is not the same here."""
+        server = self.loaded.servers.get(server_id)
+        if server is None or not server.enabled or server_key(server) != key:
+            return False
+        self.tasks.start_soon(self.host.connect, server_id)
+        return True
 
     def note_request_end(self) -> None:
         """Take note that a request of a client ended."""
-        self._request_ended.set()
+        self.meter.ended += 1
+        self._wake_finish()
+
+    def _wake_finish(self) -> None:
+        if self._request_ended is not None:
+            self._request_ended.set()
 
     async def reap(self) -> None:
         """End idle sessions, at intervals, until cancelled."""
@@ -429,8 +473,9 @@ class Gateway:
             for client in self.clients()
             if client.requests.running_at(event.server_id) and client.shares(host, event.server_id)
         ]
+        elsewhere = self.cluster.owners.calls_at(event.server_id) if self.cluster is not None else 0
         # With several it is unknown whose it is, and a log may quote one principal's data to another.
-        if len(asking) == 1:
+        if len(asking) == 1 and not elsewhere:
             asking[0].notifier.log(event)
 
 

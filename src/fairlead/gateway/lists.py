@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header
 from mcp_types import INVALID_PARAMS
 
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
 from fairlead.catalog.repair.protocol_versions import definition_for, version_number
+from fairlead.catalog.sanitize.slices import decode_finite
+from fairlead.catalog.schema.keywords import map_schemas
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
 from fairlead.config.untyped import is_list, is_object
 from fairlead.host.background import run_off_loop, size_of_definitions, size_of_tools
@@ -70,9 +73,29 @@ def _tool_array(offered: Iterable[tuple[str, ToolEntry]], number: int, with_orig
 
 def _tool_for(name: str, entry: ToolEntry, number: int, *, origin: bool) -> bytes:
     fields = definition_for("tool", _decode_fields(entry.definition), number)
+    if "inputSchema" in fields and _HEADER_KEY in bytes(fields["inputSchema"]):
+        fields["inputSchema"] = _with_valid_headers(fields["inputSchema"])
     if origin:
         fields["description"] = _described(entry.key.origin, fields.get("description"))
     return msgspec.json.encode({**fields, "name": name})
+
+
+def _with_valid_headers(schema: msgspec.Raw) -> msgspec.Raw:
+    """The input schema without header annotations if one is invalid: modern clients leave such a tool out.
+
+    Only handshake servers have tools with invalid ones here, and to them annotations mean nothing.
+    """
+    value = msgspec.json.decode(schema, type=dict[str, Any])
+    if find_invalid_x_mcp_header(value) is None:
+        return schema
+    return msgspec.Raw(msgspec.json.encode(map_schemas(value, "", _without_header)))
+
+
+def _without_header(schema: dict[str, Any], _where: str) -> dict[str, Any]:
+    return {keyword: value for keyword, value in schema.items() if keyword != X_MCP_HEADER_KEY}
+
+
+_HEADER_KEY: Final = X_MCP_HEADER_KEY.encode()
 
 
 def _described(origin: str, description: msgspec.Raw | None) -> msgspec.Raw:
@@ -234,7 +257,7 @@ def with_public_uris(raw: bytes, server_id: str, offered: OfferLists) -> bytes:
     if not names_resources(raw):
         return raw
     try:
-        result: object = msgspec.json.decode(raw)
+        result: object = decode_finite(raw)
     except (ValueError, RecursionError):
         return raw
     owners = offered.owners

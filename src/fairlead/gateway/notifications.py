@@ -8,7 +8,6 @@ from typing import Final, Literal, Protocol
 import anyio
 import anyio.abc
 import mcp_types as types
-import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import (
@@ -26,6 +25,7 @@ from mcp_types import INVALID_PARAMS
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.repair.content import quote_uri
 from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.slices import decode_finite
 from fairlead.connection.peer import detach_from_caller
 from fairlead.events import Event, McpToolsChanged, OffersChanged, ServerLogged, ToolsQuarantined
 from fairlead.gateway.lists import OfferLists
@@ -297,7 +297,7 @@ class Notifier:
 
 def _data(event: ServerLogged) -> object:
     """Return the logged value. For null the message is used, since the SDK would leave it out."""
-    data: object = None if event.json is None else msgspec.json.decode(event.json)
+    data: object = None if event.json is None else decode_finite(event.json)
     return event.message if data is None else data
 
 

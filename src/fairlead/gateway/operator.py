@@ -233,7 +233,7 @@ class ClientOperator:
         """Do nothing: the protocol has no message for it."""
 
     def _label_message(self, server_id: str, message: str, context: RequestContext) -> str:
-        """Name the server in a message, where the client has several and is not told otherwise."""
+        """Name the server in a message, where the client has several and nothing else names it."""
         unclear = context.client.has_many_servers and not context.names_servers
         return f"[{server_id}] {message}" if unclear else message
 
@@ -302,7 +302,7 @@ def _approval_form(request: ApprovalRequest) -> types.ElicitRequest:
     settled = f" To settle it for good: {end_sentence(request.hint)}" if request.hint else ""
     message = (
         f"May `{request.server_id}/{gate.text(request.tool)}` be called with {arguments}?"
-        f" Asked because: {request.reason}.{claims}{settled}{change}"
+        f" Reason: {request.reason}.{claims}{settled}{change}"
     )
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
 

@@ -49,7 +49,7 @@ _decode = msgspec.json.Decoder(_WorkerState).decode
 
 
 class PeerStates:
-    """The states of the other workers, as they were when they were last asked."""
+    """The states of the other workers, as of the last request to them."""
 
     def __init__(self, own: OwnState, member: PoolMember) -> None:
         self._own = own

@@ -82,7 +82,7 @@ class PendingApprovals:
         """Answer a pending approval. False where it is gone, or belongs to another principal.
 
         Raises:
-            StoreError: Replicas share a store, and it cannot be asked whether another answer was first.
+            StoreError: Replicas share a store, and it cannot tell whether another answer was first.
         """
         call = self._waiting.get(id) or self._elsewhere.get(id)
         if call is None or principal not in (None, call.request.principal):

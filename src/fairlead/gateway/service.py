@@ -118,7 +118,7 @@ def own_command(argv: Sequence[str] = sys.argv) -> tuple[str, ...]:
     """The words that start this program from anywhere: absolute, and independent of PATH.
 
     The console script is preferred, by the path it was called by: a link such as `~/.local/bin/fairlead`
-    outlives the version it leads to. `python -m fairlead` has the script beside the interpreter, if any.
+    outlives the version it leads to. `python -m fairlead` has the script next to the interpreter, if any.
     """
     called = Path(argv[0]) if argv and argv[0] else Path()
     names = ("fairlead", "fairlead.exe")

@@ -32,7 +32,7 @@ from fairlead.catalog.repair.content import (
 from fairlead.catalog.repair.protocol_versions import VERSIONS
 from fairlead.catalog.results import DELIVERY, TRUE, ToolResult, output_check
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.sanitize.slices import decode
+from fairlead.catalog.sanitize.slices import decode, decode_finite
 from fairlead.config.untyped import is_object
 from fairlead.connection.tasks import RELATED_TASK
 
@@ -56,6 +56,8 @@ _MAX_DIGITS: Final = 4300
 """Python's own parser takes no number of as many digits."""
 _DIGITS: Final = re.compile(rb"[0-9]*")
 _UNREADABLE: Final = (ValueError, RecursionError)
+_RESULT_TYPE_FIRST: Final = b'{"resultType":"complete",'
+_RESULT_TYPE_LAST: Final = b',"resultType":"complete"}'
 _NEWEST: Final = len(VERSIONS) - 1
 _OUTPUT_SINCE: Final = VERSIONS.index("2025-06-18")
 """Since when there is structured content, and `_meta` and all annotations in blocks."""
@@ -137,14 +139,14 @@ def as_dict(raw: bytes) -> dict[str, Any]:
     block of text says so. In content, null stands in for the number.
     """
     try:
-        return msgspec.json.decode(raw, type=dict[str, Any])
+        return decode_finite(raw)
     except _UNREADABLE:
         fields = _decode_raw(raw)
     result: dict[str, Any] = {}
     lost: list[str] = []
     for name, value in fields.items():
         try:
-            result[name] = msgspec.json.decode(value)
+            result[name] = decode_finite(bytes(value))
         except _UNREADABLE:
             if name == "content":
                 result[name] = msgspec.json.decode(_encode(decode(bytes(value))))
@@ -157,7 +159,7 @@ def as_dict(raw: bytes) -> dict[str, Any]:
 
 
 def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
-    raw = result.raw
+    raw = _without_result_type(result.raw)
     try:
         fields = _decode_fields(raw)
     except _UNREADABLE:
@@ -179,6 +181,20 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     if structured and not is_lost and is_kept and _trouble(structured, result, schema, number) is None:
         return raw
     return _repair(result, number, keeps_null=keeps_null)
+
+
+def _without_result_type(raw: bytes) -> bytes:
+    """Take out the field that servers of the newest version have at one end of a result, unread.
+
+    That is no search in the bytes: what is read afterwards is read without this one. Where the rest is an
+    object with at least one field, so was the whole, and these bytes were a field of its own. Another
+    `resultType` in the rest, however it is spelled, is met by the parser.
+    """
+    if raw.endswith(_RESULT_TYPE_LAST):
+        return raw[: -len(_RESULT_TYPE_LAST)] + b"}"
+    if raw.startswith(_RESULT_TYPE_FIRST):
+        return b"{" + raw[len(_RESULT_TYPE_FIRST) :]
+    return raw
 
 
 def _are_sound(blocks: list[_ContentBlock], number: int) -> bool:
@@ -266,7 +282,7 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, numb
 def _is_finite(structured: bytes) -> bool:
     """Return whether it can be decoded and encoded without a change of its numbers."""
     try:
-        msgspec.json.decode(structured or b"null")
+        decode_finite(structured or b"null")
     except _UNREADABLE:
         return False
     return True
@@ -353,7 +369,7 @@ def _without_ours(raw: Raw, result: ToolResult) -> Raw | None:
         return None
     if result.remarks.is_made_here or not meta.keys() & _OURS:
         return raw
-    whole: dict[str, Any] = msgspec.json.decode(raw)
+    whole: dict[str, Any] = decode_finite(bytes(raw))
     kept = repair_meta({name: item for name, item in whole.items() if name not in (RELATED_TASK, DELIVERY)})
     return raw if kept.keys() == meta.keys() else Raw(_encode(kept)) if kept else None
 

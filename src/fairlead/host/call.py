@@ -6,7 +6,7 @@ A tool that policy allows with any arguments follows a `CallPlan` and skips the 
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import msgspec
@@ -126,6 +126,8 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The whole result, rather than what fits the result budget."""
     max_structured_bytes: int | None = None
     """A budget of its own for structured content; None: it shares the result budget."""
+    is_from_gateway: bool = False
+    """Whether it has a budget for structured content, and nothing else: what a gateway's calls have."""
 
 
 DEFAULT_SETTINGS = CallSettings()
@@ -148,6 +150,8 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     check: Check
     subject: CallSubject
     source: ResultSource
+    sources: dict[int, ResultSource]
+    """The same with budgets of their own for structured content, by their bytes."""
     deadline: Callable[[], Deadline]
     is_held: bool
     """Whether its server is held to pins or a lock. Then it may have to be listed first."""
@@ -241,6 +245,7 @@ class CallRunner:
                 definition_digest=definition_digest(entry.definition),
             ),
             source=_source(proposal, DEFAULT_SETTINGS),
+            sources={},
             deadline=_deadline(managed, DEFAULT_SETTINGS),
             is_held=managed.is_held,
         )
@@ -374,10 +379,7 @@ class CallRunner:
         managed, tool, bus = proposal.managed, proposal.tool, self._bus
         connection = managed.connection or managed.live()
         call_id = self.running.number()
-        if plan is not None and settings is DEFAULT_SETTINGS:
-            source, deadline = plan.source, plan.deadline
-        else:
-            source, deadline = _source(proposal, settings), _deadline(managed, settings)
+        source, deadline = _source_and_deadline(proposal, settings, plan)
         on_progress = partial(self._report_progress, call_id, settings.on_progress)
         begun = self._announce(call_id, proposal, source, arguments) if bus.has_listeners else None
         started = time.perf_counter()
@@ -461,6 +463,12 @@ class CallRunner:
             await on_progress(progress, total, message)
 
 
+@lru_cache(maxsize=64)
+def _gateway_settings(max_structured_bytes: int) -> CallSettings:
+    """The settings of nearly all calls through a gateway: the same object for the same budget."""
+    return CallSettings(max_structured_bytes=max_structured_bytes, is_from_gateway=True)
+
+
 def call_settings(
     on_progress: OnProgress | None,
     request_timeout_ms: int | None,
@@ -480,7 +488,10 @@ def call_settings(
         return DEFAULT_SETTINGS
     if on_progress is not None and not callable(on_progress):
         raise WrongType("`on_progress` is a coroutine function or None; nothing was called")
-    if not fits(max_structured_bytes, int | None):
+    if type(max_structured_bytes) is int:
+        if on_progress is None and request_timeout_ms is None and not full:
+            return _gateway_settings(max_structured_bytes)
+    elif not fits(max_structured_bytes, int | None):
         raise WrongType("`max_structured_bytes` is a whole number or None; nothing was called")
     return CallSettings(
         on_progress=on_progress,
@@ -497,6 +508,21 @@ def _require_duration(milliseconds: object) -> None:
             f"`request_timeout_ms` is a number of milliseconds, not {milliseconds!r}; nothing was called",
             hint="give a whole number such as 30000, or leave it out for the server's own timeout",
         )
+
+
+def _source_and_deadline(
+    proposal: ProposedCall, settings: CallSettings, plan: CallPlan | None
+) -> tuple[ResultSource, Callable[[], Deadline]]:
+    """Where the result comes from, and a factory of the call's deadline: those of the plan, if they fit."""
+    if plan is not None and settings is DEFAULT_SETTINGS:
+        return plan.source, plan.deadline
+    if plan is None or not settings.is_from_gateway:
+        return _source(proposal, settings), _deadline(proposal.managed, settings)
+    budget = settings.max_structured_bytes or 0
+    source = plan.sources.get(budget)
+    if source is None:
+        source = plan.sources[budget] = _source(proposal, settings)
+    return source, plan.deadline
 
 
 def _source(proposal: ProposedCall, settings: CallSettings) -> ResultSource:

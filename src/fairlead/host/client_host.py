@@ -39,11 +39,12 @@ def is_shared(managed: ManagedServer) -> bool:
     """Whether clients share one connection to a server: where it keeps no state between requests."""
     if managed.connection is None:
         return True  # its configuration is wrong for every client
-    if managed.config.sharing != "auto":
-        return managed.config.sharing == "shared"
+    config = managed.config
+    if config.sharing != "auto":
+        return config.sharing == "shared"
     if managed.keeps_sessions:
         return False  # a gateway behind: what it has for one client is not another's
-    if isinstance(managed.config, BuiltinServer) and managed.config.builtin == "edit":
+    if isinstance(config, BuiltinServer) and config.builtin == "edit":
         return False  # what one client undoes is its own edit
     # Only stateless protocol versions keep nothing between requests; a session belongs to one client.
     return managed.version in MODERN_PROTOCOL_VERSIONS or managed.server.transport in (
@@ -98,9 +99,9 @@ class ClientServers:
         self._leave[server_id] = self.owner(server_id).add_client(own, partial(self.drop, server_id))
         return own
 
-    def known(self, server_id: str) -> ManagedServer:
+    def get_known(self, server_id: str) -> ManagedServer:
         """A server to inspect: the one with an own connection where there is one."""
-        above = self._above.known(server_id)
+        above = self._above.get_known(server_id)
         return self._own.get(server_id) or above
 
     def owner(self, server_id: str) -> ManagedServers:
@@ -121,7 +122,7 @@ class ClientServers:
         self[server_id]
         return self._find_client_snapshot(above) is None
 
-    def offering(self) -> Iterator[ManagedServer]:
+    def list_offered(self) -> Iterator[ManagedServer]:
         """The servers as this host offers them: the own one only where its listing differs."""
         for above in self._above:
             own = self._own.get(above.server.server_id)
@@ -131,7 +132,7 @@ class ClientServers:
     def offers_the_same(self) -> bool:
         """Whether every listing equals that of the host above."""
         if not self._own:
-            return True  # as for most, and this is asked with every call
+            return True  # as for most; this runs with every call
         return not any(self._differs(own, self._above[name]) for name, own in self._own.items())
 
     async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
@@ -344,7 +345,7 @@ class PrincipalServers:
     def __getitem__(self, server_id: str) -> ManagedServer:
         return self._choose_server(self._above[server_id])
 
-    def known(self, server_id: str) -> ManagedServer:
+    def get_known(self, server_id: str) -> ManagedServer:
         """A server to inspect; here the same as one to call."""
         return self[server_id]
 
@@ -356,7 +357,7 @@ class PrincipalServers:
         """The principal's own servers, or those of a host above where the server is shared."""
         return self._own if self.has_own(server_id) else self._above.owner(server_id)
 
-    def offering(self) -> Iterator[ManagedServer]:
+    def list_offered(self) -> Iterator[ManagedServer]:
         """All of them."""
         return iter(self)
 

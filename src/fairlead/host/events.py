@@ -1,6 +1,6 @@
 """The event bus of a host: bounded queues of subscribers.
 
-A slow subscriber loses the oldest events, and is told so (`EventsDropped`); it never blocks the host.
+A slow subscriber loses the oldest events, and gets `EventsDropped`; it never blocks the host.
 """
 
 import asyncio
@@ -225,6 +225,6 @@ def _describe(event: Event) -> str:
         getattr(event, "__dataclass_fields__", ())
     )
     found = ((name, getattr(event, name)) for name in names if name not in ("json", "arguments"))
-    said = ((name, f"{value:.3f}" if isinstance(value, float) else value) for name, value in found)
+    texts = ((name, f"{value:.3f}" if isinstance(value, float) else value) for name, value in found)
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).lower().removeprefix("mcp ")
-    return " ".join([words, *(f"{name}={value}" for name, value in said if value not in (None, "", (), {}))])
+    return " ".join([words, *(f"{name}={value}" for name, value in texts if value not in (None, "", (), {}))])

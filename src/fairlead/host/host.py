@@ -280,6 +280,9 @@ class Host:
 
     async def aclose(self) -> None:
         """Close every connection, in bounded time, and open none any more."""
+        if self._access.is_closed and self._access.is_in_other_loop:
+            return  # it ended with its event loop
+        self._access.require_own_loop()
         await (self._close or self.end)()
 
     def close_with(self, close: Callable[[], Awaitable[None]], /) -> None:
@@ -300,6 +303,7 @@ class Host:
         Args:
             config: What `load_config` returns.
         """
+        self._access.require_own_loop()
         self.docs_allow = config.config.docs.allow
         self.parts.records.audit.settings = config.config.audit
         for server_id, server in config.servers.items():
@@ -320,6 +324,7 @@ class Host:
     @check_types
     async def add(self, server: LoadedServer) -> None:
         """Add a server, or replace the definition of the one with its id."""
+        self._access.require_own_loop()
         await self._take([server])
 
     @check_types
@@ -375,6 +380,7 @@ class Host:
         Raises:
             UnknownBundle: No bundle has that name.
         """
+        self._access.require_own_loop()
         selection = select(self.config, bundle, GroupedPrincipal(principal, groups))
         return Toolset(self, selection, principal, groups)
 

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from yarl import URL
 
 from fairlead.auth.broker import Broker
-from fairlead.auth.discovery import NO_LOGIN_HINT, AuthChallenge, login_challenge
+from fairlead.auth.discovery import NO_LOGIN_HINT, NO_METADATA, AuthChallenge, login_challenge
 from fairlead.auth.flow import Announce, LoginTerms, has_login, log_in, machine_login, renew
 from fairlead.auth.http import HttpContext
 from fairlead.auth.redirect import SECONDS, Agree, BrowserRedirect, OpenUrl
@@ -126,7 +126,7 @@ class Logins:
             if provider is None:
                 message = f"this program has no auth provider `{resolved.auth_provider_id}`"
                 raise ConnectFailed(server_id, message, hint="pass `auth_providers=` to `Host.open`")
-            return self._provided(server_id, provider, resolved.headers)
+            return self._provider_headers(server_id, provider, resolved.headers)
         if resolved.oauth is False or any(name.lower() == "authorization" for name in resolved.headers):
             return fixed_headers(resolved.headers)
         target = target_of(server_id, resolved, principal=principal)
@@ -148,7 +148,7 @@ class Logins:
             has_login=is_there,
         )
 
-    def _provided(
+    def _provider_headers(
         self, server_id: str, provider: AuthProvider | AuthFlow, fixed: Mapping[str, str]
     ) -> HeaderSource:
         if not is_auth_flow(provider):
@@ -207,7 +207,7 @@ class Logins:
             raise LoginFailed(server_id, f"the program's auth provider was not done within {SECONDS:g} s")
 
     @contextmanager
-    def asking_nobody(self, server_ids: Iterable[str]) -> Generator[None]:
+    def without_login_requests(self, server_ids: Iterable[str]) -> Generator[None]:
         """Suppress login requests for these servers for the length of the block."""
         unasked = {*server_ids} - self._unasked
         self._unasked |= unasked
@@ -221,7 +221,7 @@ class Logins:
         challenge = login_challenge([error.challenge or ""])
         terms: list[LoginTerms] = []
         async with self.browser(
-            target, agree=self._agree(target, terms), open_url=self._opening(target)
+            target, agree=self._agree(target, terms), open_url=self._make_open_url(target)
         ) as redirect:
             await self._log_in(target, redirect, challenge=challenge, announce=terms.append)
 
@@ -239,7 +239,7 @@ class Logins:
 
         return agree
 
-    def _opening(self, target: LoginTarget) -> OpenUrl:
+    def _make_open_url(self, target: LoginTarget) -> OpenUrl:
         async def open_url(url: str) -> bool:
             opened = False
             try:
@@ -317,21 +317,28 @@ class Logins:
             target: The login target of the server.
             redirect: Shows the login page; None without the user.
             scopes: The OAuth scopes that the user wants.
-            announce: Called with the issuer before the user is asked.
+            announce: Called with the issuer before the user is prompted.
             actor: Who began it, for the audit record; by default the login's own principal.
 
         Raises:
-            LoginFailed: There is no way to log in, or the user or the issuer refused.
+            ConnectFailed: The server has no login, or cannot be reached.
+            LoginFailed: The user or the issuer refused, or the issuer is none to log in with.
         """
         challenge = await self._challenge(target)
-        return await self._log_in(
-            target,
-            redirect,
-            challenge=challenge,
-            scopes=scopes,
-            announce=announce,
-            actor=actor,
-        )
+        try:
+            return await self._log_in(
+                target,
+                redirect,
+                challenge=challenge,
+                scopes=scopes,
+                announce=announce,
+                actor=actor,
+            )
+        except LoginFailed as exc:
+            if exc.hint is not NO_LOGIN_HINT:
+                raise
+            # The error of `require_login_page`: no user can help, whether one was there to ask or not.
+            raise ConnectFailed(target.server_id, NO_METADATA, hint=NO_LOGIN_HINT) from exc
 
     async def require_login_page(self, target: LoginTarget) -> None:
         """Find out, without the user and without registering anything, that a server has a login.
@@ -348,9 +355,7 @@ class Logins:
         challenge = await self._challenge(target)
         previous = await self.broker.previous(target.principal, target.account, target.resource)
         if not await has_login(target, self._web, challenge=challenge, previous=previous):
-            raise ConnectFailed(
-                target.server_id, "it has no login: no OAuth metadata was found", hint=NO_LOGIN_HINT
-            )
+            raise ConnectFailed(target.server_id, NO_METADATA, hint=NO_LOGIN_HINT)
 
     async def log_out(
         self,

@@ -52,7 +52,7 @@ class LoopThread:
     def run(self, work: Callable[[], Awaitable[ResultT] | ResultT]) -> ResultT:
         """Run a function in the event loop and wait for its result, which is awaited where it can be.
 
-        Whatever ends the wait before that, such as Ctrl-C, cancels the work.
+        An exception that ends the wait before that, such as Ctrl-C, cancels the work.
 
         Raises:
             WaitTimedOut: The time of `fail_after` is over.
@@ -72,11 +72,11 @@ class LoopThread:
         try:
             future = self._portal.start_task_soon(call)
         except RuntimeError as exc:
-            raise _stopped() from exc
+            raise _stopped_error() from exc
         try:
             return future.result(_seconds_left())
         except CancelledError as exc:
-            raise _stopped() from exc
+            raise _stopped_error() from exc
         except BaseException as exc:
             if future.done():
                 raise
@@ -115,7 +115,7 @@ class LoopThread:
                 hint="use plain functions as callbacks rather than `async def`: they run in threads",
             )
         if self.is_stopped:
-            raise _stopped()
+            raise _stopped_error()
 
     def _main(self) -> None:
         try:
@@ -138,7 +138,7 @@ class LoopThread:
                 await portal.stop(cancel_remaining=True)
 
 
-def _stopped() -> FairleadError:
+def _stopped_error() -> FairleadError:
     return FairleadError("the host is closed", hint="open another one with `fairlead.open()`")
 
 

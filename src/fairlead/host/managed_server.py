@@ -183,8 +183,8 @@ class ManagedServer:
     @property
     def version(self) -> str | None:
         """The protocol version it speaks, or spoke when it was last listed."""
-        said = self.connection.vitals.version if self.connection else None
-        return said or (self.snapshot.version if self.snapshot else None)
+        negotiated = self.connection.vitals.version if self.connection else None
+        return negotiated or (self.snapshot.version if self.snapshot else None)
 
     @property
     def keeps_sessions(self) -> bool:
@@ -227,7 +227,7 @@ class ManagedServer:
     def refusal(self, tool: str) -> CallRefusal | None:
         """Why a tool may not be called now; None where nothing but the policy decides.
 
-        This is asked for every call over every surface; nothing else decides it.
+        This is checked for every call over every surface; nothing else decides it.
         """
         if self.screened is not None:
             return self.screened.refusal(tool)
@@ -293,7 +293,7 @@ class ManagedServer:
                 self._emit_tools()
 
     def adopt(self, snapshot: Snapshot, *, ends: bool = False) -> None:
-        """Take over what another connection was told, where what is known here is too old or refused.
+        """Take over another connection's listing, where the own one is too old or refused.
 
         Not while this one is connected, unless its connection `ends`.
         """
@@ -310,14 +310,14 @@ class ManagedServer:
         return listing is not None and not {entry.key.tool for entry in listing.tools}.issuperset(tools)
 
     def catch_up(self, snapshot: Snapshot) -> None:
-        """Offer what another connection was told later; one that is open is asked for its own list."""
+        """Offer another connection's newer listing; an open connection requests its own list again."""
         if self._is_connected and self.connection is not None:
             self.connection.refresh()
         elif self.snapshot is None or snapshot.saved_at > self.snapshot.saved_at:
             self._take_listing(snapshot.listing, snapshot.version, keeps_sessions=snapshot.keeps_sessions)
 
     def join_pins(self, first_use: Pins) -> None:
-        """Pin what was used for the first time over a connection beside this one, too."""
+        """Pin what was first used over another connection to the server, too."""
         if not isinstance(self.pins, UntrustedPins):
             self.pins = merge_pins(first_use, self.pins)
             self.unsaved_pins = merge_pins(self.unsaved_pins, first_use) if self.unsaved_pins else first_use
@@ -362,7 +362,8 @@ class ManagedServer:
 
     def review_notes(self) -> tuple[str, ...]:
         """What is waiting for a review."""
-        return review_notes(self.server, self._count_tools() or 0, before_defaults=self.before_defaults)
+        listing = self.snapshot.listing if self.snapshot else None
+        return review_notes(self.server, listing, self.pins, before_defaults=self.before_defaults)
 
     def _count_tools(self) -> int | None:
         listing = self.snapshot.listing if self.snapshot else None
@@ -413,7 +414,7 @@ class ManagedServer:
 
     def _note_connected(self) -> None:
         """Outdate what went wrong before, for commands that read it when no host runs."""
-        self.unsaved_trouble = LastFailure.cleared(time.time())
+        self.unsaved_trouble = LastFailure.make_cleared(time.time())
         self._save(self)
 
     def take_trouble(self, trouble: LastFailure) -> None:

@@ -77,11 +77,11 @@ class HostServers(Protocol):
         """A server to use. Raises `UnknownServer` if there is none with this id."""
         ...
 
-    def known(self, server_id: str) -> ManagedServer:
+    def get_known(self, server_id: str) -> ManagedServer:
         """A server to inspect rather than to call: no connection is made for that."""
         ...
 
-    def offering(self) -> Iterable[ManagedServer]:
+    def list_offered(self) -> Iterable[ManagedServer]:
         """The servers whose listings make up the catalog."""
         ...
 
@@ -157,11 +157,11 @@ class ManagedServers:
         """A server, if there is one with this id."""
         return self._by_id.get(server_id)
 
-    def known(self, server_id: str) -> ManagedServer:
+    def get_known(self, server_id: str) -> ManagedServer:
         """A server to inspect; here the same as one to call."""
         return self[server_id]
 
-    def offering(self) -> Iterable[ManagedServer]:
+    def list_offered(self) -> Iterable[ManagedServer]:
         """All of them."""
         return self._by_id.values()
 
@@ -176,7 +176,7 @@ class ManagedServers:
 
     async def require_approved(self, key: ConsentKey) -> None:
         """Raise `ConsentRequired` unless the user approved exactly this start of a project's server."""
-        managed = self.known(key.server_id)
+        managed = self.get_known(key.server_id)
         try:
             await require_approved(key, self._store)
         except ConsentRequired:
@@ -364,7 +364,7 @@ class ManagedServers:
         try:
             await store.publish(QUARANTINED, _encode(news))
         except StoreError:
-            logger.warning("other processes are not told of a quarantine", exc_info=True)
+            logger.warning("other processes are not notified of a quarantine", exc_info=True)
 
     def _connections(self, server_id: str) -> list[ManagedServer]:
         own = [self._by_id[server_id]] if server_id in self._by_id else []
@@ -456,10 +456,10 @@ class ManagedServers:
         await self._renew(store, managed, _find_newly_pinned(before, pins))
 
     async def _renew(self, store: Store, managed: ManagedServer, reviewed: frozenset[str]) -> None:
-        """Begin anew where a review approved another definition than a connection was told, or a new tool.
+        """Reconnect where a review approved another definition than a connection listed, or a new tool.
 
-        A connection that was told another definition comes to its end, after its calls under way; the next
-        use lists the server again. One that was never told of a tool is asked for its list again.
+        A connection that listed another definition comes to its end, after its calls under way; the next
+        use lists the server again. One that never listed a tool requests its list again.
         """
         server_id = managed.server.server_id
         every = self._connections(server_id)
@@ -526,7 +526,7 @@ def _find_newly_pinned(
 def _take_news(managed: ManagedServer) -> SnapshotUpdate:
     snapshot, managed.unsaved = managed.unsaved, None
     trouble, managed.unsaved_trouble = managed.unsaved_trouble, None
-    # Pins that are not saved yet count beside those in the store, and so they stay until they are.
+    # Pins that are not saved yet count together with those in the store, until they are saved.
     return SnapshotUpdate(
         server=managed.server,
         snapshot=snapshot,

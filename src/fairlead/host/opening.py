@@ -9,6 +9,8 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
 
 import anyio
 
+from fairlead.errors import FairleadError
+
 P = ParamSpec("P")
 
 
@@ -42,8 +44,10 @@ class HostOpening(Generic[HostT]):
 
     def __init__(self, run: AbstractAsyncContextManager[HostT]) -> None:
         self._run = run
+        self._is_used = False
 
     async def __aenter__(self) -> HostT:
+        self._use()
         return await self._run.__aenter__()
 
     async def __aexit__(
@@ -54,7 +58,16 @@ class HostOpening(Generic[HostT]):
     def __await__(self) -> Generator[Any, None, HostT]:
         return self._open().__await__()
 
+    def _use(self) -> None:
+        if self._is_used:
+            raise FairleadError(
+                "this `Host.open()` was used already: it opens one host, once",
+                hint="call `Host.open()` again for another host",
+            )
+        self._is_used = True
+
     async def _open(self) -> HostT:
+        self._use()
         # In a task of its own: `asyncio.run` cancels the tasks that are left, and waits for them, before it
         # closes suspended generators, all at once.
         opened: asyncio.Future[HostT] = asyncio.get_running_loop().create_future()

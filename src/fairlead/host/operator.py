@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from fairlead.bounded_repr import BoundedRepr, bounded, names
+from fairlead.bounded_repr import BoundedRepr, bound_repr, names
 from fairlead.config.argument_types import fits
 from fairlead.config.principal import LOCAL
 from fairlead.errors import WrongType
@@ -40,14 +40,14 @@ class ApprovalRequest:
     principal: str = LOCAL
     """The identity that the call is made for."""
     hint: str | None = None
-    """What the user can do so that later calls are not asked about."""
+    """How the user can allow later calls without approval."""
     preview: str | None = None
     """What the call would change, as a unified diff, where its server is built in and can tell beforehand."""
 
     def __repr__(self) -> str:
         # The names of arguments only: their values may be secrets.
         call = f"{self.server_id}.{self.tool}({names(self.arguments)})"
-        return f"ApprovalRequest({bounded(call)}, reason={bounded(self.reason)})"
+        return f"ApprovalRequest({bound_repr(call)}, reason={bound_repr(self.reason)})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -87,7 +87,7 @@ class SampleRequest:
     server_id: str
     params: "CreateMessageRequestParams" = field(repr=False)
     max_tokens: int
-    """What the server may use, perhaps less than it asked for."""
+    """Token limit for the answer, perhaps less than requested."""
 
 
 class Operator(Protocol):

@@ -137,7 +137,7 @@ class _Line:
 
 @dataclass(eq=False, slots=True)
 class _WaitingCall:
-    """A call that the user is being asked about."""
+    """A call that waits for the user's approval."""
 
     proposal: ProposedCall
     readings: ArgumentReadings | None
@@ -177,7 +177,7 @@ class CallPermission:
             decision: What policy decided about it just now.
             arguments: Its arguments, to show to the user.
             readings: The readings of the arguments that rules look at.
-            on_approval_request: Called before the user is asked.
+            on_approval_request: Called before the user is prompted.
 
         Raises:
             CallDenied: Policy or the user denied it.
@@ -195,7 +195,7 @@ class CallPermission:
             return Permit(by="earlier answer", reason="approved by user earlier")
         # Fails rather than waits: without a user the call would hang until its client gives up.
         if "approve" not in self._operator.abilities:
-            raise _approval_required(proposal, decision)
+            raise _approval_required_error(proposal, decision)
         async with self._alone(proposal):
             # The answer to an earlier call of this tool may hold for all its calls.
             if await self._is_answered(approval, decision):
@@ -252,7 +252,7 @@ class CallPermission:
             claims=claims_of(entry.definition) if entry else (),
             remember=approval is not None and not decision.every_time,
             principal=proposal.principal,
-            hint=_settling_hint(proposal, decision),
+            hint=_hint_to_allow(proposal, decision),
             preview=await _preview(proposal, arguments),
         )
         answer: ApprovalAnswer | None = None
@@ -297,7 +297,7 @@ class CallPermission:
 async def _preview(proposal: ProposedCall, arguments: Mapping[str, Any]) -> str | None:
     """What a call of a built-in server would change; None where it does not tell.
 
-    No other server is asked: it might take the question for the call.
+    Other servers get no preview request: they might take it for the call.
     """
     managed = proposal.managed
     if managed.server.transport != "builtin":
@@ -307,10 +307,10 @@ async def _preview(proposal: ProposedCall, arguments: Mapping[str, Any]) -> str 
         try:
             raw = await managed.live().request(PREVIEW_METHOD, params, safe_to_repeat=True)
         except FairleadError:
-            return None  # the user is asked all the same, and sees the arguments
-        said = msgspec.json.decode(raw, type=_PreviewResult).preview
+            return None  # the user is prompted all the same, and sees the arguments
+        preview = msgspec.json.decode(raw, type=_PreviewResult).preview
         # What is hidden in a file is shown: the user decides by what this says.
-        return None if said is None else gate.content(reveal_hidden(said), MAX_PREVIEW_BYTES)
+        return None if preview is None else gate.content(reveal_hidden(preview), MAX_PREVIEW_BYTES)
     return None
 
 
@@ -322,7 +322,7 @@ def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> 
     """Decide on a call whose approval was waited for: meanwhile a review may have denied or allowed it.
 
     Raises:
-        CallDenied: It may no longer be made, whatever the answer.
+        CallDenied: It may no longer be made, even with approval.
     """
     server_id = proposal.managed.server.server_id
     if proposal.managed.is_retired:
@@ -438,16 +438,16 @@ def denial(proposal: ProposedCall, decision: Decision) -> CallDenied:
         origin = decision.rule.origin
     elif decision.field is not None and decision.bundle is None:
         origin = proposal.managed.server.definition.origin((decision.field,))
-    # Where the operator's files are is for the operator: another principal is told what, not where.
+    # Where the operator's files are is for the operator: another principal gets the reason without the path.
     where = f" ({origin})" if origin and proposal.principal == LOCAL else ""
     return CallDenied(
         f"`{server_id}/{tool}` may not be called: {decision.reason}{where}",
-        hint=_settling_hint(proposal, decision),
+        hint=_hint_to_allow(proposal, decision),
     )
 
 
-def _settling_hint(proposal: ProposedCall, decision: Decision) -> str:
-    """The one command or edit after which the call is made, or asked about no more."""
+def _hint_to_allow(proposal: ProposedCall, decision: Decision) -> str:
+    """The one command or edit that allows the call, or makes it need no approval."""
     server, key = proposal.managed.server, ToolKey(proposal.managed.server.server_id, proposal.tool)
     call = f"`{command_line('call', key.server_id, key.typed_tool, options=('--yes',))}`"
     if decision.rule is not None:
@@ -477,11 +477,11 @@ def _place_of_rule(proposal: ProposedCall, rule: LoadedRule) -> str:
     return str(rule.origin) if proposal.principal == LOCAL else "the gateway's configuration"
 
 
-def _approval_required(proposal: ProposedCall, decision: Decision) -> ApprovalRequired:
+def _approval_required_error(proposal: ProposedCall, decision: Decision) -> ApprovalRequired:
     return ApprovalRequired(
         f"`{proposal.managed.server.server_id}/{proposal.tool}` must be approved, and there is no one to ask:"
         f" {decision.reason}",
-        hint=_settling_hint(proposal, decision),
+        hint=_hint_to_allow(proposal, decision),
     )
 
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
@@ -20,7 +19,7 @@ from fairlead.config.argument_types import check_types
 from fairlead.config.models import ArtifactSettings as ArtifactLimits
 from fairlead.config.models import Config
 from fairlead.config.principal import LOCAL
-from fairlead.config.store_location import RedisLocation, artifact_folder, store_location
+from fairlead.config.store_location import RedisLocation, store_location
 from fairlead.errors import StoreError, UnknownArtifact
 from fairlead.host.search_memory import SearchMemory
 from fairlead.policy.audit import AuditLog
@@ -31,6 +30,7 @@ from fairlead.policy.results import (
     as_it_came,
     prepare_result_steps,
 )
+from fairlead.store.artifact_contents import ContentPlace, open_contents
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
 from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import Store
@@ -61,12 +61,12 @@ class ArtifactPage:
 class Artifacts:
     """The artifacts of a host: `host.artifacts`. Without a store there are none, and calls work as ever."""
 
-    def __init__(self, store: Store | None, folder: Path | None, limits: ArtifactLimits) -> None:
+    def __init__(self, store: Store | None, contents: ContentPlace | None, limits: ArtifactLimits) -> None:
         self._files: ArtifactFiles | None = None
         if store is not None and limits.max_bytes > 0:
             seconds = limits.max_age_days * SECONDS_OF_A_DAY
             kept = RetentionLimits(max_bytes=limits.max_bytes, max_age_seconds=seconds)
-            self._files = ArtifactFiles(store, folder, kept)
+            self._files = ArtifactFiles(store, contents, kept)
 
     @property
     def are_kept(self) -> bool:
@@ -190,7 +190,12 @@ class HostRecords:
 
 
 async def open_records(stack: AsyncExitStack, config: Config, env: Mapping[str, str]) -> HostRecords:
-    """Open what a configuration says, until the stack is left. Raises `StoreError` for a shared store."""
+    """Open what a configuration says, until the stack is left.
+
+    Raises:
+        ConfigError: There is a bucket for artifacts, and no shared store.
+        StoreError: A shared store cannot be used.
+    """
     store: Store | None = None
     failure: StoreError | None = None
     location = store_location(env, config.store)
@@ -201,10 +206,11 @@ async def open_records(stack: AsyncExitStack, config: Config, env: Mapping[str, 
             raise  # without the pins and denials of all replicas this one must not serve
         failure = exc
         logger.warning("no store: nothing is remembered", exc_info=True)
+    contents = await stack.enter_async_context(open_contents(env, config))
     return HostRecords(
         store=store,
         audit=await AuditLog.open(store, config.audit),
-        artifacts=Artifacts(store, artifact_folder(env, config), config.artifacts),
+        artifacts=Artifacts(store, contents, config.artifacts),
         search_memory=SearchMemory(store),
         store_error=failure,
     )

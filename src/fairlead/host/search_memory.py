@@ -254,7 +254,7 @@ class SearchSession:
     def take_queries(self, key: ToolKey) -> Sequence[str]:
         """The queries of the latest search that showed a tool. Each search leads to a tool once.
 
-        Of several queries, the one that found the tool; if none of them did, it cannot be told.
+        Of several queries, the one that found the tool; if none of them did, it is unknown.
         """
         for search in self._recent:
             if key in search.shown:

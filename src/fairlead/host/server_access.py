@@ -1,8 +1,10 @@
 """Access to the servers of one host: to inspect, list, reach and call them, until the host is closed."""
 
+import asyncio
+
 from fairlead.catalog.tools import Listing
 from fairlead.connection.connection import Connection
-from fairlead.errors import ConnectFailed
+from fairlead.errors import ConnectFailed, FairleadError
 from fairlead.host.call import listing_of, require_consent
 from fairlead.host.events import EventBus, EventStream
 from fairlead.host.managed_server import ManagedServer
@@ -25,6 +27,7 @@ class ServerAccess:
         self._store = store
         self._bus = bus
         self._closed = False
+        self._loop = _running_loop()
 
     @property
     def is_closed(self) -> bool:
@@ -34,6 +37,24 @@ class ServerAccess:
     def close(self) -> None:
         """Refuse all access from now on. The connections are closed elsewhere."""
         self._closed = True
+
+    @property
+    def is_in_other_loop(self) -> bool:
+        """Whether the caller runs in another event loop than the host. Threads without one may look at it."""
+        running = _running_loop()
+        return running is not None and running is not self._loop
+
+    def require_own_loop(self) -> None:
+        """Refuse callers in another event loop: what they wait for would never come, or break the host.
+
+        Raises:
+            FairleadError: The caller is in another event loop than the one that the host was opened in.
+        """
+        if self.is_in_other_loop:
+            raise FairleadError(
+                "this host was opened in another event loop",
+                hint="open a host in each event loop, or share the one of `fairlead.open()` between threads",
+            )
 
     def statuses(self) -> list[ServerStatus]:
         """The state of every server. Contacts no server."""
@@ -46,9 +67,8 @@ class ServerAccess:
             UnknownServer: No server has that id.
             ConnectFailed: The host is closed.
         """
-        if self._closed:
-            raise ConnectFailed(server_id, "the host is closed")
-        return self._servers.known(server_id)
+        self._require_usable(server_id)
+        return self._servers.get_known(server_id)
 
     def use(self, server_id: str) -> ManagedServer:
         """The server to call; in a client host, with a connection of its own where it is not shared.
@@ -57,8 +77,7 @@ class ServerAccess:
             UnknownServer: No server has that id.
             ServerError: The server cannot be used, or the host is closed.
         """
-        if self._closed:
-            raise ConnectFailed(server_id, "the host is closed")
+        self._require_usable(server_id)
         server = self._servers[server_id]
         if server.connection is None:
             server.live()  # raises what is wrong with it, rather than what policy would say
@@ -103,4 +122,17 @@ class ServerAccess:
         Args:
             calls: Include the events of single calls.
         """
+        self.require_own_loop()
         return EventStream(self._bus, calls=calls)
+
+    def _require_usable(self, server_id: str) -> None:
+        if self._closed:
+            raise ConnectFailed(server_id, "the host is closed")
+        self.require_own_loop()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

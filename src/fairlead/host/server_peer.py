@@ -23,7 +23,7 @@ from fairlead.connection.peer import refusal
 from fairlead.connection.tasks import EXTENSION as TASKS
 from fairlead.errors import CallDenied, ModelFailed
 from fairlead.events import ElicitationComplete, ElicitationRequest, Event, ResourceUpdated, ServerLogged
-from fairlead.host.elicitation.form_schema import FormRefused, read_form_steps, shown
+from fairlead.host.elicitation.form_schema import FormRefused, escape_text, read_form_steps
 from fairlead.host.elicitation.forms import Problems
 from fairlead.host.elicitation.urls import ShownUrl, UrlRefused, show_url
 from fairlead.host.operator import (
@@ -69,14 +69,14 @@ async def make_safe(params: _Params, limit: int) -> tuple[_Params, list[str]]:
     cleaned = await gate.run(gate.answer_steps(raw))
     if len(cleaned) <= min(limit, MAX_OTHER_BYTES):
         return (params if cleaned is raw else _Params.model_validate_json(cleaned)), []
-    said: dict[str, Any] = msgspec.json.decode(cleaned)
+    message: dict[str, Any] = msgspec.json.decode(cleaned)
     bounding = _Bounding(limit)
-    bounding.cut(said)
-    if len(msgspec.json.encode(said)) - bounding.spent > MAX_OTHER_BYTES:
+    bounding.cut(message)
+    if len(msgspec.json.encode(message)) - bounding.spent > MAX_OTHER_BYTES:
         raise ValueError(
             f"the request has more than {MAX_OTHER_BYTES:,} bytes of options, metadata or empty messages"
         )
-    return _Params.model_validate(said), bounding.notes
+    return _Params.model_validate(message), bounding.notes
 
 
 class _Bounding:
@@ -90,10 +90,10 @@ class _Bounding:
         """The bytes of JSON that the budgets paid for."""
         self.notes: list[str] = []
 
-    def cut(self, said: dict[str, Any]) -> None:
-        if isinstance(said.get("systemPrompt"), str):
-            said["systemPrompt"] = self._text(said["systemPrompt"])
-        for message in said["messages"]:
+    def cut(self, fields: dict[str, Any]) -> None:
+        if isinstance(fields.get("systemPrompt"), str):
+            fields["systemPrompt"] = self._text(fields["systemPrompt"])
+        for message in fields["messages"]:
             content: Any = message["content"]
             message["content"] = [*map(self._block, content)] if is_list(content) else self._block(content)
 
@@ -140,7 +140,7 @@ Samples = types.CreateMessageResult | types.CreateMessageResultWithTools | types
 
 
 def declarable(config: Server, abilities: frozenset[Ability]) -> frozenset[Ability]:
-    """The abilities of an operator that a server is told of, as its entry allows."""
+    """The abilities of an operator that are declared to a server, as its entry allows."""
     is_trusted = config.trust == "trusted"
     allowed: dict[Ability, bool] = {
         "form": is_trusted if config.elicitation is None else config.elicitation,
@@ -263,7 +263,7 @@ class ServerPeer:
         raw = to_json(params.requested_schema)  # a copy, since what is there is changed in place
         request = FormRequest(
             server_id=self._server_id,
-            message=shown(params.message),
+            message=escape_text(params.message),
             form=form,
             requested_schema=await gate.run(gate.Cleaner().value_steps(from_json(raw))),
         )
@@ -288,7 +288,7 @@ class ServerPeer:
             return types.ErrorData(code=INVALID_PARAMS, message=f"the page is not opened: {url}")
         request = UrlRequest(
             server_id=self._server_id,
-            message=shown(params.message),
+            message=escape_text(params.message),
             url=url,
             elicitation_id=_sanitize_id(params.elicitation_id),
         )
@@ -332,7 +332,7 @@ class ServerPeer:
             if isinstance(exc, CallDenied):
                 return types.ErrorData(code=USER_REJECTED, message="the user rejected it")
             if isinstance(exc, ModelFailed):  # how, is nothing that a server should know
-                return types.ErrorData(code=INTERNAL_ERROR, message="the model could not be asked")
+                return types.ErrorData(code=INTERNAL_ERROR, message="the sampling request failed")
             raise
         self._tokens_left += max(0, granted - _tokens(result.model_dump_json(include={"content"})))
         return result
@@ -365,8 +365,8 @@ class ServerPeer:
             ServerLogged(
                 server_id=self._server_id,
                 level=params.level,
-                message=shown(text),
-                logger=shown(params.logger) if params.logger else None,
+                message=escape_text(text),
+                logger=escape_text(params.logger) if params.logger else None,
                 json=cleaned,
                 untrusted=not self._is_trusted,
             )

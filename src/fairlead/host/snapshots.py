@@ -34,8 +34,8 @@ NAMESPACE = "catalog"
 TROUBLE = "trouble"
 _POLICY = frozenset({"allow_tools", "approval", "deny_tools", "trust"})
 FORMAT = 2
-"""Of stored snapshots. Those of format 1 hold definitions as they came, secrets of their server included,
-which a process that has not started the server cannot tell: they are not read, and the server is asked."""
+"""Format of stored snapshots. Those of format 1 hold unmasked definitions, with secrets that only a process
+which started the server knows: they are not read, and the server is listed again."""
 VERSION_SECONDS = 7 * 24 * 3600.0
 """How long a saved handshake version is trusted before the stateless protocol is probed again."""
 
@@ -69,7 +69,7 @@ class LastFailure(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
     @classmethod
-    def cleared(cls, at: float) -> "LastFailure":
+    def make_cleared(cls, at: float) -> "LastFailure":
         """The stored value once the server works again."""
         return cls(state="ready", message="", at=at)
 
@@ -80,7 +80,7 @@ class LastFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSnapshot(msgspec.Struct):
-    """A snapshot as it is stored, and told to commands."""
+    """A snapshot as it is stored, and sent to commands."""
 
     version: str
     saved_at: float
@@ -113,7 +113,7 @@ def definition_digest(server: LoadedServer) -> str:
 
 
 def snapshot_key(server: LoadedServer, principal: str = LOCAL) -> str:
-    """The same entry in the same place offers the same tools; a changed one is asked anew.
+    """The same entry in the same place offers the same tools; a changed one is listed anew.
 
     What only says who may use them is no change. What a server offers to one login is not shown to another.
     """
@@ -135,7 +135,7 @@ class KnownServerState:
     approved: bool = False
     """Whether the user consented to its entry in a project file as it is now."""
     before_defaults: bool = False
-    """Whether its calls are asked about as in releases before annotations of trusted servers counted."""
+    """Whether its calls need approval as in releases before annotations of trusted servers counted."""
 
 
 async def load_known(
@@ -173,7 +173,7 @@ async def load_known(
     async def load_defaults(server: LoadedServer, store: Store) -> None:
         before_defaults[server.server_id] = await load_before_defaults(store, server)
 
-    # Asked for together, they cost one wait for the store rather than one each.
+    # Read together, they cost one wait for the store rather than one each.
     if store is not None:
         async with anyio.create_task_group() as tasks:
             for server, part in product(servers, (load, load_pinned, load_consent, load_defaults)):

@@ -76,7 +76,7 @@ class Startups:
 
     async def _see_through(self, start: "_Start") -> None:
         """Report the servers of a start whose callers stopped waiting."""
-        await anyio.lowlevel.checkpoint()  # a connection that was asked for last is begun by now
+        await anyio.lowlevel.checkpoint()  # a connection that was requested last is begun by now
         for managed in start.unsettled:
             connection = managed.connection
             while connection is not None and connection.vitals.state == "connecting":

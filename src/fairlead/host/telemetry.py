@@ -15,13 +15,13 @@ from fairlead.connection.tracing import SpanDetails, Trace, Tracer
 from fairlead.errors import CallRejected, FairleadError
 
 SERVER_ID: Final = "fairlead.server.id"
-"""The attribute that names the server which was asked. The conventions have none for it."""
+"""The attribute with the server's id. The semantic conventions have none for it."""
 
 _METHOD: Final = "mcp.method.name"
 _NAMES: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 """Under which attribute methods have the name in them. Of other methods it may be anything."""
 _MAX_CHARACTERS: Final = 128
-"""No more than this is told of a name, a method or an id: clients may write a book there."""
+"""Longest name, method or id in an attribute: clients choose them."""
 
 
 class OpenTelemetry:
@@ -42,7 +42,7 @@ class OpenTelemetry:
         attributes = _attributes(about)
         target = next((attributes[key] for key in _NAMES.values() if key in attributes), None)
         name = f"{attributes[_METHOD]} {target}" if target else attributes[_METHOD]
-        # Without a parent of its own it belongs to whatever span the program is in, if any.
+        # Without a parent of its own it belongs to the program's current span, if any.
         context = api.set_span_in_context(_span_of_trace(parent)) if parent else None
         return _Span(self._tracer.start_span(name, context, kind, attributes))
 
@@ -109,7 +109,7 @@ def _span_of_trace(trace: Trace) -> api.Span:
 
 
 def _attributes(about: SpanDetails) -> dict[str, str]:
-    said = {
+    attributes = {
         _METHOD: about.method,
         "mcp.protocol.version": about.version,
         "network.transport": about.transport,
@@ -117,10 +117,10 @@ def _attributes(about: SpanDetails) -> dict[str, str]:
         SERVER_ID: about.server_id,
     }
     if about.method in _NAMES:
-        said[_NAMES[about.method]] = about.name
+        attributes[_NAMES[about.method]] = about.name
     if about.method == "tools/call":
-        said["gen_ai.operation.name"] = "execute_tool"
-    return {name: gate.content(value, _MAX_CHARACTERS) for name, value in said.items() if value}
+        attributes["gen_ai.operation.name"] = "execute_tool"
+    return {name: gate.content(value, _MAX_CHARACTERS) for name, value in attributes.items() if value}
 
 
 def programs_tracer() -> Tracer | None:

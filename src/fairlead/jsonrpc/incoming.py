@@ -26,6 +26,8 @@ from mcp_types import (
 )
 from msgspec import UNSET, UnsetType
 
+from fairlead.catalog.sanitize.slices import decode_finite
+from fairlead.config.untyped import is_object
 from fairlead.jsonrpc.frames import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, Frame, UnusableLine, parse
 
 _UNREADABLE: Final = (ValueError, RecursionError)
@@ -61,7 +63,6 @@ _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_batch = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _NULL: Final = msgspec.Raw(b"null")
 _BATCH_BEGINS: Final = re.compile(rb"(?:\xef\xbb\xbf|[\x00-\x20])*\[")
-_decode_object = msgspec.json.Decoder(dict[str, Any] | None).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -199,7 +200,7 @@ def _message(frame: Frame) -> JSONRPCMessage | MessageRefusal | None:
     if frame.method is None:
         return _answer(frame, request_id)
     try:
-        params = _decode_object(frame.params or b"null")
+        params = _read_object(bytes(frame.params or b"null"))
     except _UNREADABLE as exc:
         # A notification gets no response, not even this one.
         reason = f"`params` cannot be parsed: {_shorten(exc)}"
@@ -224,9 +225,9 @@ def _answer(frame: Frame, request_id: RequestId | float | None) -> JSONRPCMessag
         return None
     try:
         if frame.error and frame.error != _NULL:
-            error = ErrorData.model_validate(msgspec.json.decode(frame.error))
+            error = ErrorData.model_validate(decode_finite(bytes(frame.error)))
             return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
-        result: dict[str, Any] = _decode_object(frame.result) or {}
+        result: dict[str, Any] = _read_object(bytes(frame.result)) or {}
     except _UNREADABLE as exc:
         return _unreadable_answer(request_id, _shorten(exc))
     return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result)
@@ -242,6 +243,13 @@ def _refuse(line: UnusableLine, *, is_json: bool = False) -> JSONRPCMessage | Me
         return _unreadable_answer(line.answers, line.reason)
     reason = f"it cannot be parsed as JSON-RPC: {line.reason[:_MAX_REASON]}"
     return MessageRefusal(code=INVALID_REQUEST if is_json else PARSE_ERROR, reason=reason, id=line.asks)
+
+
+def _read_object(raw: bytes) -> dict[str, Any] | None:
+    value: object = decode_finite(raw)
+    if value is not None and not is_object(value):
+        raise ValueError("it is not an object")
+    return value
 
 
 def _whole(request_id: float | str | None) -> RequestId | float | None:

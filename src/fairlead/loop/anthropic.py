@@ -150,17 +150,17 @@ class BlockReader:
                     )
                 case _:
                     content.append(block)
-        said = [block for block in content if block.get("type") != "text" or block["text"]]
+        blocks = [block for block in content if block.get("type") != "text" or block["text"]]
         return ModelTurn(
-            text="".join(block["text"] for block in said if block.get("type") == "text"),
+            text="".join(block["text"] for block in blocks if block.get("type") == "text"),
             calls=tuple(calls),
             stop=_STOPS.get(self._stop, "done"),
             usage=self._input + Usage(output_tokens=self._output_tokens),
-            message={"role": "assistant", "content": said},  # an empty text would be refused
+            message={"role": "assistant", "content": blocks},  # an empty text would be refused
         )
 
 
-def _usage(said: dict[str, Any]) -> Usage:
-    read = token_count(said.get("cache_read_input_tokens"))
-    written = token_count(said.get("cache_creation_input_tokens"))
-    return Usage(input_tokens=token_count(said.get("input_tokens")) + read + written, cached_tokens=read)
+def _usage(usage: dict[str, Any]) -> Usage:
+    read = token_count(usage.get("cache_read_input_tokens"))
+    written = token_count(usage.get("cache_creation_input_tokens"))
+    return Usage(input_tokens=token_count(usage.get("input_tokens")) + read + written, cached_tokens=read)

@@ -103,8 +103,8 @@ def _hint(status: int, model: ChatModel) -> str | None:
 
 
 def _says(complaint: Complaint, signs: tuple[str, ...]) -> bool:
-    said = f"{complaint.kind} {complaint}".lower()
-    return any(sign in said for sign in signs)
+    text = f"{complaint.kind} {complaint}".lower()
+    return any(sign in text for sign in signs)
 
 
 def _words(complaint: Complaint) -> str:
@@ -256,13 +256,13 @@ def _backoff(tries: int) -> float:
     return _FIRST_WAIT_SECONDS * 2 ** (tries - 1) * (0.5 + random.random() / 2)  # noqa: S311 - no secret
 
 
-def _retry_after(said: str) -> float | None:
+def _retry_after(value: str) -> float | None:
     """Return the seconds of a `Retry-After` header, which has seconds or a date."""
     try:
-        return max(0.0, float(said))
+        return max(0.0, float(value))
     except ValueError:
         pass
     try:
-        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:
         return None

@@ -54,8 +54,8 @@ def choose_model(loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str
     if settings is None or settings.provider != provider:
         return replace(_from_environment(provider, name, env), vision=takes_images(name))
     # What the configuration says is about the model that it names.
-    said = settings.vision if name == settings.name else None
-    vision = takes_images(name) if said is None else said
+    configured = settings.vision if name == settings.name else None
+    vision = takes_images(name) if configured is None else configured
     model = ChatModel(
         provider=provider,
         name=name,

@@ -186,9 +186,9 @@ def _new_id() -> str:
     return f"call_{secrets.token_hex(8)}"
 
 
-def _usage(said: dict[str, Any]) -> Usage:
+def _usage(usage: dict[str, Any]) -> Usage:
     return Usage(
-        input_tokens=token_count(said.get("prompt_tokens")),
-        output_tokens=token_count(said.get("completion_tokens")),
-        cached_tokens=token_count(as_object(said.get("prompt_tokens_details")).get("cached_tokens")),
+        input_tokens=token_count(usage.get("prompt_tokens")),
+        output_tokens=token_count(usage.get("completion_tokens")),
+        cached_tokens=token_count(as_object(usage.get("prompt_tokens_details")).get("cached_tokens")),
     )

@@ -49,9 +49,7 @@ DIALECTS: Final[dict[Provider, ProviderApi]] = {"openai": OpenAI(), "anthropic":
 _NEEDS_A_PERSON = frozenset(
     {"approval_required", "auth_required", "consent_required", "needs_client_registration"}
 )
-_USER_DECIDES = (
-    "the user has to decide that, and was told how; go on without it, or say what it is needed for"
-)
+_USER_DECIDES = "the user has to decide that, and knows how; go on without it, or say what it is needed for"
 _NOT_CALLED = "not called: the run has reached its limit"
 
 

@@ -86,12 +86,12 @@ def tls_context() -> ssl.SSLContext:
 
     It takes tens of milliseconds to build, so it is built once, for the first `https` URL.
     """
-    context = _trusting_context()
+    context = _make_tls_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _trusting_context() -> ssl.SSLContext:
+def _make_tls_context() -> ssl.SSLContext:
     paths = ssl.get_default_verify_paths()
     file, folder = os.environ.get(paths.openssl_cafile_env), os.environ.get(paths.openssl_capath_env)
     if file or folder:

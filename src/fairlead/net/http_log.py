@@ -18,48 +18,48 @@ def request_traces() -> list[aiohttp.TraceConfig]:
     if not logger.isEnabledFor(logging.DEBUG):
         return []
     traces = aiohttp.TraceConfig()
-    traces.on_request_start.append(_starting)
-    traces.on_connection_create_start.append(_connecting)
-    traces.on_connection_create_end.append(_connected)
-    traces.on_request_end.append(_answered)
-    traces.on_request_exception.append(_failed)
+    traces.on_request_start.append(_on_request_start)
+    traces.on_connection_create_start.append(_on_connect_start)
+    traces.on_connection_create_end.append(_on_connect_end)
+    traces.on_request_end.append(_on_response)
+    traces.on_request_exception.append(_on_request_failed)
     return [traces]
 
 
-async def _starting(_session: object, context: SimpleNamespace, _params: object) -> None:
+async def _on_request_start(_session: object, context: SimpleNamespace, _params: object) -> None:
     context.began = time.perf_counter()
 
 
-async def _connecting(_session: object, context: SimpleNamespace, _params: object) -> None:
+async def _on_connect_start(_session: object, context: SimpleNamespace, _params: object) -> None:
     context.connecting = time.perf_counter()
 
 
-async def _connected(_session: object, context: SimpleNamespace, _params: object) -> None:
+async def _on_connect_end(_session: object, context: SimpleNamespace, _params: object) -> None:
     logger.debug("connected", extra={"seconds": _since(context.connecting)})
 
 
-async def _answered(
+async def _on_response(
     _session: object, context: SimpleNamespace, params: aiohttp.TraceRequestEndParams
 ) -> None:
     logger.debug(
         "http request",
         extra={
             "method": params.method,
-            "url": _shown(params.url),
+            "url": _redact_url(params.url),
             "status": params.response.status,
             "seconds": _since(context.began),
         },
     )
 
 
-async def _failed(
+async def _on_request_failed(
     _session: object, context: SimpleNamespace, params: aiohttp.TraceRequestExceptionParams
 ) -> None:
     logger.debug(
         "http request failed",
         extra={
             "method": params.method,
-            "url": _shown(params.url),
+            "url": _redact_url(params.url),
             "reason": type(params.exception).__name__,
             "seconds": _since(context.began),
         },
@@ -70,5 +70,5 @@ def _since(began: float) -> str:
     return f"{time.perf_counter() - began:.3f}"
 
 
-def _shown(url: URL) -> str:
+def _redact_url(url: URL) -> str:
     return str(url.with_user(None).with_query(None).with_fragment(None))

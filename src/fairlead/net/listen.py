@@ -19,17 +19,18 @@ from collections.abc import AsyncGenerator, Callable, Generator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import anyio
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fairlead.errors import ListenFailed
+from fairlead.net.exchange import PacketTransport
 from fairlead.net.port_owner import explain_bind_error
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive
+    from starlette.types import ASGIApp
 
 
 try:
@@ -56,6 +57,10 @@ _SHARE_OF_FILES: Final = 4
 """Unauthenticated connections get a quarter of the file descriptors, all together three quarters."""
 
 
+ConnectionPhase = Literal["head", "body", "answer"]
+"""What is under way on a connection: the head of a request, its body, or the answer to it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DetachedConnection:
     """A connection that was taken out of its server, and all that was read of its one open request."""
@@ -71,7 +76,17 @@ class DetachedConnection:
 class OpenConnection:
     """One connection, and what it waits for since when."""
 
-    __slots__ = ("_abort", "_limits", "address", "deadline", "detach", "is_authenticated", "is_idle")
+    __slots__ = (
+        "_abort",
+        "_limits",
+        "address",
+        "callee",
+        "calls_in_row",
+        "deadline",
+        "detach",
+        "is_authenticated",
+        "is_idle",
+    )
 
     def __init__(self, limits: "ConnectionLimits", address: str, abort: Callable[[], None]) -> None:
         self._limits = limits
@@ -83,19 +98,26 @@ class OpenConnection:
         self.detach: Callable[[], DetachedConnection | None] = _keep_connection
         """Takes it out of its server, which ends it there. None where that cannot be done now."""
         self.deadline = limits.clock() + HEAD_SECONDS
+        self.callee: int | None = None
+        """The other process that had to carry out the last call on it, if there was one."""
+        self.calls_in_row = 0
+        """How many calls on it had the same one, up to the last."""
 
-    def begin_head(self) -> None:
-        """The first bytes of a request arrived."""
-        self.deadline = self._limits.clock() + HEAD_SECONDS
+    def note_call(self, callee: int | None) -> None:
+        """Take note which other process has to carry out a call; None for this one."""
+        self.calls_in_row = self.calls_in_row + 1 if callee == self.callee else 1
+        self.callee = callee
 
-    def begin_body(self) -> None:
-        """The head of a request is complete."""
-        self.is_idle = False
-        self.deadline = self._limits.clock() + BODY_SECONDS
-
-    def begin_answer(self) -> None:
-        """The request is complete: the client waits for the response."""
-        self.deadline = math.inf
+    def enter(self, phase: ConnectionPhase) -> None:
+        """Take note that the first bytes of a request arrived, all of its head, or all of it."""
+        if phase == "answer":
+            self.is_idle = False
+            self.deadline = math.inf  # the client waits for us
+        elif phase == "body":
+            self.is_idle = False
+            self.deadline = self._limits.clock() + BODY_SECONDS
+        else:
+            self.deadline = self._limits.clock() + HEAD_SECONDS
 
     def end_answer(self) -> None:
         """The response is sent: the next request may come."""
@@ -138,13 +160,16 @@ class ConnectionLimits:
         self._trusted: dict[OpenConnection, None] = {}
         self._by_address: Counter[str] = Counter()
 
+    def __len__(self) -> int:
+        return len(self._strangers) + len(self._trusted)
+
     def open(self, address: str, abort: Callable[[], None]) -> OpenConnection:
         """Register a new connection; over the limit, close the oldest unauthenticated one."""
         if self._by_address[address] >= self._max_per_address:
             self._close_oldest(address)
         elif len(self._strangers) >= self._max_unauthenticated:
             self._close_oldest(None)
-        if len(self._strangers) + len(self._trusted) >= self._max_open:
+        if len(self) >= self._max_open:
             self._close_idle()
         connection = OpenConnection(self, address, abort)
         self._strangers[connection] = None
@@ -194,16 +219,16 @@ class ConnectionLimits:
         return True
 
 
-def attach(scope: MutableMapping[str, Any], connection: OpenConnection) -> None:
-    """Store the connection of a request in its ASGI scope."""
-    scope[_CONNECTION] = connection
-
-
 def mark_authenticated(scope: MutableMapping[str, Any]) -> None:
     """Mark a request as authenticated: its connection is not closed to make room."""
     connection: OpenConnection | None = scope.get(_CONNECTION)
     if connection is not None and not connection.is_authenticated:
         connection.authenticate()
+
+
+def connection_of(scope: MutableMapping[str, Any]) -> OpenConnection | None:
+    """Return the connection that a request came on, if it came to a server of this module."""
+    return scope.get(_CONNECTION)
 
 
 def detach_connection(scope: MutableMapping[str, Any]) -> DetachedConnection | None:
@@ -220,18 +245,6 @@ def detach_connection(scope: MutableMapping[str, Any]) -> DetachedConnection | N
 def was_passed(scope: MutableMapping[str, Any]) -> bool:
     """Whether another process passed this request on with its connection: it is answered here."""
     return _PASSED in scope
-
-
-async def read_body(receive: "Receive") -> bytes | None:
-    """Read the body of a request, which is limited elsewhere; None where the client disconnected."""
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return body
 
 
 def _max_open_files() -> int:
@@ -306,40 +319,6 @@ class _UvicornServer(uvicorn.Server):
         yield
 
 
-class _Packets:
-    """Transport that sends a response's head and the body that follows in one packet rather than two.
-
-    Each costs a system call, and wakes up the client.
-    """
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._head = b""
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Send data; a head with a content length is held back for the body, which comes next."""
-        if self._head:
-            head, self._head = self._head, b""
-            self._transport.writelines((head, data))
-        elif data.startswith(b"HTTP/1.1 ") and b"\r\ncontent-length: " in data:
-            self._head = data
-        else:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Close once everything is sent."""
-        self.flush()
-        self._transport.close()
-
-    def flush(self) -> None:
-        """Send what is held back: a response may have no body, although its head says so."""
-        if self._head:
-            self.write(b"")
-
-
 class _Protocol(HttpToolsProtocol):
     """Uvicorn's protocol over such transports, with deadlines for requests and a limit to their heads."""
 
@@ -348,11 +327,12 @@ class _Protocol(HttpToolsProtocol):
     """Called when the connection has ended."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        self._packets = _Packets(transport)
+        self._packets = PacketTransport(transport)
         super().connection_made(cast("asyncio.Transport", self._packets))
         self._open = self.limits.open(self.client[0] if self.client else "", transport.abort)
         self._head_bytes = 0
         self._in_body = False
+        self._phase: ConnectionPhase | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.limits.close(self._open)
@@ -363,7 +343,11 @@ class _Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if not self._in_body:
             self._head_bytes += len(data)
+        self._phase = None
         super().data_received(data)
+        # Only what these bytes led to counts: a small request begins and ends with the same ones.
+        if self._phase is not None:
+            self._open.enter(self._phase)
         # Data in the same packet as the end of a head may be a body, and does not count.
         if not self._in_body and self._head_bytes > MAX_HEAD_BYTES:
             self._packets.write(_HEAD_TOO_LARGE)
@@ -371,20 +355,26 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._open.begin_head()
-        attach(cast("dict[str, object]", self.scope), self._open)
+        self._phase = "head"
+        scope: Any = self.scope
+        scope[_CONNECTION] = self._open  # for `mark_authenticated` and `detach_connection`
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # As uvicorn's own; the parser leaves whitespace after values, which are compared as bytes everywhere.
+        name, value = name.lower(), value.strip(b" \t")
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        # The parser leaves whitespace after values, which are compared as bytes everywhere.
-        self.headers[:] = [(name, value.strip(b" \t")) for name, value in self.headers]
         self._in_body = True
-        self._open.begin_body()
+        self._phase = "body"
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._in_body = False
         self._head_bytes = 0
-        self._open.begin_answer()
+        self._phase = "answer"
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -402,7 +392,7 @@ class _DetachableProtocol(_Protocol):
     """The same, for connections that another process may have to take over with the request that came.
 
     What was read since the connection was idle is kept until the request is answered. A second request that
-    came before that cannot be told apart in it: then the connection stays where it is.
+    came before that cannot be separated in it: then the connection stays where it is.
     """
 
     received_before = b""
@@ -470,8 +460,14 @@ def _protocol_with(limits: ConnectionLimits, kind: type[_Protocol]) -> type[_Pro
 class ConnectionServer:
     """A server that is up, and takes connections which were accepted elsewhere."""
 
-    def __init__(self, server: _UvicornServer) -> None:
+    def __init__(self, server: _UvicornServer, limits: ConnectionLimits) -> None:
         self._server = server
+        self._limits = limits
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._limits)
 
     async def serve(
         self, connection: socket.socket, received: bytes = b"", *, on_end: Callable[[], None]
@@ -534,7 +530,7 @@ async def listening(app: "ASGIApp", listener: socket.socket | None) -> AsyncGene
             await server.settled.wait()
             if not server.started:
                 raise ListenFailed("the application did not start")
-            yield ConnectionServer(server)
+            yield ConnectionServer(server, limits)
         finally:
             server.should_exit = True
             sweeping.cancel()

@@ -86,7 +86,7 @@ def _ask_lsof(port: int) -> PortOwner | None:
         return None
     words = [program, "-nP", f"-iTCP:{port}", "-sTCP:LISTEN", "-Fpc"]
     try:
-        said = subprocess.run(
+        finished = subprocess.run(
             words,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -97,7 +97,7 @@ def _ask_lsof(port: int) -> PortOwner | None:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    fields = {line[:1]: line[1:] for line in reversed(said.splitlines())}
+    fields = {line[:1]: line[1:] for line in reversed(finished.splitlines())}
     if not fields.get("p", "").isdigit():
         return None
     return PortOwner(pid=int(fields["p"]), name=fields.get("c", "?"))

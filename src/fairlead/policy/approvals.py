@@ -104,7 +104,7 @@ class Approvals:
         """Approvals of this session, sorted by server and tool."""
         return sorted(self._session, key=lambda one: (one.server_id, one.tool, one.principal))
 
-    async def kept(self) -> list[tuple[str, KeptApproval]]:
+    async def list_kept(self) -> list[tuple[str, KeptApproval]]:
         """Approvals for good, each with its key, sorted by server and tool."""
         return read_kept(await self._store.scan(NAMESPACE)) if self._store is not None else []
 

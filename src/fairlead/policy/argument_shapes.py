@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
+from fairlead.catalog.sanitize.slices import decode_finite
 from fairlead.catalog.sanitize.text import clean
 from fairlead.config.secrets.masking import MASK, Masker
 from fairlead.config.secrets.redaction import looks_secret
@@ -85,7 +86,7 @@ def _canonical(arguments: Mapping[str, Any] | msgspec.Raw) -> bytes:
     if isinstance(arguments, msgspec.Raw):
         if len(arguments) > MAX_DECODED_BYTES:
             return bytes(arguments)
-        arguments = msgspec.json.decode(arguments)
+        arguments = decode_finite(bytes(arguments))
     else:
         arguments = dict(arguments)
     return _encode_in_order(arguments)
@@ -100,7 +101,7 @@ def shape_of(arguments: Mapping[str, Any] | msgspec.Raw, name: Callable[[str], s
         if len(arguments) > MAX_DECODED_BYTES:
             return {MORE: f"json({len(arguments)})"}
         try:
-            arguments = cast("dict[str, Any]", msgspec.json.decode(arguments))
+            arguments = cast("dict[str, Any]", decode_finite(bytes(arguments)))
         except (ValueError, RecursionError):
             return {MORE: "not JSON"}
     return _shape(arguments, name, MAX_KEYS)
@@ -130,7 +131,7 @@ def mask_arguments(arguments: Mapping[str, Any] | msgspec.Raw, masker: Masker) -
     """Copy of the arguments with secrets masked, bounded in size and depth."""
     if isinstance(arguments, msgspec.Raw):
         try:
-            return mask_value("", msgspec.json.decode(arguments), masker)
+            return mask_value("", decode_finite(bytes(arguments)), masker)
         except (ValueError, RecursionError):
             return None
     return mask_value("", dict(arguments), masker)

@@ -27,12 +27,12 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from fairlead.catalog.sanitize.slices import decode_finite
 from fairlead.catalog.sanitize.text import clean
 from fairlead.config.untyped import is_list, is_object
 from fairlead.policy.path_spellings import (
     DRIVE,
     FILE_URL,
-    LOCAL_HOSTS,
     MAX_PATH_LENGTH,
     MAX_PIECES,
     MAX_SPELLINGS,
@@ -45,7 +45,9 @@ from fairlead.policy.path_spellings import (
     WildcardExpander,
     expand_braces,
     expand_home,
+    is_this_machine,
     normalize_path,
+    path_in_bytes,
     paths_inside,
     real_path,
     spellings_of,
@@ -59,7 +61,11 @@ MAX_VALUES: Final = 2_000
 MAX_READ_SPELLINGS: Final = 3 * MAX_VALUES
 MAX_READ_CHARACTERS: Final = 1024 * 1024
 """Most spellings of all values of one argument that are read, and their total length."""
+MAX_WILDCARD_CHARACTERS: Final = 32 * 1024
+"""Most characters of globs in one argument that are compiled: that takes microseconds for each of them."""
 MAX_DEPTH: Final = 32
+MAX_JOINED: Final = 256
+"""Most texts of a list or an object that are read as pieces of one path."""
 _FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
 """Whether file systems of this platform usually ignore case (`/ETC` is `/etc`)."""
 
@@ -250,7 +256,7 @@ def _glob_forms(glob: str, context: PathContext) -> Iterator[str]:
 
 
 def _values(arguments: Mapping[str, object], name: str) -> list[object]:
-    """Every value that a server could take for the argument, including decoys beside it.
+    """Every value that a server could take for the argument, including decoys next to it.
 
     A name with dots may be a key with dots, a path into objects, or a mixture; lists on the way are entered,
     and so is JSON inside a text. Keys are compared as lenient JSON parsers do, without case.
@@ -312,8 +318,8 @@ def _json_in(text: str) -> object:
     """Parse a text as JSON, as some servers do; None where it is not JSON."""
     text = text.lstrip("\ufeff \t\r\n")
     if text[:1] in ("{", "[", '"') and len(text) <= 1024 * 1024:
-        with contextlib.suppress(msgspec.DecodeError, RecursionError):
-            decoded: object = msgspec.json.decode(text)
+        with contextlib.suppress(ValueError, RecursionError):
+            decoded: object = decode_finite(text.encode())
             return json.loads(text, object_pairs_hook=_all_members) if "{" in text else decoded
     return None
 
@@ -343,45 +349,67 @@ class _ArgumentReader:
         self._count = 0
         self._spellings = 0
         self._characters = 0
+        self._wildcard_characters = 0
 
     def read(self, values: list[object]) -> ValueReadings:
         for value in values:
             self._read(value, MAX_DEPTH)
         return self._found
 
-    def _read(self, value: object, depth: int) -> None:
+    def _read(self, value: object, depth: int, above: str = "") -> None:
+        """Read a value; `above` is the path that the keys leading to it make, as in a tree of files."""
         self._count += 1
         if value is _UNREAD or self._count > MAX_VALUES or depth == 0:
             self._found.is_incomplete = True
         elif isinstance(value, str):
             self._read_text(value)
+            if above:
+                self._add_possible(f"{above}/{value}")
             if (inner := _json_in(value)) is not None:
                 self._read(inner, depth - 1)
         elif is_list(value):
             self._read_joined(value)
+            self._read_bytes(value)
             for item in value[: MAX_VALUES + 1]:
-                self._read(item, depth - 1)
+                self._read(item, depth - 1, above)
         elif is_object(value):
-            self._read_joined([*value.values()])
-            for key, item in value.items():
-                if self._found.is_incomplete:
-                    break
-                self._read_text(key)  # some tools take a map from paths to contents
-                self._read(item, depth - 1)
+            self._read_object(value, depth, above)
         else:
             self._found.texts[msgspec.json.encode(value).decode()] = None
             if isinstance(value, float) and value.is_integer():
                 self._found.texts[str(int(value))] = None
 
+    def _read_object(self, members: dict[str, object], depth: int, above: str) -> None:
+        self._read_joined([*members.values()])
+        for key, item in members.items():
+            if self._found.is_incomplete:
+                break
+            self._read_text(key)  # some tools take a map from paths to contents
+            below = f"{above}/{key}"
+            self._add_possible(below)
+            self._read(item, depth - 1, below if len(below) <= MAX_PATH_LENGTH else "")
+
     def _read_joined(self, parts: list[object]) -> None:
-        """Read a path given in pieces: a folder and a name, or its components."""
-        texts = [part for part in parts[:MAX_DEPTH] if isinstance(part, str)]
-        if len(texts) > 1 and sum(map(len, texts)) <= MAX_PATH_LENGTH:
-            joined = "/".join(texts)
-            for path in expand_home(joined, self._context):
-                self._found.possible_paths[normalize_path(path if path.startswith("/") else f"/{path}")] = (
-                    None
-                )
+        """Read a path given in pieces: a folder and a name, its components, or parts of a text."""
+        texts = [part for part in parts[:MAX_JOINED] if isinstance(part, str)]
+        if len(texts) > 1:
+            for separator in ("/", ""):
+                self._add_possible(separator.join(texts))
+
+    def _read_bytes(self, values: list[object]) -> None:
+        """Read a path given as the numbers of its bytes, as JavaScript writes a buffer."""
+        numbers = [value for value in values[:MAX_PATH_LENGTH] if isinstance(value, int) and 0 < value < 256]
+        if numbers and (path := path_in_bytes(bytes(numbers))) is not None:
+            self._read_text(path)
+
+    def _add_possible(self, path: str) -> None:
+        """Add a path that a server may put together."""
+        self._characters += len(path)
+        if self._characters > MAX_READ_CHARACTERS:
+            self._found.is_incomplete = True
+        elif len(path) <= MAX_PATH_LENGTH:
+            for whole in expand_home(path, self._context):
+                self._found.possible_paths[normalize_path(f"/{whole}")] = None
 
     def _read_text(self, text: str) -> None:
         if text in self._seen:
@@ -389,8 +417,8 @@ class _ArgumentReader:
         self._seen.add(text)
         self._found.texts[text] = None
         if len(text) > MAX_PATH_LENGTH:
-            # `x/../` repeated a thousand times still resolves.
-            self._found.may_be_any_path |= any(mark in text for mark in "/\\%")
+            # `x/../` repeated a thousand times still resolves, and a slash may be encoded.
+            self._found.may_be_any_path = True
             return
         if self._spellings > MAX_READ_SPELLINGS or self._characters > MAX_READ_CHARACTERS:
             self._found.is_incomplete = True
@@ -411,14 +439,18 @@ class _ArgumentReader:
         for number, path in enumerate(paths_inside(text, self._context)):
             found.possible_paths[path] = None
             found.may_be_any_path |= number >= MAX_PIECES
+            self._note_wildcard(path)
         for number, url in enumerate(urls_inside(text)):
             found.urls[url] = None
             found.is_incomplete |= number >= MAX_PIECES
             parts = urlsplit(url)
-            if parts.hostname in LOCAL_HOSTS or parts.scheme not in NETWORK_SCHEMES:
-                found.possible_paths[normalize_path(unquote(parts.path) or "/")] = None
-        if text.startswith("//"):
-            found.possible_paths["/" + normalize_path(text).lstrip("/").partition("/")[2]] = None
+            if is_this_machine(parts.hostname) or parts.scheme not in NETWORK_SCHEMES:
+                path = normalize_path(unquote(parts.path) or "/")
+                found.possible_paths[path] = None
+                self._note_wildcard(path)
+        if text.startswith("//"):  # a host, and maybe a share, before the path
+            for number in (1, 2):
+                found.possible_paths["/" + "/".join(normalize_path(text).split("/")[number + 1 :])] = None
 
     def _read_path(self, path: str) -> None:
         found = self._found
@@ -458,6 +490,8 @@ class _ArgumentReader:
         found = self._found
         if PROCESS_LINK.search(path) or PROCESS_LINK.match(normal) or VARIABLE.search(path):
             found.may_be_any_path = True
+        if (trimmed := "/".join(map(_trim_name, path.split("/")))) != path and trimmed.startswith("/"):
+            found.possible_paths[normalize_path(trimmed)] = None
         wildcard = WILDCARD.search(path)
         if wildcard is not None and "://" not in path:
             self._expand(path)
@@ -465,15 +499,25 @@ class _ArgumentReader:
             if ".." in path[wildcard.start() :]:
                 found.may_be_any_path = True
             elif path.startswith("/"):
-                found.possible_prefixes[_prefix_before(path, wildcard.start())] = None
+                self._note_wildcard(path)
             elif self._context.cwd is not None:
                 joined = posixpath.join(self._context.cwd, path[: wildcard.start()] + "x")
                 found.possible_prefixes[normalize_path(joined)[:-1]] = None
+
+    def _note_wildcard(self, path: str) -> None:
+        """Mark what an absolute path with a wildcard may match."""
+        wildcard = WILDCARD.search(path)
+        if wildcard is not None:
+            self._found.possible_prefixes[_prefix_before(path, wildcard.start())] = None
 
     def _expand(self, path: str) -> None:
         """Add what a path with wildcards matches here, links resolved, and what it may match elsewhere."""
         found, cwd = self._found, self._context.cwd
         for pattern in expand_braces(path):
+            self._wildcard_characters += len(pattern)
+            if self._wildcard_characters > MAX_WILDCARD_CHARACTERS:
+                found.may_be_any_path = True
+                return
             if pattern != path and not WILDCARD.search(pattern):
                 self._read_path(pattern)
                 continue
@@ -484,6 +528,11 @@ class _ArgumentReader:
             found.may_be_any_path |= matches is None or len(matches) > MAX_PIECES
             for matched in (matches or ())[:MAX_PIECES]:
                 found.paths.update(dict.fromkeys(filter(None, (normalize_path(matched), real_path(matched)))))
+
+
+def _trim_name(name: str) -> str:
+    """Name of a file without the dots and spaces at its end, which some file systems ignore."""
+    return name.rstrip(". ") or name
 
 
 def _prefix_before(path: str, end: int) -> str:

@@ -274,7 +274,7 @@ class AuditedCall(msgspec.Struct, gc=False):
     _waits: bool = False
 
     def record_ask(self) -> None:
-        """Note that the user is asked for approval."""
+        """Note that the user is prompted for approval."""
         self._asked_at = time.time()
         self._take(stage="asked")
 
@@ -380,7 +380,7 @@ class AuditLog:
         arguments: Mapping[str, Any] | msgspec.Raw,
         definition_digest: str = "",
     ) -> AuditedCall:
-        """Begin the record of a call. Nothing is stored until the user is asked, or it is refused or sent.
+        """Begin the record of a call. Nothing is stored until the user is prompted, or it is refused or sent.
 
         Args:
             principal: The identity that the call is made for.
@@ -504,8 +504,8 @@ class AuditLog:
         assert self._store is not None, "only what can be kept is recorded"
         try:
             if self._lost_unsaid:
-                said = encode(event_record("lost", "", "", {"records": self._lost_unsaid}))
-                if self._store.append(LOG, said):
+                lost_record = encode(event_record("lost", "", "", {"records": self._lost_unsaid}))
+                if self._store.append(LOG, lost_record):
                     self._lost_unsaid = 0
             kept = self._store.append(LOG, record)
         except StoreError:  # it is closed: the host is ending

@@ -50,14 +50,14 @@ def _annotations(definition: bytes) -> _Annotations:
 
 def is_harmless(definition: bytes) -> bool:
     """Whether the definition annotates the tool read-only or not destructive."""
-    said = _annotations(definition)
-    return said.read_only_hint is True or said.destructive_hint is False
+    annotations = _annotations(definition)
+    return annotations.read_only_hint is True or annotations.destructive_hint is False
 
 
 def is_destructive(definition: bytes) -> bool:
     """Whether the definition explicitly annotates the tool destructive."""
-    said = _annotations(definition)
-    return said.destructive_hint is True and said.read_only_hint is not True
+    annotations = _annotations(definition)
+    return annotations.destructive_hint is True and annotations.read_only_hint is not True
 
 
 def claims_of(definition: bytes) -> tuple[str, ...]:
@@ -65,15 +65,15 @@ def claims_of(definition: bytes) -> tuple[str, ...]:
     return tuple(_claims(_annotations(definition)))
 
 
-def _claims(said: _Annotations) -> Iterator[str]:
-    if said.read_only_hint is not None:
-        yield "read-only" if said.read_only_hint else "modifies data"
-    if said.destructive_hint is not None and not said.read_only_hint:
-        yield "destructive" if said.destructive_hint else "not destructive"
-    if said.idempotent_hint is not None and not said.read_only_hint:
-        yield "idempotent" if said.idempotent_hint else "not idempotent"
-    if said.open_world_hint is not None:
-        yield "open-world" if said.open_world_hint else "closed-world"
+def _claims(annotations: _Annotations) -> Iterator[str]:
+    if annotations.read_only_hint is not None:
+        yield "read-only" if annotations.read_only_hint else "modifies data"
+    if annotations.destructive_hint is not None and not annotations.read_only_hint:
+        yield "destructive" if annotations.destructive_hint else "not destructive"
+    if annotations.idempotent_hint is not None and not annotations.read_only_hint:
+        yield "idempotent" if annotations.idempotent_hint else "not idempotent"
+    if annotations.open_world_hint is not None:
+        yield "open-world" if annotations.open_world_hint else "closed-world"
 
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -237,9 +237,9 @@ def _beside_lists(settled: _SettledDecision, lists: Decision, *, own_word: bool)
     if lists.field == "deny_tools":
         return _SettledDecision(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
     if own_word:
-        asked = msgspec.structs.replace(lists, verdict="ask")
+        ask = msgspec.structs.replace(lists, verdict="ask")
         by_claim = {
-            claim: asked if decision.verdict == "allow" else decision
+            claim: ask if decision.verdict == "allow" else decision
             for claim, decision in settled.by_claim.items()
         }
         return msgspec.structs.replace(settled, by_claim=by_claim)
@@ -293,19 +293,19 @@ def _strictest(
     server: LoadedServer, tool: str, by_rules: list[Decision], claim: _Claim, usual: _DefaultAnswer
 ) -> Decision:
     assert server.config is not None
-    said = [*by_rules]
+    decisions = [*by_rules]
     own = approval_mode_of(server.config, tool)
     if own is not None:
         mode, pattern = own
         where = " for its server" if pattern is None else f" for `{pattern}`"
-        said.append(_by_mode(mode, where, "approval", claim=claim))
-    elif not said:
-        said.append(_by_default(usual, claim))
+        decisions.append(_by_mode(mode, where, "approval", claim=claim))
+    elif not decisions:
+        decisions.append(_by_default(usual, claim))
     if server.admin_approval is not None:
         least = _by_mode(server.admin_approval, _BY_ADMINISTRATOR, None, claim=claim)
-        said.append(msgspec.structs.replace(least, is_administrators=True))
+        decisions.append(msgspec.structs.replace(least, is_administrators=True))
     # Rules, the entry's mode and the administrator's minimum only narrow each other, in any order.
-    return max(said, key=lambda decision: STRICTNESS[decision.verdict])
+    return max(decisions, key=lambda decision: STRICTNESS[decision.verdict])
 
 
 def _by_default(usual: _DefaultAnswer, claim: _Claim) -> Decision:
@@ -365,11 +365,11 @@ _BY_ADMINISTRATOR: Final = " at least, as the administrator requires"
 
 
 def _by_mode(mode: ApprovalMode, where: str, field: str | None, *, claim: _Claim) -> Decision:
-    said = f"approval is `{mode}`{where}"
+    reason = f"approval is `{mode}`{where}"
     if mode == "auto":
         verdict: Verdict = "allow" if claim == "harmless" else "ask"
-        return Decision(verdict=verdict, reason=f"{said}, and {_CLAIM_WORDS[claim]}", field=field)
-    return Decision(verdict=mode, reason=said, field=field)
+        return Decision(verdict=verdict, reason=f"{reason}, and {_CLAIM_WORDS[claim]}", field=field)
+    return Decision(verdict=mode, reason=reason, field=field)
 
 
 def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | None] | None:
@@ -378,18 +378,18 @@ def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | Non
     Returns:
         The mode and its pattern: the exact name, else the strictest glob, else None for the default.
     """
-    said = server.approval
-    if said is None or isinstance(said, str):
-        return (said, None) if said else None
+    approval = server.approval
+    if approval is None or isinstance(approval, str):
+        return (approval, None) if approval else None
     named = escape_name(tool)  # the one pattern that matches no other tool; a review writes thousands
-    if named in said.tools:
-        return said.tools[named], named
-    globs = [glob for glob in globs_in(tuple(said.tools)) if fits(tool, glob)]
+    if named in approval.tools:
+        return approval.tools[named], named
+    globs = [glob for glob in globs_in(tuple(approval.tools)) if fits(tool, glob)]
     if globs:
         # Not the longest or the first glob: a server chooses its tools' names, and so which globs match.
-        strictest = max(globs, key=lambda glob: STRICTNESS[said.tools[glob]])
-        return said.tools[strictest], strictest
-    return (said.default, None) if said.default else None
+        strictest = max(globs, key=lambda glob: STRICTNESS[approval.tools[glob]])
+        return approval.tools[strictest], strictest
+    return (approval.default, None) if approval.default else None
 
 
 def stricter_than_review(server: LoadedServer, tool: str, answer: Verdict) -> Decision | None:

@@ -110,7 +110,7 @@ def package_of(server: LoadedServer) -> str | None:
 
 
 def lock_path(server: LoadedServer) -> Path | None:
-    """Path of a server's lockfile: beside the file of its entry; None where it has no file."""
+    """Path of a server's lockfile: in the folder of its entry's file; None where it has no file."""
     path = server.definition.source.path
     return path.with_name(LOCK_NAME) if path is not None else None
 
@@ -219,8 +219,8 @@ def check_lock(locked: LockedServer, listing: Listing) -> PinDifferences:
         verdict = change_of(tool.digest, tool.loose, entry, locked.format) if tool else "new"
         if verdict is not None:
             verdicts[entry.key.tool] = verdict
-    said = listing.instructions
-    changed = said is not None and text_digest(said) != locked.instructions
+    instructions = listing.instructions
+    changed = instructions is not None and text_digest(instructions) != locked.instructions
     return PinDifferences(tools=verdicts, instructions_changed=changed)
 
 

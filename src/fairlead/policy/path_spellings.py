@@ -43,15 +43,18 @@ PROCESS_LINK = re.compile(
 )
 """Links of a process: targets of the server's own are not known here."""
 _HOME_VARIABLE = re.compile(r"\$(?:HOME\b|\{HOME\}|env:HOME\b)|%(?:HOME|USERPROFILE)%", re.IGNORECASE)
-VARIABLE = re.compile(r"\$[A-Za-z_{(]|`|%[A-Za-z_]{2,}%")
+VARIABLE = re.compile(r"\$[\w{(@*#?!$-]|`|%[A-Za-z_]{2,}%|(?<![\w./~-])~(?:[+-]\d*|\d+)(?![\w.])")
+"""What a shell replaces by a text that is not known here; `~-` and `~1` are folders it was in before."""
 WILDCARD = re.compile(r"[*?\[{]")
 _PATH_IN_TEXT = re.compile(
     r"""(?:^|[^\w./~\\-]|(?:^|(?<=[\s,;]))--?\w{1,3})((?:file:|~|/)[^\s,;|"'<>()&]+)""", re.IGNORECASE
 )
+_PARTS_OF_PIECE = re.compile(r"[:=?#&!]")
+"""What stands before a path in a search path (`/a:/b`), an option (`--in=/a`) or a URL (`php://filter/resource=/a`)."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-LOCAL_HOSTS: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+_LOCAL_NAMES: Final = frozenset(("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"))
 NETWORK_SCHEMES: Final = frozenset(("http", "https", "ws", "wss", "ftp", "ftps", "git", "ssh", "s3", "gs"))
 """Schemes whose URLs name a file of another machine; any other may name one of this machine."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
@@ -90,10 +93,18 @@ _OVERLONG: Final = re.compile(
     rb"[\xc0\xc1].|\xe0[\x80-\x9f].|\xf0[\x80-\x8f]..|\xf8[\x80-\x87]...|\xfc[\x80-\x83]....", re.DOTALL
 )
 _LOOKALIKES: Final = str.maketrans(
-    {**dict.fromkeys("\u2044\u2215\u29f8\u2571", "/"), **dict.fromkeys("\u2216\u29f5\u2572\xa5\u20a9", "\\")}
+    {
+        **dict.fromkeys("\u2044\u2215\u29f8\u2571\u27cb", "/"),
+        **dict.fromkeys("\u2216\u29f5\u2572\u27cd\u29f9\xa5\u20a9", "\\"),
+        "\u3002": ".",
+    }
 )
-"""Characters that code pages and fonts turn into slashes, and NFKC does not."""
+"""Characters that code pages and fonts turn into slashes and dots, and NFKC does not."""
 _BASE64: Final = re.compile(r"(?:data:[^,]{0,255};base64,)?([A-Za-z0-9+/_-]{4,})={0,2}", re.IGNORECASE)
+_HEX_TEXT: Final = re.compile(rf"(?:0[xX])?((?:{_HEX}{{2}}){{2,}})")
+_NO_QUOTES: Final = str.maketrans("", "", "\"'")
+_EXTENDED_GLOB: Final = re.compile(r"[+@!?*]\([^()/]*\)")
+"""Alternatives in a glob of bash and of many glob libraries: `@(etc|tmp)`."""
 _PATH_BEGINNING: Final = re.compile(r"[/~\\]|\.\.|file:|[A-Za-z]:[\\/]", re.IGNORECASE)
 
 
@@ -185,13 +196,19 @@ def _decodings(text: str) -> Iterator[str]:
     if "\\" in text:
         yield text.replace("\\", "/")
         yield text.replace("\\", "")  # as shells read it
+    if _PATH_BEGINNING.match(unquoted := text.translate(_NO_QUOTES)):
+        yield unquoted  # as shells join the parts of a word: `/e''tc`
+        yield _EXTENDED_GLOB.sub("*", unquoted)
     if not text.isascii() or not text.isprintable():
         yield unicodedata.normalize("NFKC", clean(text)).translate(_LOOKALIKES)
         yield text.replace("\t", "").replace("\r", "").replace("\n", "")
     yield from _escape_decodings(text)
     yield from _url_decodings(text)
-    if (inner := _base64_path(text)) is not None:
-        yield inner
+    if "...." in text or "..././" in text:
+        yield text.replace("../", "")  # as filters leave it that remove `../` once
+    for inner in (_base64_path(text), _hex_path(text)):
+        if inner is not None:
+            yield inner
 
 
 def _escape_decodings(text: str) -> Iterator[str]:
@@ -238,11 +255,25 @@ def _base64_path(text: str) -> str | None:
     return decoded if _PATH_BEGINNING.match(decoded) else None
 
 
+def _hex_path(text: str) -> str | None:
+    """Path written in hexadecimal digits, as in SQL; None where the text is none."""
+    found = _HEX_TEXT.fullmatch(text)
+    return None if found is None else path_in_bytes(bytes.fromhex(found[1]))
+
+
+def path_in_bytes(encoded: bytes) -> str | None:
+    """Path that bytes encode; None where they are another text, or none."""
+    decoded = encoded.decode(errors="replace")
+    return decoded if _PATH_BEGINNING.match(decoded) else None
+
+
 def _url_decodings(text: str) -> Iterator[str]:
     """Path of a file URL, or the canonical form of another URL."""
     if (file_url := FILE_URL.match(text)) is not None:
         path = text[file_url.end() :]
         yield path
+        if not path.startswith("/"):
+            yield f"/{path}"  # `file:etc/x`, as browsers read it
         host = _STRICT_URL.match(text)
         if host is not None:
             yield f"/{host[2]}{text[host.end() :]}"  # `file://etc/x`: some take the host for a folder
@@ -270,6 +301,17 @@ def _canonical_url(text: str, found: re.Match[str]) -> str | None:
     return (
         f"{scheme}://{_canonical_host(host)}{'' if port is None else f':{port}'}{normal}{rest[len(path) :]}"
     )
+
+
+def is_this_machine(host: str | None) -> bool:
+    """Whether the host of a canonical URL is this machine, by a usual name or address."""
+    if not host:
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host in _LOCAL_NAMES or host.endswith(".localhost") or host == socket.gethostname().lower()
+    return address.is_loopback or address.is_unspecified
 
 
 def _canonical_host(host: str) -> str:
@@ -340,16 +382,25 @@ def real_path(path: str) -> str | None:
 
 
 def paths_inside(text: str, context: PathContext) -> Iterator[str]:
-    """Absolute paths inside a text, such as a command line or a list with commas."""
-    for number, piece in enumerate(_PATH_IN_TEXT.finditer(text)):
-        if number > MAX_PIECES:
-            return
+    """Absolute paths inside a text, such as a command line, a list with commas or the query of a URL.
+
+    At most `MAX_PIECES` pieces and one more are yielded, so that a caller sees that there are others.
+    """
+    left = MAX_PIECES + 1
+    for piece in _PATH_IN_TEXT.finditer(text):
         whole = FILE_URL.sub("", piece[1], count=1)
-        # `/a:/b` is a search path, and `--in=/a` an option: each part that begins like a path may be one.
-        for part in (whole, *whole.split(":")):
+        # Each part that begins like a path may be one, whatever stands before it.
+        for part in (whole, *_PARTS_OF_PIECE.split(whole, maxsplit=left)):
+            if not part.startswith(("/", "~", "$", "%", "..")):
+                continue
             for path in expand_home(part, context):
                 if path.startswith("/"):
                     yield normalize_path(path)
+                elif path.startswith(".."):
+                    yield normalize_path(f"/{path}")
+            left -= 1
+            if left < 0:
+                return
 
 
 def urls_inside(text: str) -> Iterator[str]:

@@ -205,7 +205,12 @@ def is_held(server: LoadedServer, pins: "Pins | UntrustedPins | None") -> bool:
     """Whether any tool is held to a pin: all of an untrusted server, the reviewed ones of a trusted one."""
     if is_guarded(server) or not isinstance(pins, Pins):
         return is_guarded(server)
-    return may_be_pinned(server) and any(pin.by == "review" for pin in pins.tools.values())
+    return may_be_pinned(server) and has_review(pins)
+
+
+def has_review(pins: Pins) -> bool:
+    """Whether any tool was pinned by a review, rather than on first use."""
+    return any(pin.by == "review" for pin in pins.tools.values())
 
 
 def allow_patterns(server: Server, bundle_filter: BundleFilter | None = None) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from fairlead.catalog.sanitize.slices import (
     may_have_constants,
     mentions,
     without_constants_steps,
+    without_lone_surrogates_steps,
 )
 from fairlead.config.untyped import as_object, is_list, is_object
 from fairlead.errors import CallFailed
@@ -43,7 +44,7 @@ MAX_IMAGE = 5 * 1024 * 1024
 MOST_KEPT = 64
 """Most artifacts that one result may leave."""
 PREVIEW_BYTES = 2_000
-"""Characters shown of JSON that is stored as an artifact, where there is no text beside it."""
+"""Characters shown of JSON that is stored as an artifact, where there is no text with it."""
 SHORTEST_SHOWN = 200
 """Shortest beginning of a text worth showing."""
 
@@ -175,15 +176,16 @@ def prepare_result_steps(
 
 
 def _sound_steps(body: bytes) -> "gate.Steps[bytes]":
-    """Replace Python's NaN and Infinity by `null` in a large result, and add a text that says so.
+    """Replace halves of characters in a large result, and Python's NaN and Infinity by `null`, with a note.
 
     Smaller results are repaired when they are received; large ones are not parsed there.
     """
     if len(body) <= SMALL:
         return body
-    sound = yield from without_constants_steps(body)
-    if sound is body:
-        return body
+    whole = yield from without_lone_surrogates_steps(body)
+    sound = yield from without_constants_steps(whole)
+    if sound is whole:
+        return whole
     note = msgspec.json.encode({"type": "text", "text": CONSTANT_NOTE})
     if (begun := _CONTENT_BEGINS.match(sound)) and sound[begun.end() : begun.end() + 1] == b"{":
         return b"".join((sound[: begun.end()], note, b",", sound[begun.end() :]))
@@ -293,9 +295,9 @@ def _binary_steps(data: str) -> "gate.Steps[bytes]":
 
 
 def _without_ours(meta: bytes) -> bytes:
-    said = msgspec.json.decode(meta)
-    kept = gate.without_ours(said)
-    return meta if kept is said else msgspec.json.encode(kept)
+    decoded = gate.decode_finite(meta)
+    kept = gate.without_ours(decoded)
+    return meta if kept is decoded else msgspec.json.encode(kept)
 
 
 def _prepare_parsed_steps(
@@ -394,9 +396,9 @@ def _media_of(block: Block) -> _Media | None:
             return None
 
 
-def media_type(said: object) -> str:
+def media_type(value: object) -> str:
     """Media type that a server names, or the one for unknown content."""
-    plain = said.partition(";")[0].strip().lower() if isinstance(said, str) else ""
+    plain = value.partition(";")[0].strip().lower() if isinstance(value, str) else ""
     return plain if _MEDIA_TYPE.fullmatch(plain) else UNKNOWN_TYPE
 
 
@@ -409,8 +411,8 @@ def words_of(block: Block) -> str | None:
             uri = as_object(resource).get("uri")
             return f"{uri}\n{text}" if isinstance(uri, str) and uri else text
         case {"type": "resource_link", "uri": str(uri)}:
-            said = (block.get(name) for name in ("title", "name", "description"))
-            return " ".join([*(part for part in said if isinstance(part, str) and part), f"<{uri}>"])
+            texts = (block.get(name) for name in ("title", "name", "description"))
+            return " ".join([*(part for part in texts if isinstance(part, str) and part), f"<{uri}>"])
         case _:
             return None
 
@@ -474,7 +476,7 @@ class _Parcel:
 
     def _preview(self, value: bytes | memoryview) -> None:
         """Show the beginning of JSON that does not fit, where no text describes it."""
-        shown = gate.content(_beginning_of(value, PREVIEW_BYTES))
+        shown = gate.content(_cut_beginning(value, PREVIEW_BYTES))
         if self._spend(len(shown.encode())):
             self.blocks.append({"type": "text", "text": shown})
 
@@ -546,7 +548,7 @@ class _Parcel:
         return kept.handle
 
 
-def _beginning_of(value: bytes | memoryview, size: int) -> str:
+def _cut_beginning(value: bytes | memoryview, size: int) -> str:
     return bytes(value[:size]).decode(errors="ignore")
 
 

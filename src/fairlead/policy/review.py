@@ -55,8 +55,10 @@ from fairlead.policy.findings import findings_of, has_findings
 from fairlead.policy.pins import (
     Pin,
     Pins,
+    UntrustedPins,
     are_instructions_new,
     change_since,
+    has_review,
     is_guarded,
     may_be_pinned,
     pin_by_review,
@@ -254,10 +256,10 @@ def _with_allowed(text: str, server: LoadedServer, entry: ServerEntry, decision:
 def _with_mode(text: str, server: LoadedServer, entry: ServerEntry, tool: str, mode: ReviewAnswer) -> str:
     """Set the approval mode of one tool in the text. A mode of the whole server becomes its default."""
     path, pattern = (*entry.path, "approval"), escape_name(tool)
-    said = value_at(jsonc.parse(text).data, path)
-    if not is_object(said):
+    current = value_at(jsonc.parse(text).data, path)
+    if not is_object(current):
         # Another layer may set the mode in effect, and an object would replace it.
-        inherited = said if said is not None else server.entry.get("approval")
+        inherited = current if current is not None else server.entry.get("approval")
         if isinstance(inherited, str):
             below = _patterns_below(entry)
             tools = {**dict.fromkeys(below, inherited), pattern: mode}
@@ -363,7 +365,7 @@ class ReviewedTool:
             return "denied"
         if self.state == "changed":
             return "held back"
-        return {"allow": "allowed", "ask": "asked about"}.get(self.decision.verdict, "not allowed")
+        return {"allow": "allowed", "ask": "needs approval"}.get(self.decision.verdict, "not allowed")
 
     @property
     def is_risky(self) -> bool:
@@ -426,16 +428,25 @@ def _tool(policy: CallPolicy, entry: ToolEntry, pins: Pins | None, *, guarded: b
     )
 
 
-def review_notes(server: LoadedServer, tools: int, *, before_defaults: bool = False) -> tuple[str, ...]:
-    """Why a review of a server would help, by its entry alone: at most one line, with the command.
+def review_notes(
+    server: LoadedServer,
+    listing: Listing | None,
+    pins: Pins | UntrustedPins | None,
+    *,
+    before_defaults: bool = False,
+) -> tuple[str, ...]:
+    """Why a review of a server would help: at most one line, with the command.
 
     Args:
         server: The server.
-        tools: The number of tools it is known to have.
+        listing: What it is known to list, unchanged.
+        pins: Its pins, which say whether it was reviewed.
         before_defaults: Whether it keeps the default of an earlier release (see `policy.upgrade`).
     """
     config, command = server.config, f"run `{command_line('review', server.server_id)}`"
-    if config is None or not server.usable or not tools or server.transport in ("builtin", "in_process"):
+    if config is None or not server.usable or server.transport in ("builtin", "in_process"):
+        return ()
+    if listing is None or not listing.tools:
         return ()
     is_decided = config.approval is not None or server.approval is not None
     if config.trust == "untrusted" and config.allow_tools is None:
@@ -444,6 +455,14 @@ def review_notes(server: LoadedServer, tools: int, *, before_defaults: bool = Fa
         return (f"its tools need approval for each call until they are reviewed: {command}",)
     if before_defaults and not is_decided:
         return (f"as before the upgrade, its tools need approval for each call until a review: {command}",)
+    # An allowlist written by hand says itself what it leaves out: only a review is repeated for new tools.
+    if is_guarded(server) and isinstance(pins, Pins) and has_review(pins):
+        lists = (decide_by_lists(config, entry.key.tool) for entry in listing.tools)
+        missing = sum(decision.field == "allow_tools" and decision.verdict == "deny" for decision in lists)
+        if missing:
+            tools = "1 tool that was" if missing == 1 else f"{missing} tools that were"
+            until = "it is" if missing == 1 else "they are"
+            return (f"it has {tools} not reviewed, which agents do not get until {until}: {command}",)
     return ()
 
 
@@ -476,7 +495,7 @@ def _state_if_trusted(entry: ToolEntry, pin: Pin | None, *, has_mode: bool) -> R
     return "reviewed" if has_mode else "in use"
 
 
-def instructions_changed(listing: Listing, pins: Pins | None) -> bool:
+def have_instructions_changed(listing: Listing, pins: Pins | None) -> bool:
     """Whether a server's instructions differ from the reviewed ones."""
     return listing.instructions is not None and (
         pins is None or are_instructions_new(listing.instructions, pins)
@@ -551,7 +570,7 @@ def review_as_json(
     return {
         "server": server_id,
         "instructions": listing.instructions,
-        "instructions_changed": instructions_changed(listing, pins),
+        "instructions_changed": have_instructions_changed(listing, pins),
         "tools": [_as_json(tool) for tool in tools],
     }
 

@@ -79,7 +79,7 @@ _DOUBLE: Final = "__"
 
 
 def command_line_name(key: ToolKey) -> str:
-    """Spelling for `--allow` and the like that means this tool and no other, whatever its characters."""
+    """Spelling for `--allow` and the like that means this tool and no other, for any name."""
     name = escape_name(key.typed_tool).replace(",", "[,]")
     if name in (ALL, NONE):
         return f"[{name[0]}]{name[1:]}"

@@ -1,7 +1,7 @@
 """Files that no built-in server changes, since a program outside its reach would run what they say.
 
-Version control runs hooks and whatever its configuration names; shells, editors and agents run commands from
-files of the folder they are opened in. A model that could write these would run code later, outside the
+Version control runs hooks and the programs its configuration names; shells, editors and agents run commands
+from files of the folder they are opened in. A model that could write these would run code later, outside the
 sandbox and without an approval. What a person runs by hand (a Makefile, a test) is not covered.
 """
 
@@ -25,10 +25,17 @@ PROTECTED_FOLDERS = frozenset(
 
 PROTECTED_FILES = frozenset(
     {
-        *(".envrc", ".exrc", ".nvim.lua", ".nvimrc", ".dir-locals.el"),
+        *(".envrc", ".exrc", ".nvim.lua", ".nvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el"),
+        *(".devcontainer.json", ".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml"),
         *(".mcp.json", "codex-toolloop.mcp.json", "fairlead.json", "fairlead.lock"),
         *("opencode.json", "opencode.jsonc", ".aider.conf.yml"),
-        *(".pre-commit-config.yaml", ".lefthook.yml", "lefthook.yml", ".overcommit.yml"),
+        *(".pre-commit-config.yaml", ".overcommit.yml", ".simple-git-hooks.json", "simple-git-hooks.json"),
+        *(
+            f"{dot}lefthook{local}.{kind}"
+            for dot in ("", ".")
+            for local in ("", "-local")
+            for kind in ("yml", "yaml", "toml", "json")
+        ),
     }
 )
 """Files that name commands to run, or say what Fairlead may do."""

@@ -1,23 +1,21 @@
-"""Artifacts: parts of results over their budget, as files named by a digest of their content.
+"""Artifacts: parts of results over their budget, named by a digest of their content.
 
-The files are in one folder that only the user can enter; the store records which principal may read which.
-A shared store has the content of small ones, too, and large ones are in a folder that all replicas share.
-Equal content is one file, however many principals have it. Old artifacts are removed, and where all together
-take too much, the oldest.
+The contents are files of one folder; the store records which principal may read which. A shared store has the
+content of small ones, too, and large ones are in a folder that all replicas share, or in a bucket. Equal
+content is kept once, however many principals have it. Old artifacts are removed, and where all together take
+too much, the oldest.
 """
 
-import contextlib
-import os
+import logging
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar, TypeVarTuple
 
-import anyio.to_thread
+import anyio
 import msgspec
 
 from fairlead.errors import StoreError, VersionConflict
+from fairlead.store.artifact_contents import ContentPlace
 from fairlead.store.protocol import ANY, Store, StoredValue
 
 NAMESPACE = "artifacts"
@@ -28,12 +26,10 @@ MAX_BYTES_IN_STORE = 4 * 1024 * 1024
 """The largest content that a shared store has: it is in memory there."""
 LOOK_SECONDS = 60.0
 """Seconds between checks of the folder's size."""
+TIDY_SECONDS = 2.0
+"""How long a result waits for old artifacts to be removed: a bucket may not answer. The rest goes later."""
 ABANDONED_SECONDS = 3600.0
 """A file without a record for this long is not about to get one."""
-
-
-ResultT = TypeVar("ResultT")
-ArgumentTs = TypeVarTuple("ArgumentTs")
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +55,8 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
         return self.media_type.startswith("text/") or self.media_type.endswith(("/json", "+json", "+xml"))
 
 
+logger = logging.getLogger(__name__)
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Artifact).decode
 
@@ -72,17 +70,17 @@ class RetentionLimits:
 
 
 class ArtifactFiles:
-    """Artifacts of a store, in a folder. Every method may raise `StoreError`, and nothing else.
+    """Artifacts of a store. Every method may raise `StoreError`, and nothing else.
 
     Args:
         store: Has the records, and small contents if it is shared.
-        folder: Has the contents; None where the replicas of a shared store have no folder in common.
+        contents: Has the contents; None where the replicas of a shared store have no place for large ones.
         limits: How much is stored, and for how long.
     """
 
-    def __init__(self, store: Store, folder: Path | None, limits: RetentionLimits) -> None:
+    def __init__(self, store: Store, contents: ContentPlace | None, limits: RetentionLimits) -> None:
         self._store = store
-        self._folder = folder
+        self._contents = contents
         self._limits = limits
         self._looked_at = -LOOK_SECONDS
         self._bytes = 0
@@ -97,7 +95,7 @@ class ArtifactFiles:
         self._bytes += artifact.size
         late = time.monotonic() - self._looked_at >= LOOK_SECONDS
         if late or self._bytes > self._limits.max_bytes:
-            await self.tidy()
+            await self._tidy_meanwhile()
 
     async def find(self, principal: str, sha256: str) -> Artifact | None:
         """Artifact of this principal, unless expired. Other principals' artifacts are not revealed."""
@@ -113,8 +111,8 @@ class ArtifactFiles:
         if self._is_in_store(artifact):
             stored = await self._store.get(CONTENT, artifact.sha256)
             content = stored.value if stored is not None else None
-        elif self._folder is not None:
-            content = await self._in_thread(_read_file, self._folder / artifact.sha256)
+        elif self._contents is not None:
+            content = await self._contents.read(artifact.sha256, artifact.size)
         return content if content is not None and len(content) == artifact.size else None
 
     async def of(self, principal: str) -> list[Artifact]:
@@ -126,6 +124,14 @@ class ArtifactFiles:
     async def tidy(self) -> int:
         """Remove expired artifacts, those over the limit, and files without a record. Returns the count."""
         return await self._remove_but(self._limits.max_bytes)
+
+    async def _tidy_meanwhile(self) -> None:
+        """Tidy up while a result waits: not for long, and without failing what was just stored."""
+        try:
+            with anyio.move_on_after(TIDY_SECONDS):
+                await self.tidy()
+        except StoreError as exc:
+            logger.warning("old artifacts are not removed", extra={"reason": str(exc)})
 
     async def clear(self) -> int:
         """Remove all artifacts of all principals."""
@@ -140,9 +146,10 @@ class ArtifactFiles:
         if self._store.is_shared:
             for name in gone:
                 await self._store.delete(CONTENT, name, expect=ANY)
-        if self._folder is not None:
+        if self._contents is not None:
             patience = ABANDONED_SECONDS if max_bytes >= 0 else 0.0
-            await self._in_thread(_sweep, self._folder, gone, staying.keys(), patience)
+            in_store = {one.sha256 for one in filter(None, map(_read, going)) if self._is_in_store(one)}
+            await self._contents.sweep(gone - in_store, staying.keys(), patience)
         self._bytes = sum(staying.values())
         return len(removed)
 
@@ -181,25 +188,16 @@ class ArtifactFiles:
             await self._store.put(
                 CONTENT, artifact.sha256, bytes(content), expect=ANY, durable=False, expires_in=ends
             )
-        elif self._folder is not None:
-            await self._in_thread(_write, self._folder, artifact.sha256, content)
+        elif self._contents is not None:
+            await self._contents.write(artifact.sha256, content)
         else:
             raise StoreError(
                 f"an artifact of {artifact.size:,} bytes is too large for a shared store",
-                hint="set `artifacts.folder` to a folder that all replicas share",
+                hint="set `artifacts.s3` to a bucket, or `artifacts.folder` to a shared folder",
             )
 
     def _is_old(self, artifact: Artifact) -> bool:
         return time.time() - artifact.created > self._limits.max_age_seconds
-
-    async def _in_thread(
-        self, function: Callable[[*ArgumentTs], ResultT], *arguments: *ArgumentTs
-    ) -> ResultT:
-        try:
-            return await anyio.to_thread.run_sync(function, *arguments)
-        except OSError as exc:
-            hint = "check that the disk has space and the folder can be written"
-            raise StoreError(f"artifacts in `{self._folder}`: {exc.strerror}", hint=hint) from exc
 
 
 def _key(artifact: Artifact) -> str:
@@ -211,34 +209,3 @@ def _read(stored: StoredValue) -> Artifact | None:
         return _decode(stored.value)
     except msgspec.DecodeError:
         return None  # of another version of Fairlead
-
-
-def _write(folder: Path, name: str, content: bytes | memoryview) -> None:
-    """Write a file atomically."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = folder / f".{name}.{os.urandom(4).hex()}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-        temporary.replace(folder / name)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _read_file(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def _sweep(folder: Path, gone: Set[str], staying: Set[str], patience: float) -> None:
-    """Delete the files of removed artifacts, and those without a record for a while."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
-        for file in files:
-            with contextlib.suppress(FileNotFoundError):
-                abandoned = time.time() - file.stat(follow_symlinks=False).st_mtime >= patience
-                if file.name in gone or (file.name not in staying and abandoned):
-                    os.unlink(file.path)

@@ -317,7 +317,7 @@ class AsyncStore:
         )
 
     async def _acquire(self, name: str, lease_seconds: float, wait_seconds: float) -> tuple[Lease, float]:
-        """Take a lock, and return when the store was asked for it."""
+        """Take a lock, and return the time at which the request was made."""
         deadline = anyio.current_time() + wait_seconds
         lease: Lease | None = None
         for pause in itertools.chain((0.005, 0.01, 0.02), itertools.repeat(0.05)):

@@ -184,7 +184,7 @@ class Store(Protocol):
             lease_seconds: How long it is held without a renewal. It is renewed after 0.3 of that.
             wait_seconds: How long to wait for another holder; 0 to try once.
             on_held: Called in the event loop whenever the lease was taken or renewed, with the time of
-                `lease_now` at which the store was asked: it lasts for `lease_seconds` from then, or longer.
+                `lease_now` at which the request was made: it lasts for `lease_seconds` from then, or longer.
 
         Raises:
             LockBusy: Another holder kept the lock for `wait_seconds`.
@@ -203,8 +203,8 @@ class Store(Protocol):
     def subscribe(self, topic: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
         """Subscribe to a topic: payloads published from now on, by any process.
 
-        A `None` stands for lost messages (the reader was too slow, or the process suspended): read again
-        whatever they were about.
+        A `None` stands for lost messages (the reader was too slow, or the process suspended): read
+        the state again.
         """
         ...
 

@@ -17,6 +17,7 @@ from fairlead.config.store_location import RedisLocation
 from fairlead.errors import StoreError, StoreUnavailable
 from fairlead.store import redis_scripts as scripts
 from fairlead.store.cluster_key import ClusterKeys
+from fairlead.store.redis_sentinel import parse_sentinel_url
 
 OPERATION_SECONDS: Final = 2.0
 CONNECT_SECONDS: Final = 2.0
@@ -77,6 +78,7 @@ class RedisConnection:
         self.name = str(location)
         self.keys = ClusterKeys(location.cluster_keys())
         self._url = location.url()
+        self._sentinels = parse_sentinel_url(self._url)
         self._connection: RawConnection | None = None
         self._epoch: bytes | None = None
         self._failures = 0
@@ -166,8 +168,11 @@ class RedisConnection:
     def _connect(self) -> RawConnection:
         from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-        connection = _new_connection(self._url)
         try:
+            url = self._url
+            if self._sentinels is not None:
+                url = self._sentinels.find_primary(_new_connection)
+            connection = _new_connection(url)
             connection.connect()
         except (AuthenticationError, ResponseError) as exc:
             self._refuse(exc)
@@ -193,6 +198,8 @@ class RedisConnection:
             trouble = "it is a Redis Cluster, whose scripts cannot change several keys at one moment"
             hint = "use a single Redis, with replicas if you like"
         elif facts.get("role") == "slave":
+            if self._sentinels is not None:  # what they named a moment ago: they are about to name another
+                self._fail(OSError("the primary that the Sentinels name is a replica by now"))
             trouble, hint = "it is a replica", _REFUSALS["READONLY"]
         elif facts.get("maxmemory_policy", "noeviction") != "noeviction":
             trouble = (

@@ -24,7 +24,7 @@ BUSY_SECONDS = 5.0
 _WAL_BYTES_KEPT = 8 * 1024 * 1024
 
 # Versions, tokens and sequence numbers are rowids: AUTOINCREMENT never reuses one, so a value that was
-# created again is told from the deleted one that was read before.
+# created again is distinguished from the deleted one that was read before.
 _TABLES = """
 CREATE TABLE entry (
     version INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -141,10 +141,11 @@ def connect(path: Path) -> sqlite3.Connection:
         except OSError as exc:
             raise StoreError(f"store `{path}`: {exc.strerror}", hint=STATE_HINT) from exc
         if not os.access(path.parent, os.W_OK):
-            # SQLite would report only that it cannot open it: it creates files beside it.
+            # SQLite would report only that it cannot open it: it creates files next to it.
             raise StoreError(f"store `{path}`: its folder cannot be written", hint=STATE_HINT)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
+            _require_own(connection, path)
             _configure(connection)
             _migrate(connection, path)
         except BaseException:
@@ -168,6 +169,7 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
             address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
             connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
             try:
+                _require_own(connection, path)
                 version = _schema_version(connection)
             except BaseException:
                 connection.close()
@@ -221,6 +223,7 @@ def _secure(path: Path) -> None:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         _require_content(path)
+        _refuse_foreign(path)
     for suffix in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             _make_private(path.with_name(path.name + suffix))
@@ -240,6 +243,49 @@ def _require_content(path: Path) -> None:
                 " then run `fairlead review` for servers you do not trust",
             )
         time.sleep(0.01)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse the database of another program before anything of it is changed, its mode included.
+
+    A connection that can write would, when it is closed, move another program's journal into its database.
+    """
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or (sys.platform != "win32" and found.st_uid != os.geteuid()):
+        return  # refused by the checks that follow; a pipe is not opened
+    if not os.access(path.parent, os.W_OK):
+        return  # SQLite could not even read a journal there; nothing can be changed either
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
+        try:
+            _require_own(connection, path)
+        except sqlite3.OperationalError as exc:
+            # A process was killed while it wrote: `connect` undoes that and checks again.
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+                raise
+
+
+def _require_own(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that a database is a store of this version or an earlier one, or empty."""
+    # One statement, so that a store that another process creates meanwhile is seen empty or whole.
+    version, others, own = connection.execute(
+        "SELECT user_version,"
+        " (SELECT count(*) FROM sqlite_master WHERE name NOT LIKE 'sqlite%'),"
+        " (SELECT count(*) FROM pragma_table_info('entry')"
+        "  WHERE name IN ('version', 'namespace', 'key', 'value'))"
+        " FROM pragma_user_version"
+    ).fetchone()
+    if (own != _ENTRY_COLUMNS) if version else others:
+        raise StoreError(
+            f"store `{path}`: it is the database of another program, and was left as it is",
+            hint="name another file as `store.path`, or move this one away",
+        )
+    if version > len(MIGRATIONS):
+        raise StoreError(f"store `{path}`: a newer Fairlead wrote it", hint="update Fairlead")
+
+
+_ENTRY_COLUMNS = 4
+"""Columns of `entry` that every version of a store has."""
 
 
 def require_trusted(path: Path) -> tuple[int, int]:

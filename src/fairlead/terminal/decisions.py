@@ -50,7 +50,7 @@ def show_consent(server: LoadedServer, key: ConsentKey) -> None:
     """Show what would run, whole and with nothing hidden, what it may do, and what consent is bound to."""
     print_data(f"{server.server_id}, from {server.definition.origin(())}")
     entry = redact_entry(server.entry)
-    for line in _what_runs(server, entry):
+    for line in _describe_start(server, entry):
         print_data(f"  {line}")
     for name, value in entry.items():
         if name not in ("command", "args", "url", "extension"):
@@ -64,7 +64,7 @@ def show_consent(server: LoadedServer, key: ConsentKey) -> None:
         print_data(f"  It says what its tools may do: {_tool_rights(server)}. `{command}` changes that.")
 
 
-def _what_runs(server: LoadedServer, entry: Mapping[str, Any]) -> Iterator[str]:
+def _describe_start(server: LoadedServer, entry: Mapping[str, Any]) -> Iterator[str]:
     """What starting a server runs, or where it connects to."""
     target = printable(server.target or "")
     if server.transport == "stdio":
@@ -97,7 +97,7 @@ def _tool_rights(server: LoadedServer) -> str:
 
 _MODES = {
     "allow": "may call them without asking",
-    "ask": "calls are asked about",
+    "ask": "calls need approval",
     "auto": "may call those that a trusted server annotates as read-only without asking",
     "deny": "no one may call them",
 }
@@ -105,7 +105,9 @@ _MODES = {
 
 def _show_rights(server: LoadedServer, sandbox: object) -> None:
     if not is_object(sandbox):
-        print_data("  It is not sandboxed: it has your rights, and can read and change whatever you can.")
+        print_data(
+            "  It is not sandboxed: it has your rights, and can read and change everything that you can."
+        )
         return
     network = "can use the network" if sandbox.get("network") is True else "has no network"
     print_data(
@@ -167,14 +169,14 @@ def show_recorded(recorded: RecordedReview) -> None:
         say(f"pinned {plural(len(decision.usable), 'tool')} of `{server_id}` as they are now")
         warn(
             f"no file has the entry of `{server_id}`, so that no answer could be written",
-            "write `approval` there by hand to call its tools without being asked",
+            "write `approval` there by hand to call its tools without approval",
         )
         print_notices(recorded.notices)
         return
     where = f" in {display_path(recorded.target.path)}" if recorded.target else ""
     for word, tools in (
         ("allowed", decision.allow),
-        ("to be asked about:", decision.ask),
+        ("need approval:", decision.ask),
         ("denied", decision.deny),
     ):
         if tools:
@@ -190,7 +192,7 @@ def show_recorded(recorded: RecordedReview) -> None:
     for tool, stricter in recorded.stricter:
         origin = stricter.rule.origin if stricter.rule else None
         place = str(origin or "the administrator's policy")
-        state = "denied" if stricter.verdict == "deny" else "asked about"
+        state = "denied" if stricter.verdict == "deny" else "subject to approval"
         name = f"{server_id}.{printable(tool.key.shown_tool)}"
         warn(f"`{name}` is still {state}: {stricter.reason}", f"change that in {place}")
     print_notices(recorded.notices)

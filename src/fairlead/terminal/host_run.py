@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def run_async(main: Callable[[], Awaitable[T]]) -> T:
-    """Run an asynchronous command. Ctrl-C cancels what is under way and lets servers be told and stopped."""
+    """Run an asynchronous command. Ctrl-C cancels what is under way; servers are notified and stopped."""
     collect_garbage()
     shorten_warnings()
     return anyio.run(main, backend_options={"use_uvloop": find_spec("uvloop") is not None})
@@ -55,7 +55,7 @@ async def spinning(words: str, bus: "EventBus | None" = None) -> AsyncGenerator[
             line by line.
     """
     if not is_watched():
-        with _telling_of_downloads(bus, lambda line: say(line) if line else None):
+        with _report_downloads(bus, lambda line: say(line) if line else None):
             yield
         return
     from rich.console import Console
@@ -66,12 +66,12 @@ async def spinning(words: str, bus: "EventBus | None" = None) -> AsyncGenerator[
     def update(line: str | None) -> None:
         status.update(Text(f"{words} {line}" if line else words, overflow="ellipsis", no_wrap=True))
 
-    with showing(status), _telling_of_downloads(bus, update):
+    with showing(status), _report_downloads(bus, update):
         yield
 
 
 @contextmanager
-def _telling_of_downloads(bus: "EventBus | None", tell: Callable[[str | None], None]) -> Generator[None]:
+def _report_downloads(bus: "EventBus | None", tell: Callable[[str | None], None]) -> Generator[None]:
     """Call a function with what is downloaded for a server, and with None once that is over."""
     if bus is None:
         yield

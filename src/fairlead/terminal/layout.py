@@ -80,7 +80,7 @@ def table_lines(
     widths = _column_widths(columns, rows, width)
     colored = paint or _leave_plain
     if widths is None:
-        return _stacked(columns, rows, width, colored, emphasize)
+        return _stack_rows(columns, rows, width, colored, emphasize)
     lines = _row_lines(columns, widths, lambda _column, text: emphasize(text))
     lines.append("─" * (sum(widths) + GAP * (len(widths) - 1)))
     for row in rows:
@@ -126,7 +126,7 @@ def _row_lines(row: Sequence[str], widths: Sequence[int], paint: Paint) -> list[
     return lines
 
 
-def _stacked(
+def _stack_rows(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     width: int,

@@ -15,7 +15,7 @@ from fairlead.gateway.service import open_log
 from fairlead.terminal.output import printable
 
 MAX_LOG_BYTES: Final = 2 * 1024 * 1024
-"""Over this a log file is begun anew; the text before it is kept once, beside it."""
+"""Size at which a log file is rotated; one rotated file is kept."""
 
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -1,6 +1,6 @@
-"""Where words go: data to stdout, everything else to stderr; plain where the output is no terminal.
+"""Output of commands: data to stdout, everything else to stderr; plain where that is no terminal.
 
-What moves on the terminal, such as a spinner or a bar: it gives way while a person is asked.
+Spinners and progress bars are hidden while the user is prompted.
 """
 
 import json
@@ -108,8 +108,8 @@ def finish_report(status: int, *, as_json: bool) -> None:
         document["messages"] = [*found.messages]
         _echo_json(document)
     elif as_json and failed and not found.has_output:
-        said = found.error or FairleadError(join_clauses(*found.messages) or "the command failed")
-        print_error_json(said, status)
+        error = found.error or FairleadError(join_clauses(*found.messages) or "the command failed")
+        print_error_json(error, status)
     reset_report()
 
 
@@ -264,11 +264,11 @@ def usage_message(error: click.ClickException) -> str:
         return error.format_message()
     of = f" of `{error.ctx.command_path}`" if error.ctx is not None and error.ctx.parent is not None else ""
     if isinstance(error, click.NoSuchOption):
-        said = f"there is no option `{error.option_name}`{of}."
+        message = f"there is no option `{error.option_name}`{of}."
     else:
-        said = f"there is no command `{error.command_name}`{of}."
+        message = f"there is no command `{error.command_name}`{of}."
     near = " or ".join(f"`{word}`" for word in error.possibilities or ())
-    return f"{said} Did you mean {near}?" if near else said
+    return f"{message} Did you mean {near}?" if near else message
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
@@ -342,12 +342,12 @@ def display_path(path: Path) -> str:
 
 
 def is_interactive() -> bool:
-    """Is a person there to be asked?"""
+    """Whether the user can be prompted: stdin and stderr are terminals."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def is_watched() -> bool:
-    """Is there a terminal on which progress can be shown?"""
+    """Whether progress can be shown on a terminal."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 

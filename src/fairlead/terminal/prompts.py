@@ -1,6 +1,6 @@
-"""Questions to a person: one at a time, and a server's words marked as its own.
+"""Prompts for the user: one at a time, with a server's text marked as its own.
 
-What is asked is here; where the answers are typed is up to `Lines`. Everything is said on stderr.
+`LineReader` is where the answers are typed. Everything is written to stderr.
 
 The person at the terminal: lines they type, read so that Ctrl-C leaves a question and not the program.
 """
@@ -384,7 +384,7 @@ def _lines_of_any_length() -> Generator[None]:
 
 
 def forget_what_was_typed() -> None:
-    """What was typed before a question was asked is no answer to it."""
+    """Discard typed input, so that what came before a prompt is no answer to it."""
     if sys.platform != "win32":
         import termios
 

@@ -30,7 +30,7 @@ def audit_row(record: AuditRecord) -> tuple[str, ...]:
     return (
         f"{datetime.fromtimestamp(record.at).astimezone():%Y-%m-%d %H:%M:%S}",
         record.principal or "-",
-        _what(record),
+        _describe_record(record),
         _decision(record),
         _outcome(record),
         "-" if record.seconds is None else f"{record.seconds * 1000:.1f}",
@@ -38,7 +38,7 @@ def audit_row(record: AuditRecord) -> tuple[str, ...]:
     )
 
 
-def _what(record: AuditRecord) -> str:
+def _describe_record(record: AuditRecord) -> str:
     if record.kind == "call":
         return f"{record.server}.{record.tool}"
     details = " ".join(f"{name}={value}" for name, value in (record.details or {}).items())
@@ -124,7 +124,7 @@ def show_costs(found: "KnownCatalog", entries: Sequence[ToolEntry], *, by_tool: 
         print_data("")
         print_table(WAYS, ways(costs))
         say(f"\n{cost_in_short(costs, found.selection)}")
-        say(counting_note(costs))
+        say(describe_token_count(costs))
 
 
 def tool_costs(costs: "Costs", entries: Iterable[ToolEntry]) -> list[ToolCost]:
@@ -200,14 +200,14 @@ def ways(costs: "Costs") -> list[tuple[str, str, str]]:
 
 
 def cost_in_short(costs: "Costs", selection: "Selection") -> str:
-    """What a model is given before it has asked for anything, in a line."""
+    """Tokens that a model gets before its first call, in one line."""
     mode, budget = selection.mode, selection.token_budget
     how = f"`{mode}`, with a budget of {budget:,}" if mode == "auto" else f"`{mode}`"
     direct = f"{len(costs.direct)} of {len(costs.tools)} tools direct"
     return f"as configured ({how}): {costs.configured:,} tokens, {direct}"
 
 
-def counting_note(costs: "Costs") -> str:
+def describe_token_count(costs: "Costs") -> str:
     """How the tokens were counted."""
     return "counted with o200k_base" if costs.exact else "estimated from their size"
 
@@ -215,12 +215,12 @@ def counting_note(costs: "Costs") -> str:
 ENDINGS: Final[dict[RunOutcome, str | None]] = {
     "finished": None,
     "needs_a_person": (
-        "what the model called last needs a login, a consent or an approval, and no one could be asked:"
+        "what the model called last needs a login, a consent or an approval, and no user could be prompted:"
         " the hint above says what settles it"
     ),
     "gave_up": "the model gave up",
     "cut_off": "the model's answer was cut off; `max_output_tokens` of `model` is its length",
-    "max_steps": "stopped before the model was done; `--max-steps` is how often it is asked",
+    "max_steps": "stopped before the model was done; `--max-steps` limits the requests to it",
     "max_tokens": "stopped before the model was done: it has used its `--max-tokens`",
     "cancelled": "ended, as you wanted",
 }

@@ -95,7 +95,7 @@ def _exporter(name: str) -> "SpanExporter | None":
     if name != "otlp":
         warn(f"`OTEL_TRACES_EXPORTER` names `{name}`, which is not known here", "use `otlp` or `console`")
         return None
-    protocol = next((said for key in _PROTOCOLS if (said := os.environ.get(key))), _HTTP)
+    protocol = next((value for key in _PROTOCOLS if (value := os.environ.get(key))), _HTTP)
     if protocol != _HTTP:
         warn(f"traces cannot be sent by `{protocol}`", f"set `{_PROTOCOLS[0]}={_HTTP}`")
         return None

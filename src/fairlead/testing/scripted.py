@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairlead.testing import scripted_program
+import fairlead.testing.scripted_program as scripted_program
 
 
 class ScriptedServer:

@@ -37,8 +37,8 @@ class Lateness:
             f", {1000 * self.collected:.0f} ms of the time for garbage collection" if self.collected else ""
         )
         waited = f" (not counted: {1000 * self.waited:.0f} ms for a processor)" if self.waited else ""
-        said = f"the event loop was held for {1000 * self.seconds:.0f} ms{garbage}{waited}"
-        return f"{said}\n{self.stack}".rstrip()
+        text = f"the event loop was held for {1000 * self.seconds:.0f} ms{garbage}{waited}"
+        return f"{text}\n{self.stack}".rstrip()
 
 
 class LoopHeld(AssertionError):

@@ -25,7 +25,18 @@ from fairlead.web import layout, monitoring
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.monitoring import metrics_answer, status_answer
 from fairlead.web.page_request import LOGIN, AccessCheck, Answer, Audience, PageRequest
-from fairlead.web.pages import approvals, audit, calls, connect, login, logs, overview, servers, tools
+from fairlead.web.pages import (
+    approvals,
+    audit,
+    calls,
+    connect,
+    login,
+    logs,
+    overview,
+    replicas,
+    servers,
+    tools,
+)
 from fairlead.web.pages.routes import working_pages
 from fairlead.web.sessions import LoginSessions
 
@@ -118,6 +129,7 @@ def dashboard_routes(
         *working_pages(panel, route),
         route("/tools", tools.catalog(panel)),
         route("/calls", calls.calls(panel), calls.act(panel)),
+        route("/replicas", replicas.show(panel)),
         route("/logs", logs.logs(panel)),
         route("/audit", audit.records(panel)),
         route("/audit.csv", audit.export_csv(panel)),

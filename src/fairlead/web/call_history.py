@@ -57,8 +57,8 @@ class CallHistory:
 
     @property
     def calls(self) -> Sequence[FinishedCall]:
-        """All of them, the oldest first."""
-        return self._calls
+        """All of them, the oldest first: a copy, as a thread may read more meanwhile."""
+        return tuple(self._calls)
 
     @property
     def is_full(self) -> bool:

@@ -12,7 +12,7 @@ MAX_ROWS: Final = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FormField:
-    """One input, whatever its control. Its element has the id `f-NAME`, or `f-KEY`."""
+    """One input, with any control. Its element has the id `f-NAME`, or `f-KEY`."""
 
     label: Child
     name: str

@@ -25,6 +25,7 @@ from fairlead.actions.context import (
 from fairlead.actions.explain import explain_live_tools
 from fairlead.actions.logins import own_way_in, require_ready
 from fairlead.actions.logs import server_log
+from fairlead.actions.replicas import ReplicaState, list_replicas
 from fairlead.actions.review import ServerReview, by_risk, live_review, record_review
 from fairlead.actions.switch import restart_server, switch_server
 from fairlead.catalog.catalog import Catalog
@@ -38,6 +39,7 @@ from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownServe
 from fairlead.events import Event, McpToolsChanged
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.gateway.cluster.cluster import Cluster
+from fairlead.gateway.cluster.replicas import ReplicaDirectory
 from fairlead.host.events import Subscriber
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import Selection
@@ -144,6 +146,7 @@ class HostPanel:
         sessions: Callable[[], Sequence[SessionInfo]] = tuple,
         connections: Connections | None = None,
         cluster: Cluster | None = None,
+        directory: ReplicaDirectory | None = None,
     ) -> None:
         self._host = host
         self._configuration = configuration
@@ -154,6 +157,8 @@ class HostPanel:
         """All clients of the gateway."""
         self.cluster = cluster
         """The replicas that act as one gateway with this one, if there may be any."""
+        self.directory = directory
+        """The processes of the gateway: replicas, or workers; None where there is one alone."""
         self._changes = ChangeSignal()
         self._listed = anyio.Event()
         """Set when a server lists tools anew."""
@@ -205,15 +210,22 @@ class HostPanel:
 
         One that is about to stop is not, nor one whose store does not answer.
         """
+        is_replica = self.cluster is None or self.cluster.is_ready
+        return self._running is not None and is_replica and self.has_required()
+
+    def has_required(self) -> bool:
+        """Whether every server is ready that is required."""
         servers = self._configuration.loaded.servers
         required = {name for name, server in servers.items() if server.config and server.config.required}
-        waiting = [
-            status.server_id
+        return not required or all(
+            status.state == "ready"
             for status in self.status()
-            if status.enabled and status.server_id in required and status.state != "ready"
-        ]
-        is_replica = self.cluster is None or self.cluster.is_ready
-        return self._running is not None and not waiting and is_replica
+            if status.enabled and status.server_id in required
+        )
+
+    def replicas(self) -> Sequence[ReplicaState]:
+        """The processes that act as one gateway, this one among them; none where there is one alone."""
+        return list_replicas(self.directory)
 
     # Servers.
 
@@ -308,7 +320,7 @@ class HostPanel:
     def describe_tool(self, server_id: str, tool: str) -> str | None:
         """What a tool is for, in the words of its server; None where they are not known."""
         try:
-            entry = self._host.servers.known(server_id).entry(tool)
+            entry = self._host.servers.get_known(server_id).entry(tool)
         except UnknownServer:
             return None
         return sanitize_entry(entry).description if entry else None

@@ -1,17 +1,19 @@
 """What all pages have in common: the frame around them, and the small parts they are made of."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote, urlencode
 
+from anyio import to_thread
+
 from fairlead.catalog.sanitize import gate
 from fairlead.config.edit_scope import EditTarget
 from fairlead.errors import FairleadError
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.html import THEME, Child, Html, document, tag
+from fairlead.web.html import THEME, Child, Html, document, join, tag
 from fairlead.web.page_request import PageRequest
 
 _DIFF: Final = {"  +": "came", "  -": "went"}
@@ -35,6 +37,7 @@ PLACES: Final = (
     Place("/approvals", "Approvals", "M12 3l8 3v6c0 5-3 8-8 9-5-1-8-4-8-9V6zM8.5 12l2.5 2.5 4.5-5"),
     Place("/agents", "Agents", "M5 8h14v10H5zM12 8V4M9 12h.01M15 12h.01M9.5 15h5M2 12v3M22 12v3"),
     Place("/tokens", "Tokens", "M15 9a4 4 0 1 0-3.5 4L13 14h2v2h2v2h3v-3l-5.5-5.5"),
+    Place("/replicas", "Replicas", "M3 4h8v7H3zM13 4h8v7h-8zM8 14h8v7H8zM7 11v3h4M17 11v3h-4"),
     Place("/logs", "Logs", "M4 6h16M4 10h11M4 14h16M4 18h8"),
     Place("/audit", "Audit", "M6 3h9l4 4v14H6zM15 3v4h4M9 12h7M9 16h7"),
 )
@@ -44,7 +47,7 @@ _THEMES: Final = (("auto", "Auto"), ("light", "Light"), ("dark", "Dark"))
 def page(request: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:
     """A whole page, with the way to all others."""
     waiting = count_waiting(request, panel)
-    places = PLACES if request.is_admin else [place for place in PLACES if place.path == "/approvals"]
+    places = [place for place in PLACES if _is_of_use(place, request, panel)]
     here = "/" + request.path.strip("/").partition("/")[0]
     header = tag(
         "header",
@@ -67,6 +70,13 @@ def page(request: PageRequest, panel: HostPanel, title: str, *content: Child) ->
     main = tag("main", tag("h1", title), message, *content, id="content", tabindex="-1")
     shown = f"({waiting}) {title}" if waiting else title
     return _frame(shown, header, main, "live.js")
+
+
+def _is_of_use(place: Place, request: PageRequest, panel: HostPanel) -> bool:
+    if not request.is_admin:
+        return place.path == "/approvals"
+    # One process alone has no others to tell of.
+    return place.path != "/replicas" or panel.directory is not None
 
 
 def count_waiting(request: PageRequest, panel: HostPanel) -> int:
@@ -180,6 +190,14 @@ def _themes(request: PageRequest) -> Html:
 # Parts.
 
 
+async def build(make: Callable[[], Child]) -> Html:
+    """A part of a page whose size servers choose, made in a thread so that the event loop serves others.
+
+    `make` looks at values alone: what changes while it runs is read before.
+    """
+    return await to_thread.run_sync(lambda: join(make()))
+
+
 def live(name: str, *children: Child) -> Html:
     """A part of a page that is updated while it is open."""
     return tag("div", *children, id=f"live-{name}", data_live=True)
@@ -237,7 +255,7 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Child]])
 
 
 def _cell(content: Child) -> Child:
-    """Several parts as one: a narrow screen shows the name of the column beside it."""
+    """Several parts as one: a narrow screen shows the name of the column next to it."""
     if content is None or isinstance(content, str | int | Html):
         return content
     parts = tag("div", content)

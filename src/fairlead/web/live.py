@@ -77,7 +77,7 @@ def _progress(event: McpToolCallProgress | None) -> str:
 
 
 PAUSE_SECONDS: Final = 0.2
-"""Whatever happens within this time is one change."""
+"""All events within this time are one change."""
 
 
 class ChangeSignal:

@@ -13,6 +13,7 @@ from typing import Final, get_args
 import msgspec
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from fairlead.actions.replicas import replicas_as_json
 from fairlead.actions.status import status_as_json
 from fairlead.events import ServerState
 from fairlead.gateway.cluster.cluster import Cluster
@@ -55,7 +56,7 @@ class Metric(msgspec.Struct, frozen=True, array_like=True):
 
 
 def metrics_answer(panel: HostPanel, peers: PoolMember | None = None) -> Answer:
-    """All numbers; `peers` are the other workers of the gateway, whose numbers are told apart by a label."""
+    """All numbers; `peers` are the other workers of the gateway, whose numbers have a label of their own."""
 
     async def describe(_: str) -> str:
         assert peers is not None
@@ -66,8 +67,6 @@ def metrics_answer(panel: HostPanel, peers: PoolMember | None = None) -> Answer:
 
     async def answer(request: PageRequest) -> Response:
         whole, own = gateway_metrics(panel), process_metrics(panel)
-        if panel.cluster is not None:
-            whole += replica_metrics(panel.cluster)
         if peers is not None:
             numbers = [_OwnNumbers(peers.number, own)]
             numbers += [_decode(said) for said in await peers.ask_peers(_METRICS) if said]
@@ -142,7 +141,7 @@ def gateway_metrics(panel: HostPanel) -> list[Metric]:
 
 
 def replica_metrics(cluster: Cluster) -> list[Metric]:
-    """The numbers of a replica, where several share a store."""
+    """The numbers of one of several processes that act as one gateway."""
     living, outcomes = cluster.directory.living(), cluster.forwarder.outcomes
     draining = sum(replica.is_draining for replica in living)
     owners = cluster.owners
@@ -185,6 +184,7 @@ def process_metrics(panel: HostPanel) -> list[Metric]:
     """The numbers of this process."""
     activity = panel.activity
     return [
+        *(replica_metrics(panel.cluster) if panel.cluster is not None else ()),
         Metric(
             "calls_total",
             "counter",
@@ -215,10 +215,16 @@ def _write_metric(metric: Metric) -> str:
 
 
 def status_answer(panel: HostPanel) -> Answer:
-    """The state of all servers as JSON."""
+    """The state of all servers as JSON, and the processes of the gateway where there are several."""
 
     async def answer(request: PageRequest) -> Response:
         servers = [status_as_json(status) for status in panel.status()]
-        return JSONResponse({"servers": servers, "pending_approvals": len(panel.pending())})
+        return JSONResponse(
+            {
+                "servers": servers,
+                "pending_approvals": len(panel.pending()),
+                "replicas": replicas_as_json(panel.replicas()),
+            }
+        )
 
     return answer

@@ -18,8 +18,8 @@ from fairlead.web.sessions import LoginSessions, SessionCookie, base_of, set_coo
 from fairlead.wording import join_clauses
 
 Audience = Literal["people", "strangers", "programs", "public"]
-"""Who a page is for: people are sent to the login, where they are strangers; programs are told that they need
-a token; what is public needs nothing."""
+"""Who a page is for: people without a session are redirected to the login, programs without a token get an
+error; public pages need neither."""
 
 LOGIN: Final = "/login"
 MAX_FORM_BYTES: Final = 64 * 1024
@@ -263,7 +263,7 @@ def confirm(request: PageRequest, path: str, message: str) -> Response:
 
 
 def login_path(request: PageRequest) -> str:
-    """The login page, which leads back to the page that was asked for."""
+    """The login page, which leads back to the requested page."""
     address = request.address
     return LOGIN if address == "/" else f"{LOGIN}?next={quote(address, safe='/')}"
 

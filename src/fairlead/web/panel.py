@@ -76,7 +76,7 @@ class ToolPage:
 
     tools: Sequence[ListedTool]
     matching: int
-    """How many there are of what was asked for."""
+    """Number of all matches."""
     total: int
     total_tokens: int
     is_direct: bool

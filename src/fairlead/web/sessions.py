@@ -70,7 +70,7 @@ class SessionCookie:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BrowserSession:
-    """A session as its browser is told of it, once."""
+    """A new session as its browser gets it, once."""
 
     cookie: SessionCookie
     base: str

@@ -19,6 +19,9 @@ from fairlead.errors import FairleadError
 from fairlead.host.host import Host
 
 MAX_KEPT: Final = 50
+"""Most calls of one principal that are kept: none makes room for a call of another principal."""
+MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Most bytes of the results of all calls: a server chooses their size."""
 PATIENCE_SECONDS: Final = 2.0
 """How long a form waits for the result of its call before it shows that the call is under way."""
 
@@ -64,8 +67,9 @@ class ToolTrials:
     async def begin(self, trial: ToolTrial, tasks: TaskGroup) -> None:
         """Make a call in the background, and wait a moment for its end."""
         self._kept[trial.id] = trial
-        while len(self._kept) > MAX_KEPT:
-            _, oldest = self._kept.popitem(last=False)
+        own = [each for each in self._kept.values() if each.caller.principal == trial.caller.principal]
+        for oldest in own[:-MAX_KEPT]:
+            del self._kept[oldest.id]
             oldest.scope.cancel()
         tasks.start_soon(self._run, trial, name=f"try {trial.server_id}/{trial.tool}")
         with anyio.move_on_after(PATIENCE_SECONDS):
@@ -115,8 +119,26 @@ class ToolTrials:
             trial.error = FairleadError(f"the call failed: {type(exc).__name__}; see the gateway's log")
         finally:
             trial.seconds = time.perf_counter() - started
+            self._forget_large(trial)
             trial.ended.set()
             self._note_change()
+
+    def _forget_large(self, latest: ToolTrial) -> None:
+        """Forget the oldest results where all together are too large; the latest stays."""
+        ended = [each for each in self._kept.values() if each.result is not None and each is not latest]
+        size = sum(_size(each) for each in (*ended, latest))
+        for oldest in ended:
+            if size <= MAX_KEPT_BYTES:
+                break
+            size -= _size(oldest)
+            del self._kept[oldest.id]
+
+
+def _size(trial: ToolTrial) -> int:
+    if trial.result is None:
+        return 0
+    original = 0 if trial.result.original is trial.result.raw else trial.result.original_size
+    return len(trial.result.raw) + original
 
 
 def new_trial_id() -> str:

@@ -227,3 +227,41 @@ def test_a_version_that_is_not_known_counts_as_the_newest_before_it() -> None:
 def test_a_valid_definition_stays_the_same_object() -> None:
     tool = encode({"name": "a", "inputSchema": OBJECT, "outputSchema": {"type": "object", "x-more": 1}})
     assert repair_definition("tool", tool).definition is tool
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"properties": {"x": {"$ref": "#/properties/x"}}},
+        {
+            "properties": {"x": {"$ref": "#/$defs/a"}},
+            "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+        },
+        {"allOf": [{"$ref": "#"}]},
+        {"not": {"not": {"$ref": "#"}}},
+        {"$defs": {"a": {"if": {"anyOf": [True, {"$ref": "#/$defs/a"}]}}}},
+    ],
+)
+def test_an_output_schema_that_no_validator_gets_to_the_end_of_is_left_out(more: dict[str, Any]) -> None:
+    definition = {"name": "t", "inputSchema": OBJECT, "outputSchema": {**OBJECT, **more}}
+    assert repaired("tool", definition) == {"name": "t", "inputSchema": OBJECT}
+
+
+def test_an_output_schema_of_nested_values_is_kept() -> None:
+    tree = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/tree"}]}}
+    output = {**OBJECT, "properties": {"x": {"$ref": "#/$defs/tree"}}, "$defs": {"tree": tree}}
+    definition = {"name": "t", "inputSchema": OBJECT, "outputSchema": output}
+    assert repaired("tool", definition) == definition
+
+
+@pytest.mark.parametrize("number", range(VERSIONS.index("2025-06-18"), len(VERSIONS)))
+def test_an_output_schema_asserts_nothing_that_only_some_clients_check(number: int) -> None:
+    times = {"type": "string", "format": "date-time"}
+    properties = {"at": times, "constructor": {"type": "string"}, "format": {"type": "string"}}
+    output = {**OBJECT, "properties": properties, "additionalProperties": {"items": times}}
+    shown = definition_for("tool", {"name": "t", "inputSchema": OBJECT, "outputSchema": output}, number)
+    assert shown["outputSchema"] == {
+        **OBJECT,
+        "properties": {"at": {"type": "string"}, "constructor": {}, "format": {"type": "string"}},
+        "additionalProperties": {"items": {"type": "string"}},
+    }

@@ -15,7 +15,7 @@ from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.secrets.masking import SECRETS, Masker
 from fairlead.connection.process.stderr import OutputTail, StderrLog
 from fairlead.connection.server_messages import MAX_INFO_TEXT, repair_handshake
-from fairlead.host.elicitation.form_schema import shown as form_text
+from fairlead.host.elicitation.form_schema import escape_text as form_text
 from fairlead.host.offers.uri_templates import read_template
 from fairlead.jsonrpc.frames import UnusableLine, parse
 from fairlead.policy.argument_shapes import SafeNames, mask_arguments
@@ -116,7 +116,7 @@ PLACES: dict[str, tuple[Callable[[str], str], tuple[int, ...]]] = {
     "a URI template": (bad_template, (20, 30)),
     "a value that a schema wants": (bad_argument, (250, 280)),
     "a server's title": (server_title, (1000, 4080)),
-    "an error of an issuer": (url_guard.shown, (180, 780)),
+    "an error of an issuer": (url_guard.escape_text, (180, 780)),
     "a form's description": (form_text, (980, 1980, 7980)),
     "a name in the audit": (audited_name, (100, 4080)),
     "a key in the audit": (audited_key, (100, 4080)),

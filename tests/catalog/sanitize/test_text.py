@@ -26,7 +26,7 @@ from fairlead.catalog.sanitize.text import (
     suspicious,
 )
 from fairlead.catalog.tools import ToolEntry, ToolKey
-from fairlead.host.elicitation.form_schema import shown
+from fairlead.host.elicitation.form_schema import escape_text
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "data" / "hidden_text_cases.json").read_text(encoding="utf-8")
@@ -280,7 +280,7 @@ def test_models_and_people_get_the_clean_text() -> None:
     assert description_of(described) == "[math/add] Adds two numbers"
     titled = ToolEntry(key=key, definition=b"{}", title=text, description="\u200b")
     assert description_of(titled).strip() == "[math/add] Adds two numbers"
-    assert shown(text) == "Adds two numbers"
+    assert escape_text(text) == "Adds two numbers"
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,18 @@ def test_the_size_of_a_value_counts_all_its_parts_and_characters() -> None:
         ({"properties": {"type": {"type": "string", "default": "png"}}, "required": ["type"]}, {}),
         (
             {
+                "properties": {"a": {"$ref": "#/$defs/a"}},
+                "required": ["a"],
+                "$defs": {"a": {"enum": ["b"], "default": "b"}},
+            },
+            {},
+        ),
+        (
+            {"properties": {"a": {"anyOf": [{"type": "null"}, {"default": 1}]}}, "required": ["a"]},
+            {},
+        ),
+        (
+            {
                 "properties": {
                     "o": {"type": "object", "properties": {"a": {"default": 1}}, "required": ["a"]},
                 },

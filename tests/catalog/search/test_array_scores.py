@@ -13,8 +13,8 @@ from fairlead.catalog.search import score
 from fairlead.catalog.search.array_scores import ArraySums
 from fairlead.catalog.search.index import CHAMPIONS, Index, SearchDocument
 from fairlead.catalog.search.query import read_query, weigh_clauses
-from fairlead.catalog.search.score import PlainSums
 from fairlead.catalog.search.search import SearchHit, search
+from fairlead.catalog.search.sums import PlainSums
 from tests.catalog.search.test_vectors import vectors
 from tests.catalog.tools import TOOLS, document
 

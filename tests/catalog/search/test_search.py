@@ -274,7 +274,7 @@ def test_a_hit_says_why() -> None:
     [first, *_] = search(INDEX, "weather forecast for a city")
     assert {term for term, _ in first.why.terms} >= {"weather", "forecast", "citi"}
     assert "forecast" in str(first.why)
-    assert str(search(INDEX, "get_alerts")[0].why).startswith("asked for as 'get_alerts'")
+    assert str(search(INDEX, "get_alerts")[0].why).startswith("named as 'get_alerts'")
 
 
 # ── what somebody might do ──

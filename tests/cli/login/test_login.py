@@ -91,7 +91,7 @@ def test_a_server_without_metadata_is_told_apart_from_one_without_registration(
     with authorization_server(resource_metadata=False, metadata_paths=(), registration=False) as server:
         configure(machine, x={"url": server.mcp_url})
         outcome = fairlead("login", "x", "--yes")
-    assert outcome.status == 3
+    assert outcome.status == 4
     assert "headers.Authorization" in outcome.err
 
 
@@ -139,6 +139,22 @@ def test_a_server_with_one_answer_for_every_address_has_no_login_seed_003(
     assert outcome.status == 4, outcome.err
     assert "headers.Authorization" in outcome.err
     assert "fairlead login" not in outcome.err
+
+
+@pytest.mark.parametrize("words", [(), ("--yes",), ("--no-browser",), ("--yes", "--client-id", "known")])
+def test_every_form_of_a_login_to_a_server_without_one_ends_alike(
+    fairlead: Fairlead, machine: Machine, browser: Browser, words: tuple[str, ...]
+) -> None:
+    browser()
+    nothing: dict[str, Any] = {"resource_metadata": False, "metadata_paths": (), "login_page": False}
+    with authorization_server(**nothing, registration=False) as server:
+        configure(machine, x={"url": server.mcp_url})
+        outcome = fairlead("login", "x", *words)
+        assert outcome.status == 4, outcome.err
+        assert "it has no login: no OAuth metadata was found" in outcome.err
+        assert "headers.Authorization" in outcome.err
+        assert server.count("/register") == 0
+    assert outcome.out == "", "there is no page to open"
 
 
 def test_a_login_without_a_terminal_says_what_is_really_missing(fairlead: Fairlead, machine: Machine) -> None:

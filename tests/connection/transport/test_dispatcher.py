@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,7 +9,14 @@ import pytest
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 
-from fairlead.connection.outcomes import ConnectionClosed, NotEncodable, RequestExpired, RequestRejected
+from fairlead.connection.outcomes import (
+    ConnectionClosed,
+    ConnectionEnding,
+    NotEncodable,
+    NotSent,
+    RequestExpired,
+    RequestRejected,
+)
 from fairlead.connection.transport import dispatcher
 from fairlead.connection.transport.memory import MemoryEnd
 from tests.connection.servers import Context, answer_nothing, ignore, running
@@ -448,3 +456,13 @@ async def test_what_cannot_be_read_is_answered_or_noted() -> None:
         '{"code": -32700, "message": "what?"}',
         "not a message",
     )
+
+
+@pytest.mark.requirement("NEED-21")
+async def test_a_call_that_failed_as_not_sent_is_not_sent_any_more() -> None:
+    call = dispatcher.Call(1, "tools/call", asyncio.get_running_loop().create_future())
+    ending = ConnectionEnding(kind="hung_up", message="the server closed the stream")
+    call.settle(ConnectionClosed(ending, call.delivery))
+    with pytest.raises(NotSent):
+        call.begin_sending()
+    assert call.delivery == "not_sent"

@@ -6,15 +6,26 @@ from collections.abc import Mapping
 import pytest
 from yarl import URL
 
-from fairlead.connection.outcomes import HeadersUnavailable, HttpRejected, Unreachable
+from fairlead.connection.outcomes import HeadersUnavailable, HttpRejected, NotSent, Unreachable
 from fairlead.connection.transport.http import HttpDispatcher
-from fairlead.connection.transport.http_endpoint import RejectedRequest, fixed_headers
+from fairlead.connection.transport.http_endpoint import HttpEndpoint, RejectedRequest, fixed_headers
 from fairlead.errors import AuthRequired
 from fairlead.net.http import open_client
 from tests.connection.http_support import MODERN, call, call_text, connected, running
 from tests.fixtures.hostile_http import serving
 
 SECRET = fixed_headers({"Authorization": "Bearer right"})
+
+
+async def test_a_message_that_is_kept_back_at_the_last_moment_does_not_reach_the_server() -> None:
+    def keep_back() -> None:
+        raise NotSent("the call is over")
+
+    async with serving() as server, open_client() as client:
+        endpoint = HttpEndpoint(server.url, client, fixed_headers({}))
+        with pytest.raises(NotSent):
+            await endpoint.request("POST", {"Content-Type": "application/json"}, b"{}", keep_back)
+        assert server.requests == []
 
 
 # ── redirects ──

@@ -118,7 +118,7 @@ def test_what_has_too_many_values_is_not_decoded(item: bytes) -> None:
 @pytest.mark.requirement("HARD-66")
 @pytest.mark.parametrize("number", [b"1e300", b"1E+308", b"-5e-324", b"0.1e300"])
 def test_numbers_that_take_long_to_read_are_not_decoded(number: bytes) -> None:
-    with pytest.raises(ValueError, match="full of numbers"):
+    with pytest.raises(ValueError, match="numbers take too long to read"):
         object_of(msgspec.Raw(b'{"a":[' + (number + b",") * 5_000 + b"1]}"))
     assert len(object_of(msgspec.Raw(b'{"a":[' + (number + b",") * 100 + b"1]}"))["a"]) == 101
 

@@ -237,10 +237,10 @@ def test_a_broken_request_is_not_taken_for_an_answer() -> None:
 
 @pytest.mark.requirement("HARD-13")
 @pytest.mark.parametrize("value", [LONG_INTEGER, b"1e400"])
-def test_a_number_nobody_can_hold_is_an_error_when_it_is_read(value: bytes) -> None:
+def test_a_number_beyond_floats_is_an_error_when_it_is_read(value: bytes) -> None:
     frame = only_frame(b'{"id": 1, "result": {"number": ' + value + b"}}")
 
-    with pytest.raises(ValueError, match="out of range"):
+    with pytest.raises(ValueError, match=r"out of range|take too long to read"):
         object_of(result_of(frame))
 
 

@@ -71,7 +71,7 @@ async def replica(
     with bind("127.0.0.1", 0) as listener, unix_listener() as (unix, path):
         address = url_of(listener) if over == "tcp" else f"unix:{path}"
         place = ReplicaPlace(address=address, keys=KEYS)
-        options = GatewayOptions(grace_seconds=1.0)
+        options = GatewayOptions(grace_seconds=2.0)
         async with (
             open_gateway(loaded, options, env=own, place=place) as gateway,
             listening(gateway.app(ByName()), listener),

@@ -13,6 +13,7 @@ import pytest
 from mcp_types import INVALID_PARAMS
 
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures, ReplicaKeys
+from fairlead.gateway.cluster.replicas import REPLICA_ID_BYTES
 from fairlead.gateway.cluster.session_ids import SessionIds
 from tests.gateway.cluster.cluster_support import KEYS, Rounds, replica, replicas
 from tests.gateway.support import MODERN, Raw, text_of, until
@@ -344,3 +345,16 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[str]:
     async for line in response.content:
         if line.startswith(b"data:"):
             yield line[5:].strip().decode()
+
+
+def test_an_id_that_was_opened_before_opens_for_its_own_principal_and_bundle_alone() -> None:
+    owner = "00" * REPLICA_ID_BYTES
+    ids = SessionIds(KEYS.session_ids, owner)
+    sealed = ids.seal("ada", "work")
+    for _ in range(2):
+        opened = ids.open(sealed, "ada", "work")
+        assert opened is not None
+        assert opened.owner == owner
+        assert ids.open(sealed, "bob", "work") is None
+        assert ids.open(sealed, "ada", None) is None
+        assert ids.open(sealed[:-1] + ("A" if sealed[-1] != "A" else "B"), "ada", "work") is None

@@ -1,20 +1,26 @@
 """A server process that clients share, over gateways that act as one: it runs once, at its owner."""
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import anyio
+import anyio.to_thread
+import msgspec
 import pytest
 
+from fairlead.gateway.cluster import server_owners
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER
+from fairlead.gateway.cluster.replicas import LOOK_SECONDS, Replica, new_replica_id
 from fairlead.gateway.cluster.server_owners import MEMORY_LOST, server_key
 from tests.gateway.cluster.cluster_support import ServedReplica, replica, replicas
 from tests.gateway.support import Raw, text_of, until
 from tests.host.asking import HANDSHAKE, MODERN, NAME_FORM, AskingServer
 
-TOOLS = ["ask", "change", "crash", "echo", "log", "meet", "pid", "say"]
+TOOLS = ["ask", "change", "crash", "echo", "hold", "log", "meet", "pid", "say"]
 HEADER = REPLICA_HEADER.decode()
 DELIVERY = "fairlead/delivery"
 
@@ -154,6 +160,66 @@ async def test_a_process_that_dies_leaves_the_call_unknown_and_the_next_one_star
         assert await pid_at(first) == after
 
 
+async def test_a_call_that_comes_while_others_learn_of_a_stop_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 1, a=server.entry()) as [served], aiohttp.ClientSession() as http:
+        gateway, directory = served.gateway, served.cluster.directory
+        gateway.options = replace(gateway.options, grace_seconds=60.0)
+        client = client_of(http, served)
+        await pid_at(client)
+        drained = anyio.Event()
+
+        async def leave() -> None:
+            """Leave as ever; others know it once a call has come, however busy this machine is."""
+            await directory.leave()
+            tasks.start_soon(partial(call, client, "meet", count=2))
+            await until(lambda: any("meet" in json.dumps(each) for each in server.heard("tools/call")))
+
+        async def drain() -> None:
+            await gateway.drain()
+            drained.set()
+
+        monkeypatch.setattr(served.cluster, "leave", leave)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drain)
+            await until(lambda: any("meet" in json.dumps(each) for each in server.heard("tools/call")))
+            with anyio.move_on_after(1):
+                await drained.wait()
+            assert not drained.is_set()
+            await call(client_of(http, served), "meet", 8, count=2)
+            await drained.wait()
+
+
+async def test_a_forwarded_call_is_answered_by_a_replica_that_left_meanwhile(tmp_path: Path) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        owner, other = served
+        client = client_of(http, owner)
+        await client.begin()
+        answers: list[Any] = []
+
+        async def hold() -> None:
+            params = {"name": "a_hold", "arguments": {"until": str(tmp_path / "go")}}
+            answers.append(await client.older("tools/call", 5, **params))
+
+        async with anyio.create_task_group() as tasks:
+            client.url = f"{other.url}/mcp"
+            tasks.start_soon(hold)
+            await until(lambda: any("hold" in json.dumps(each) for each in server.heard("tools/call")))
+            await owner.gateway.drain()
+            await until(
+                lambda: [each.id for each in other.cluster.directory.living()] == [other.cluster.directory.id]
+            )
+            # The others look at what is under way again and again.
+            looks = anyio.current_time() + 2 * LOOK_SECONDS
+            await until(lambda: anyio.current_time() > looks)
+            assert answers == []
+            await anyio.to_thread.run_sync((tmp_path / "go").touch)
+        assert text_of(answers[0]).isdigit()
+
+
 @pytest.mark.slow
 async def test_another_replica_takes_over_when_the_owner_stops(tmp_path: Path) -> None:
     server = asking(tmp_path)
@@ -176,15 +242,189 @@ async def test_another_replica_takes_over_when_the_owner_stops(tmp_path: Path) -
             assert "memory" not in json.dumps(await call(client, "pid")), "it is said once"
 
 
-async def test_a_server_with_sessions_is_started_by_each_replica_that_needs_it(tmp_path: Path) -> None:
+def shared(server: AskingServer) -> dict[str, Any]:
+    return {**server.entry(), "sharing": "shared"}
+
+
+async def older_call(client: Raw, tool: str, **arguments: Any) -> Any:
+    return await client.older("tools/call", name=f"a_{tool}", arguments=arguments)
+
+
+async def test_a_shared_server_with_sessions_runs_once_and_has_one_session(tmp_path: Path) -> None:
     server = asking(tmp_path, HANDSHAKE)
-    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
-        pids: set[int] = set()
-        for each in served:
-            client = client_of(http, each)
+    async with replicas(tmp_path, a=shared(server)) as served, aiohttp.ClientSession() as http:
+        clients = [client_of(http, each) for each in served]
+        for client in clients:
             await client.begin()
-            pids.add(int(text_of(await client.older("tools/call", name="a_pid", arguments={}))))
-        assert len(pids) == 2
+        pids = {text_of(await older_call(client, "pid")) for client in clients}
+        assert len(pids) == server.starts == len(server.heard("initialize")) == 1
+        assert len(server.heard("notifications/initialized")) == 1
+        assert [each.cluster.owners.owned for each in served] == [1, 0, 0]
+
+        # What the server asks is refused, as in one process: it is not told that it may.
+        form = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": NAME_FORM}}
+        for client in clients:
+            answered = json.loads(text_of(await older_call(client, "ask", questions={"q": form})))
+            assert "not supported here" in answered["q"]["message"]
+        assert "elicitation" not in server.declared()[-1]
+
+        # What changes is told to all, although none of them has a request under way.
+        await older_call(clients[2], "change", resources=[{"uri": "test://b", "name": "b"}])
+        for client in clients:
+            with anyio.fail_after(60):
+                while True:
+                    if "test://b" in json.dumps(await client.older("resources/list")):
+                        break
+                    await anyio.sleep(0.05)
+
+        with anyio.move_on_after(1):
+            await older_call(clients[1], "meet", count=2)
+        with anyio.fail_after(60):
+            await until(lambda: bool(server.heard("notifications/cancelled")))
+
+
+async def test_a_resource_is_unsubscribed_when_the_last_replica_does_not_watch_it(tmp_path: Path) -> None:
+    server = asking(tmp_path, HANDSHAKE)
+    async with replicas(tmp_path, a=shared(server)) as served, aiohttp.ClientSession() as http:
+        clients = [client_of(http, each) for each in served]
+        for client in clients:
+            await client.begin()
+            await client.older("resources/subscribe", uri="test://a")
+        for number, client in enumerate(clients):
+            assert not server.heard("resources/unsubscribe")
+            await client.older("resources/unsubscribe", uri="test://a")
+            if number == 0:
+                assert text_of(await older_call(clients[2], "pid")).isdigit()
+        with anyio.fail_after(60):
+            await until(lambda: len(server.heard("resources/unsubscribe")) == 1)
+
+
+@pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
+async def test_a_replica_that_stops_hands_its_servers_over_and_no_call_is_lost(
+    tmp_path: Path, version: str
+) -> None:
+    server = asking(tmp_path, version)
+    async with replicas(tmp_path, 2, a=shared(server)) as served, aiohttp.ClientSession() as http:
+        first, second = served
+        leaving, staying = (client_of(http, each) for each in served)
+        before = await pid_at(leaving)
+        assert await pid_at(staying) == before
+        assert first.cluster.owners.owned == 1
+        under_way: list[int] = []
+        later: list[int] = []
+
+        async def hold(client: Raw) -> None:
+            under_way.append(int(text_of(await call(client, "hold", until=str(tmp_path / "go")))))
+
+        async def ask_later(client: Raw) -> None:
+            later.append(await pid_at(client))
+
+        async with anyio.create_task_group() as tasks:
+            for client in (leaving, staying):
+                tasks.start_soon(hold, client)
+            with anyio.fail_after(60):
+                await until(lambda: first.gateway.load().calls == 2)
+            tasks.start_soon(first.gateway.drain)
+            with anyio.fail_after(60):
+                await until(lambda: first.cluster.owners.is_handing_over)
+            # What comes now waits for the next owner, and what is under way is answered by this one.
+            for client in (leaving, staying):
+                tasks.start_soon(ask_later, client)
+            await anyio.to_thread.run_sync((tmp_path / "go").touch)
+        assert under_way == [before, before]
+        assert len({*later} - {before}) == len({*later}) == 1
+        assert [first.cluster.owners.owned, second.cluster.owners.owned] == [0, 1]
+        assert server.starts == 2
+
+
+async def test_a_call_that_outlasts_the_drain_ends_with_its_delivery(tmp_path: Path) -> None:
+    server = asking(tmp_path)
+    entry = {"a": shared(server)}
+    answers: list[Any] = []
+
+    async def hold(client: Raw) -> None:
+        answers.append(await call(client, "hold", until=str(tmp_path / "never")))
+
+    with anyio.fail_after(120):
+        async with aiohttp.ClientSession() as http, replica(tmp_path, "second", entry) as second:
+            client = client_of(http, second)
+            async with (
+                anyio.create_task_group() as tasks,
+                replica(tmp_path, "first", entry) as first,
+            ):
+                await pid_at(client_of(http, first))
+                await pid_at(client)
+                tasks.start_soon(hold, client)
+                await until(lambda: first.cluster.owners.calls == 1)
+                await first.gateway.drain()
+            (told,) = answers
+            assert told["result"]["isError"]
+            assert told["result"]["_meta"][DELIVERY] == "unknown"
+            assert MEMORY_LOST in json.dumps(await call(client, "pid"))
+
+
+async def _log(client: Raw) -> list[Any]:
+    """Have the server log something, and return what the client is told of it."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/logLevel": "debug",
+    }
+    params = {"name": "a_log", "arguments": {"level": "error", "data": "private"}, "_meta": meta}
+    message = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}
+    headers = {"Mcp-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "a_log"}
+    _, _, body = await client.post(message, headers)
+    came: list[Any] = [body] if isinstance(body, dict) else body
+    assert text_of(came[-1]) == "logged"
+    return [each for each in came if each.get("method") == "notifications/message"]
+
+
+async def test_a_log_message_reaches_a_client_only_where_its_request_alone_can_be_the_cause(
+    tmp_path: Path,
+) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        at_owner, elsewhere = (client_of(http, each) for each in served)
+        await pid_at(at_owner)
+        await pid_at(elsewhere)
+        for client in (at_owner, elsewhere):
+            assert len(await _log(client)) == 1
+        for number, (waiting, logging) in enumerate(((at_owner, elsewhere), (elsewhere, at_owner))):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(call, waiting, "meet", 8, count=9))
+                with anyio.fail_after(60):
+                    await until(
+                        lambda number=number: json.dumps(server.heard()).count('"meet"') == number + 1
+                    )
+                assert await _log(logging) == []
+                tasks.cancel_scope.cancel()
+            with anyio.fail_after(60):
+                await until(lambda: served[0].gateway.load().calls == 0)
+
+
+async def test_a_server_that_a_replica_of_another_version_runs_is_refused_and_never_started_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_owners, "CLAIM_SECONDS", 0.5)
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 1, a=server.entry()) as (only,), aiohttp.ClientSession() as http:
+        store = only.gateway.host.store
+        assert store is not None
+        key = server_key(only.gateway.loaded.servers["a"])
+        other = Replica(
+            id=new_replica_id(), address="http://127.0.0.1:1", version="9.9", protocol=99, started=0.0
+        )
+        await store.put("replicas", other.id, msgspec.json.encode(other), expect=None, expires_in=60)
+        record = msgspec.json.encode({"replica": other.id, "token": 1})
+        async with store.lock(f"server {key}", lease_seconds=60):
+            await store.put("server owners", key, record, expect=None)
+            failures = await only.gateway.host.connect("a")
+            assert "another version of Fairlead (9.9)" in str(failures["a"])
+            assert server.starts == 0
+        assert await only.gateway.host.connect("a") == {}
+        assert await pid_at(client_of(http, only))
+        assert server.starts == 1
 
 
 async def test_only_replicas_reach_the_processes_of_others(tmp_path: Path) -> None:

@@ -95,6 +95,15 @@ def workers_of(up: Up) -> list[int]:
     return [int(pid) for pid in children if b"--worker" in _command_line(int(pid))]
 
 
+def sockets_of(pid: int) -> list[Path]:
+    """The Unix sockets that a process listens at."""
+    inodes = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    # A connection that was accepted has the name of the socket that it came to.
+    names = {line[7] for line in lines if len(line) > 7 and f"socket:[{line[6]}]" in inodes}
+    return [Path(name) for name in sorted(names)]
+
+
 def _command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,21 +1,25 @@
 """A gateway of two workers: one port, one registration, and no difference which of them answers."""
 
 import http.client
+import json
 import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from fairlead.connection.peer import SESSION_META_KEY
+from fairlead.gateway.cluster.server_owners import MEMORY_LOST
 from fairlead.gateway.registry import APPROVALS_PATH, DASHBOARD_LINKS_PATH, RELOAD_PATH, STATUS_PATH, living
 from tests.cli.gateway_support import INITIALIZE, Up, command
 from tests.conftest import Machine
@@ -29,6 +33,7 @@ from tests.gateway.workers.support import (
     modern_call,
     new_machine,
     serving,
+    sockets_of,
     worker_of,
     workers_of,
 )
@@ -119,8 +124,34 @@ def test_a_shared_server_runs_once_for_all_workers(pool: Pool) -> None:
     with pool.both() as (one, first, two, second):
         said = [client.call(session, "modern_pid") for client, session in ((one, first), (two, second))]
         pids = [answered.message(6)["result"]["content"][0]["text"] for answered in said]
+        numbers = [client.send("/metrics").body.decode() for client in (one, two)]
     assert pids[0] == pids[1]
     assert pids[0].isdigit()
+    for metrics in numbers:  # the same, whichever worker is asked
+        owned = dict(re.findall(r'fairlead_owned_servers\{worker="(\d)"\} (\d+)', metrics))
+        assert owned.keys() == {"1", "2"}
+        assert sum(map(int, owned.values())) >= 1
+        for name in ("lease_losses_total", "peer_requests_open", "forwarded_requests_open"):
+            assert len(re.findall(rf'fairlead_{name}\{{worker="\d"\}} \d', metrics)) == 2
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/metrics", "/healthz", "/replica", "/replica/servers/x"])
+def test_the_sockets_of_workers_are_for_workers_alone(pool: Pool, path: str) -> None:
+    sockets = [each for pid in workers_of(pool.up) for each in sockets_of(pid)]
+    assert len(sockets) == 4
+    for each in sockets:
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600
+        assert stat.S_IMODE(each.parent.stat().st_mode) == 0o700
+    for each in sockets:
+        if each.suffix != ".calls":
+            continue
+        for token in (pool.up.token, pool.up.decide):
+            with socket.socket(socket.AF_UNIX) as wire:
+                wire.settimeout(PATIENCE)
+                wire.connect(str(each))
+                head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+                wire.sendall(f"{head}Connection: close\r\n\r\n".encode())
+                assert wire.recv(1000).startswith(b"HTTP/1.1 404 ")
 
 
 def _calls_by_worker(client: Client) -> dict[str, float]:
@@ -139,6 +170,20 @@ def test_a_stateless_client_that_names_its_session_is_always_served_by_one_worke
             assert "result" in client.send("/mcp", message, **headers).message(6)
         after = _calls_by_worker(watching)
     assert sorted(after[worker] - before[worker] for worker in after) == [0.0, 4.0]
+
+
+def test_connections_of_stateless_clients_move_to_the_worker_that_runs_the_server_they_use(
+    pool: Pool,
+) -> None:
+    info: dict[str, object] = {"io.modelcontextprotocol/clientInfo": {"name": "mover", "version": "1"}}
+    message, headers = modern_call("modern_pid", info)
+    with pool.both() as (one, first, two, second):
+        assert worker_of(first) != worker_of(second)
+        answers = [client.send("/mcp", message, **headers) for client in (one, two) for _ in range(12)]
+        assert len({answered.message(6)["result"]["content"][0]["text"] for answered in answers}) == 1
+        assert worker_of(one.open_session()) == worker_of(two.open_session())
+        # A session stays where it is, and is found from there.
+        assert one.list_tools(first).status == two.list_tools(second).status == 200
 
 
 def test_an_answer_to_an_elicitation_reaches_the_worker_whose_call_waits_for_it(pool: Pool) -> None:
@@ -173,6 +218,28 @@ def test_commands_find_one_gateway_with_the_supervisors_process(pool: Pool) -> N
         env=pool.machine.env,
     )
     assert f"process {pool.up.process.pid}" in second.stderr
+
+
+def test_the_status_shows_every_worker_with_its_load_and_servers(pool: Pool) -> None:
+    with pool.both() as (one, first, two, second):
+        one.call(first, "modern_pid")
+        two.call(second, "modern_pid")
+
+        def look() -> list[dict[str, Any]]:
+            found = json.loads(pool.run("gateway", "status", "--json"))["replicas"]
+            runs = [each for each in found if "modern" in each["servers"]]
+            load = ("sessions", "requests_in_minute", "connections")
+            is_busy = all(each[measure] for each in found for measure in load)
+            return found if len(found) == 2 and len(runs) == 1 and is_busy else []
+
+        found = eventually(look)  # each announces itself every other second
+        assert sum(each["is_asked"] for each in found) == 1
+        assert {each["condition"] for each in found} == {"ready"}
+        assert {each["pid"] for each in found} == {*workers_of(pool.up)}
+        assert all(each["memory_bytes"] for each in found)
+        text = pool.run("gateway", "status")
+    assert "replicas   2 of 2 ready" in text
+    assert {"worker 1", "worker 2"} <= {*re.findall(r"worker \d", text)}
 
 
 def test_a_token_made_by_a_command_opens_all_workers_until_it_is_revoked(pool: Pool) -> None:
@@ -320,6 +387,32 @@ def test_a_worker_that_is_asked_to_end_finishes_and_is_replaced(pool: Pool) -> N
     eventually(lambda: len(workers_of(pool.up)) == 2 and before[1] not in workers_of(pool.up))
     with Client(pool.up) as client:
         eventually(lambda: _are_both_up(client))
+
+
+def test_a_worker_that_is_asked_to_end_leaves_its_shared_server_to_another_which_says_so(
+    tmp_path: Path,
+) -> None:
+    machine = new_machine(tmp_path)
+    configure(machine, "modern")
+    with serving(machine) as up, Pool(machine, up).both() as (one, first, two, second):
+        for client, session in ((one, first), (two, second)):
+            client.call(session, "modern_pid")
+        metrics = one.send("/metrics").body.decode()
+        (owner,) = re.findall(r'fairlead_owned_servers\{worker="(\d)"\} 1', metrics)
+        (pid,) = [
+            each for each in workers_of(up) if f"{owner}.calls" in {path.name for path in sockets_of(each)}
+        ]
+        stays, session = (two, second) if worker_of(first) == f"w{owner}" else (one, first)
+        os.kill(pid, signal.SIGTERM)
+        said: list[str] = []
+
+        def is_told() -> bool:
+            result = stays.call(session, "modern_pid").message(6)["result"]
+            said.append(json.dumps(result))
+            return MEMORY_LOST in said[-1]
+
+        eventually(is_told)
+        assert not any('"isError": true' in each for each in said), said
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "SIGKILL"])

@@ -267,7 +267,7 @@ async def test_the_state_of_a_round_goes_back_byte_for_byte(machine: Machine, mo
 async def test_a_server_that_asks_for_ever_is_asked_no_more(machine: Machine, modern: AskingServer) -> None:
     people = Everybody()
     async with hosting(machine, people.operator(), x=modern.entry()) as host:
-        with pytest.raises(CallFailed, match="asked 10 times") as failed:
+        with pytest.raises(CallFailed, match="requested input 10 times") as failed:
             await host.call("x", "ask", {"questions": {"q": form()}, "rounds": 1000})
     assert failed.value.delivery == "done"
     assert len(people.forms) == 10

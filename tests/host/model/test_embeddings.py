@@ -10,11 +10,14 @@ from typing import Any
 
 import anyio
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from fairlead.host.host import Host
 from fairlead.host.model import embeddings
 from fairlead.host.model.embeddings import NAMESPACE
 from fairlead.testing import ScriptedServer
+from fairlead.testing.watchdog import watch_loop
 from tests.conftest import Machine
 
 SECONDS = 60
@@ -133,5 +136,27 @@ async def test_an_answer_that_is_none_is_as_if_the_model_were_away(
     async with hosting(machine, tmp_path, embedding_server.url + "/elsewhere") as host:
         assert await found(host, "play music") == ["play_song"]
         assert await found(host, "play music") == ["play_song"]
+        assert host.store is not None
+        assert await host.store.scan(NAMESPACE) == []
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_vectors_of_costly_numbers_do_not_hold_the_loop(machine: Machine, tmp_path: Path) -> None:
+    vector = b"[" + b",".join([b"1e300"] * 4_000) + b"]"
+
+    async def answer(request: web.Request) -> web.Response:
+        count = len((await request.json())["input"])
+        data = b",".join(b'{"index":%d,"embedding":%b}' % (each, vector) for each in range(count))
+        return web.Response(body=b'{"data":[%b]}' % data, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_post("/v1/embeddings", answer)
+    async with (
+        TestServer(app) as served,
+        hosting(machine, tmp_path, str(served.make_url("/v1"))) as host,
+    ):
+        assert await found(host, "play music") == ["play_song"]
+        with watch_loop(0.05):
+            await host.embeddings.wait()
         assert host.store is not None
         assert await host.store.scan(NAMESPACE) == []

@@ -275,7 +275,7 @@ def test_a_uri_is_matched_where_the_template_is_simple(
     ],
 )
 def test_what_somebody_is_typing_is_found(template: str, begun: str, typing: TypedVariable | None) -> None:
-    assert read_template(template).typing(begun) == typing
+    assert read_template(template).typed_variable(begun) == typing
 
 
 names = st.text(alphabet=string.ascii_lowercase, min_size=1, max_size=3)
@@ -311,7 +311,7 @@ def test_values_between_slashes_are_found_again_exactly(names: list[str], conten
     assert template.match(uri) == values
     last = names[-1]
     before = {name: values[name] for name in names[:-1]}
-    assert template.typing(uri) == TypedVariable(variable=last, text=values[last], before=before)
+    assert template.typed_variable(uri) == TypedVariable(variable=last, text=values[last], before=before)
 
 
 @st.composite
@@ -337,5 +337,5 @@ def test_no_uri_takes_long_however_it_is_made() -> None:
     template = read_template("".join(f"a{{+v{number}}}" for number in range(90)) + "b")
     started = time.process_time()
     assert template.match("a" * 8_000) is None
-    assert template.typing("a" * 8_000) is not None
+    assert template.typed_variable("a" * 8_000) is not None
     assert time.process_time() - started < 1

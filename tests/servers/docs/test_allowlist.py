@@ -2,7 +2,7 @@ import pytest
 from yarl import URL
 
 from fairlead.errors import ConfigError, ToolFailed
-from fairlead.servers.docs.allowlist import MAX_URL, AllowList, join_url, parse_pattern, parse_url, shown
+from fairlead.servers.docs.allowlist import MAX_URL, AllowList, escape_url, join_url, parse_pattern, parse_url
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_a_pattern_covers_what_it_says(pattern: str, covered: str, others: str) 
     for text in covered.split():
         url = parse_url(text)
         allowed.check(url)
-        assert allowed.covering(url)
+        assert allowed.find_entry(url)
     for text in others.split():
-        assert allowed.covering(parse_url(text)) is None
+        assert allowed.find_entry(parse_url(text)) is None
         with pytest.raises(ToolFailed):
             allowed.check(parse_url(text))
 
@@ -156,8 +156,8 @@ def test_patterns_that_say_the_same_are_the_same() -> None:
 
 
 def test_what_strangers_say_is_shown_in_plain_letters() -> None:
-    assert shown("https://docs.test/\x1b[2J\u202e\udcff") == r"https://docs.test/\x1b[2J\u202e\udcff"
-    assert len(shown("x" * 1000)) < 200
+    assert escape_url("https://docs.test/\x1b[2J\u202e\udcff") == r"https://docs.test/\x1b[2J\u202e\udcff"
+    assert len(escape_url("x" * 1000)) < 200
 
 
 def test_who_is_refused_is_told_what_would_help() -> None:

@@ -41,8 +41,8 @@ _METRICS = """# Metrics
 
 """
 _REPLICA_METRICS = """
-With several workers, the numbers of a process (calls) have the label `worker` as well. Gateways that share a
-store also tell:
+Gateways that share a store, and those with several workers, also tell the following. With workers, these
+numbers and those of calls have the label `worker` as well.
 
 """
 _EXIT_CODES = """# Exit statuses
@@ -83,7 +83,9 @@ def metrics_page() -> str:
     """Every metric of `/metrics`, from what a replica with one server would answer."""
     server = SimpleNamespace(server_id="time", state="ready", tools=2, connects=1)
     activity = SimpleNamespace(finished={("time", "ok"): 3}, seconds={"time": 0.5}, running=())
-    panel = SimpleNamespace(status=lambda: [server], activity=activity, sessions=tuple, pending=tuple)
+    panel = SimpleNamespace(
+        status=lambda: [server], activity=activity, sessions=tuple, pending=tuple, cluster=None
+    )
     cluster = SimpleNamespace(
         directory=SimpleNamespace(living=tuple),
         forwarder=SimpleNamespace(outcomes=Counter[str](), calls=0),

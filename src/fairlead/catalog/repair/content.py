@@ -167,19 +167,19 @@ class _Repairs:
         return kept
 
     def _read_text(self, block: Block, common: dict[str, Any], at: str) -> list[Block]:
-        said: object = block.get("text")
-        if isinstance(said, str):
-            return [{"type": "text", "text": said, **common}]
-        if said is None and block.keys() - {"type", "text", "annotations", "_meta"}:
+        text: object = block.get("text")
+        if isinstance(text, str):
+            return [{"type": "text", "text": text, **common}]
+        if text is None and block.keys() - {"type", "text", "annotations", "_meta"}:
             return []  # the text is in another field
-        self.note(f"{at}.text", "is missing" if said is None else "is not a text")
-        return [{**text_block("" if said is None else said), **common}]
+        self.note(f"{at}.text", "is missing" if text is None else "is not a text")
+        return [{**text_block("" if text is None else text), **common}]
 
     def _read_media(self, block: Block, kind: str, common: dict[str, Any], at: str) -> list[Block]:
-        said = self._read_data(block.get("data", block.get("blob")), f"{at}.data")
-        if said is None:
+        media = self._read_data(block.get("data", block.get("blob")), f"{at}.data")
+        if media is None:
             return []
-        data, media_type = said
+        data, media_type = media
         given: object = block.get("mimeType") or block.get("mime_type") or block.get("mediaType")
         if not isinstance(given, str):
             self.note(f"{at}.mimeType", "is missing")
@@ -216,25 +216,25 @@ class _Repairs:
 
     # Resource contents.
 
-    def read_contents(self, value: object, at: str, asked: str) -> list[Block]:
-        """Parts of a value that should be a list of resource contents; `asked` is the URI that was read."""
+    def read_contents(self, value: object, at: str, requested_uri: str) -> list[Block]:
+        """Parts of a value that should be a list of the resource contents of `requested_uri`."""
         items: list[Any] = value if is_list(value) else [value]
         return [
             part
             for index, item in enumerate(items)
             for part in self._read_part(
-                item, f"{at}[{index}]" if is_list(value) else at, asked, is_alone=len(items) == 1
+                item, f"{at}[{index}]" if is_list(value) else at, requested_uri, is_alone=len(items) == 1
             )
         ]
 
-    def _read_part(self, value: object, at: str, asked: str, *, is_alone: bool) -> Iterator[Block]:
+    def _read_part(self, value: object, at: str, requested_uri: str, *, is_alone: bool) -> Iterator[Block]:
         if value is None:
             self.note(at, "is null; left out")
             return
         part: Block = value if is_object(value) else {"text": value}
         if is_object(inner := part.get("resource")):
             part = inner
-        uri = self._read_uri(part.get("uri"), f"{at}.uri", asked, is_alone=is_alone)
+        uri = self._read_uri(part.get("uri"), f"{at}.uri", requested_uri, is_alone=is_alone)
         fields: Block = {"uri": uri, **self._read_description(part, at)}
         text, blob = part.get("text"), part.get("blob", part.get("data"))
         data = None if blob is None else self._read_data(blob, f"{at}.blob")
@@ -260,17 +260,17 @@ class _Repairs:
             self.note(f"{at}.mimeType", "is not a text; left out")
         return fields
 
-    def _read_uri(self, uri: object, at: str, asked: str, *, is_alone: bool) -> str:
-        asked = asked or "fairlead://content"
+    def _read_uri(self, uri: object, at: str, requested_uri: str, *, is_alone: bool) -> str:
+        requested_uri = requested_uri or "fairlead://content"
         if not isinstance(uri, str) or not uri:
             self.note(at, "is missing; the requested URI is used")
-            return asked
+            return requested_uri
         if has_scheme(uri):
             if (quoted := quote_uri(uri)) != uri:
                 self.note(at, "has characters that no URI may have")
             return quoted
         self.note(at, "has no scheme")
-        return asked if is_alone else f"{asked.rstrip('/')}/{quote(uri.lstrip('/'))}"
+        return requested_uri if is_alone else f"{requested_uri.rstrip('/')}/{quote(uri.lstrip('/'))}"
 
     # Messages.
 
@@ -319,9 +319,9 @@ def _only_text(value: object) -> Block:
 
 def _kind_of(block: Block) -> str | None:
     """Type of a block: as named, or by its fields."""
-    said: object = block.get("type")
-    if isinstance(said, str):
-        known = said.lower().replace("-", "_")
+    kind: object = block.get("type")
+    if isinstance(kind, str):
+        known = kind.lower().replace("-", "_")
         if known in ("text", "image", "audio", "resource_link", "resource"):
             return known
         return "resource" if known == "embedded_resource" else None
@@ -362,7 +362,7 @@ def repair_prompt(result: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError("it has no messages")
         for name in ("content", "text", "role", "type"):
             rest.pop(name, None)
-        repairs.note("messages", "is missing; the content beside it is given as a message")
+        repairs.note("messages", "is missing; the content next to it is given as a message")
     if "description" in rest and not isinstance(rest["description"], str):
         repairs.note("description", "is not a text; left out")
         del rest["description"]
@@ -387,8 +387,8 @@ def repair_contents(result: Mapping[str, Any], uri: str) -> dict[str, Any]:
         if wrong is None and "contents" not in result:
             raise ValueError("it has no contents")
         if wrong is not None:
-            beside = {name: rest.pop(name, None) for name in ("uri", "mimeType", "text", "blob")}
-            contents = rest.pop(wrong) if wrong in ("content", "resource") else beside
+            own_fields = {name: rest.pop(name, None) for name in ("uri", "mimeType", "text", "blob")}
+            contents = rest.pop(wrong) if wrong in ("content", "resource") else own_fields
         repairs.note("contents", "is missing or null" + (f"; `{wrong}` stands in" if wrong else ""))
     made = [] if contents is None else repairs.read_contents(contents, "contents", uri)
     return _with_notes({**rest, "contents": made}, repairs.notes)
@@ -396,8 +396,8 @@ def repair_contents(result: Mapping[str, Any], uri: str) -> dict[str, Any]:
 
 def repair_completion(result: Mapping[str, Any]) -> dict[str, Any]:
     """Repair the `completion` of a result of `completion/complete` to be valid for every version."""
-    said: object = result.get("completion", result)
-    found: Mapping[str, Any] = said if is_object(said) else {"values": said}
+    completion: object = result.get("completion", result)
+    found: Mapping[str, Any] = completion if is_object(completion) else {"values": completion}
     values: object = found.get("values")
     items: list[Any] = values if is_list(values) else [] if values is None else [values]
     made: dict[str, Any] = {"values": [*islice(_read_completion_values(items), MAX_VALUES)]}

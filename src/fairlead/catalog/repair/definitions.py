@@ -284,7 +284,7 @@ class _Repairing:
     def read_items(self, value: object, reader: _Reader, at: str) -> list[Any]:
         """Items of a list without invalid ones."""
         if not is_list(value):
-            raise _Unusable(_what_it_is(value, "a list"))
+            raise _Unusable(_describe_mismatch(value, "a list"))
         kept: list[Any] = []
         for index, item in enumerate(value):
             place = f"{at}[{index}]"
@@ -295,32 +295,32 @@ class _Repairing:
         return kept
 
 
-def _what_it_is(value: object, wanted: str) -> str:
+def _describe_mismatch(value: object, wanted: str) -> str:
     return "is null" if value is None else f"is not {wanted}"
 
 
 def _text(value: object, _repairing: _Repairing, _at: str) -> str:
     if not isinstance(value, str):
-        raise _Unusable(_what_it_is(value, "a text"))
+        raise _Unusable(_describe_mismatch(value, "a text"))
     return value
 
 
 def _flag(value: object, _repairing: _Repairing, _at: str) -> bool:
     if not isinstance(value, bool):
-        raise _Unusable(_what_it_is(value, "true or false"))
+        raise _Unusable(_describe_mismatch(value, "true or false"))
     return value
 
 
 def _object(value: object, _repairing: _Repairing, _at: str) -> dict[str, Any]:
     if not is_object(value):
-        raise _Unusable(_what_it_is(value, "an object"))
+        raise _Unusable(_describe_mismatch(value, "an object"))
     return value
 
 
 def _one_of(*words: str) -> _Reader:
     def read(value: object, _repairing: _Repairing, _at: str) -> str:
         if not isinstance(value, str) or value not in words:
-            raise _Unusable(_what_it_is(value, f"one of {', '.join(words)}"))
+            raise _Unusable(_describe_mismatch(value, f"one of {', '.join(words)}"))
         return value
 
     return read
@@ -353,13 +353,13 @@ def _size(value: object, repairing: _Repairing, at: str) -> int:
         repairing.note(at, "is a whole number written as a fraction")
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _Unusable(_what_it_is(value, "a whole number"))
+        raise _Unusable(_describe_mismatch(value, "a whole number"))
     return value
 
 
 def _share(value: object, _repairing: _Repairing, _at: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise _Unusable(_what_it_is(value, "a number from 0 to 1"))
+        raise _Unusable(_describe_mismatch(value, "a number from 0 to 1"))
     return value
 
 
@@ -371,7 +371,7 @@ def _date_time(value: object, _repairing: _Repairing, _at: str) -> str:
             pass  # such as month 13: reported below
         else:
             return value
-    raise _Unusable(_what_it_is(value, "a date and time with its zone, as ISO 8601 has it"))
+    raise _Unusable(_describe_mismatch(value, "a date and time with its zone, as ISO 8601 has it"))
 
 
 def _sizes(value: object, repairing: _Repairing, at: str) -> list[str]:
@@ -387,7 +387,7 @@ def _property(value: object, repairing: _Repairing, at: str) -> dict[str, Any]:
         repairing.note(at, "is true or false instead of an object")
         return {} if value else {"not": {}}
     if not is_object(value):
-        repairing.note(at, f"{_what_it_is(value, 'a schema')}; accepts anything")
+        repairing.note(at, f"{_describe_mismatch(value, 'a schema')}; accepts anything")
         return {}
     return value
 
@@ -409,7 +409,7 @@ def _input_schema(value: object, repairing: _Repairing, at: str) -> dict[str, An
         return permissive()
     whole = as_object(schema)
     if screened.rejected is not None:
-        return {**whole, "type": "object"}  # the reason for that is told, rather than its type
+        return {**whole, "type": "object"}  # the reason is reported in place of its type
     if whole.get("type") != "object":
         repairing.note(f"{at}.type", "is no type; any arguments are accepted")
         return permissive()
@@ -442,7 +442,7 @@ def _output_schema(value: object, repairing: _Repairing, at: str) -> dict[str, A
 def _names(value: object, _repairing: _Repairing, _at: str) -> list[str]:
     # One invalid name casts doubt on the others, and a wrong requirement costs calls.
     if not is_list(value) or not all(isinstance(name, str) for name in value):
-        raise _Unusable(_what_it_is(value, "a list of names"))
+        raise _Unusable(_describe_mismatch(value, "a list of names"))
     return value
 
 
@@ -551,7 +551,7 @@ def _sound_output(raw: bytes) -> _Output:
     except (ValueError, RecursionError):
         return _Output(schema=None, reason="cannot be read")
     if not is_object(value):
-        return _Output(schema=None, reason=_what_it_is(value, "an object"))
+        return _Output(schema=None, reason=_describe_mismatch(value, "an object"))
     screened = screen_output(value)
     if screened.rejected is not None:
         return _Output(schema=None, reason=f"cannot be used: {screened.rejected}")

@@ -6,6 +6,7 @@ Repairs and omissions are named in the listing (`repairs`, `rejected`, `notes`),
 """
 
 import operator
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,8 +18,9 @@ from msgspec import Raw
 from fairlead.catalog.definitions import DefinitionKind, visible_definition
 from fairlead.catalog.repair.definitions import IDENTITY, repair_definition
 from fairlead.catalog.sanitize import gate
+from fairlead.catalog.schema.keywords import map_schemas
 from fairlead.catalog.tools import Listing, RejectedTool, Repair, ToolEntry
-from fairlead.config.untyped import is_list, is_object
+from fairlead.config.untyped import as_object, is_list, is_object
 
 MAX_NAMED: Final = 5
 """Most entries that a note names. `fairlead lint` names all."""
@@ -197,6 +199,8 @@ def definition_for(kind: DefinitionKind, definition: Mapping[str, Any], number: 
     """
     known = _FIELDS_OF[number][kind]
     fields = {name: value for name, value in definition.items() if name in known}
+    if "outputSchema" in fields:
+        fields["outputSchema"] = _asserted_output(fields["outputSchema"])
     if number == _NEWEST:
         return fields
     if (
@@ -212,6 +216,48 @@ def definition_for(kind: DefinitionKind, definition: Mapping[str, Any], number: 
         if kind != "tool" and is_object(hints := fields.get("annotations")):
             fields["annotations"] = _only(hints, _HINT_BASE)
     return fields
+
+
+_OF_EVERY_OBJECT: Final = frozenset(
+    (
+        "constructor",
+        "hasOwnProperty",
+        "isPrototypeOf",
+        "propertyIsEnumerable",
+        "toLocaleString",
+        "toString",
+        "valueOf",
+        "__defineGetter__",
+        "__defineSetter__",
+        "__lookupGetter__",
+        "__lookupSetter__",
+        "__proto__",
+    )
+)
+"""Properties that every JavaScript object has."""
+_UNASSERTED: Final = re.compile(rb'"(?:format|%b)"' % "|".join(sorted(_OF_EVERY_OBJECT)).encode())
+
+
+def _asserted_output(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any]:
+    """Output schema without what JavaScript clients check and the protocol's dialect does not.
+
+    They refuse a result whose value has another `format`, such as a time without its zone as Python writes
+    it, and find a property that the result lacks in what every JavaScript object has (`constructor`). The
+    definition that is pinned has all of it.
+    """
+    if isinstance(raw, Raw) and not _UNASSERTED.search(raw):
+        return raw
+    schema: dict[str, Any] = _decode(raw) if isinstance(raw, Raw) else raw
+    return as_object(map_schemas(schema, "", _without_unasserted))
+
+
+def _without_unasserted(schema: dict[str, Any], _where: str) -> dict[str, Any]:
+    schema = {keyword: value for keyword, value in schema.items() if keyword != "format"}
+    if is_object(properties := schema.get("properties")):
+        schema["properties"] = {
+            name: {} if name in _OF_EVERY_OBJECT else value for name, value in properties.items()
+        }
+    return schema
 
 
 def _only(value: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -53,10 +53,10 @@ PRINTED = bytes((*b"\t\n", *range(0x20, 0x7F)))
 _QUIET = bytes({*PRINTED} - {*digits_and_capitals(PRINTED)})
 
 
-def sample(said: str) -> str:
+def sample(text: str) -> str:
     """Hidden text for a finding: masked, and then cut."""
-    shown = SECRETS.mask_known(said)
-    if len(said) >= MAX_READ_CHARACTERS:  # there may be more, and half of a secret at the end
+    shown = SECRETS.mask_known(text)
+    if len(text) >= MAX_READ_CHARACTERS:  # there may be more, and half of a secret at the end
         shown = shown[: max(0, len(shown) - SECRETS.reach)]
     return shown if len(shown) <= MAX_SAMPLE_CHARACTERS else f"{shown[: MAX_SAMPLE_CHARACTERS - 1]}…"
 
@@ -140,16 +140,16 @@ def clean_literals_steps(raw: bytes, cleaner: "Cleaner | None" = None) -> "Steps
         if begin < 0 or (end - begin <= SLICE_BYTES and is_plain(raw[begin:end])):
             continue
         if end - begin <= TEXT_AT_ONCE:
-            said = str(decode(raw[begin:end]))
-            cleaned = cleaner.text(said)
+            text = str(decode(raw[begin:end]))
+            cleaned = cleaner.text(text)
         else:
-            said = yield from join_steps(SlicedDocument(raw).pieces_of(begin, end))
-            cleaned = yield from cleaner.text_steps(said)
+            text = yield from join_steps(SlicedDocument(raw).pieces_of(begin, end))
+            cleaned = yield from cleaner.text_steps(text)
         if cleaned.startswith(OURS) and _IS_KEY.match(raw, end):
             cleaner.may_be_marked = True
             if cleaned in _MARKS:
                 cleaned = f"({cleaned})"
-        if cleaned != said or "\ufffd" in cleaned:  # the replacement of bytes that are no text
+        if cleaned != text or "\ufffd" in cleaned:  # the replacement of bytes that are no text
             made.append(memoryview(raw)[start:begin])
             made += yield from literal_steps(cleaned)
             start = end
@@ -177,14 +177,14 @@ class Cleaner:
         """Whether this part of the document has placeholders of long texts."""
         return self._opened is not None and self._opened.has_any(raw)
 
-    def text(self, said: str) -> str:
+    def text(self, text: str) -> str:
         """Sanitize and mask a short text."""
-        return SECRETS.mask_known(self._clean(said))
+        return SECRETS.mask_known(self._clean(text))
 
-    def _clean(self, said: str) -> str:
+    def _clean(self, text: str) -> str:
         if self._findings > _MAX_INSPECTED:
-            return clean(said)
-        cleaned = inspect(said)
+            return clean(text)
+        cleaned = inspect(text)
         for finding in cleaned.findings:
             known = self.found.get(finding.kind)
             count = finding.count + (known.count if known else 0)
@@ -193,17 +193,17 @@ class Cleaner:
             self._findings += 1
         return cleaned.text
 
-    def text_steps(self, said: str) -> "Steps[str]":
+    def text_steps(self, text: str) -> "Steps[str]":
         """Sanitize and mask a text of any length."""
-        if self._opened is not None and self._opened.stands_in(said):
-            return (yield from self._long_steps(self._opened.pieces(said)))
-        if len(said) <= TEXT_AT_ONCE:
-            return self.text(said)
-        return (yield from self._long_steps(_pieces(said)))
+        if self._opened is not None and self._opened.stands_in(text):
+            return (yield from self._long_steps(self._opened.pieces(text)))
+        if len(text) <= TEXT_AT_ONCE:
+            return self.text(text)
+        return (yield from self._long_steps(_pieces(text)))
 
-    def _long_steps(self, said: Iterator[str]) -> "Steps[str]":
+    def _long_steps(self, parts: Iterator[str]) -> "Steps[str]":
         pieces: list[str] = []
-        for part in said:
+        for part in parts:
             for piece in _pieces(part):
                 pieces.append(self._clean(piece))
                 if self._turn.is_over():
@@ -211,13 +211,13 @@ class Cleaner:
         whole = "".join(pieces)
         return (yield from self._mask_steps(whole)) if SECRETS.knows_any else whole
 
-    def _mask_steps(self, said: str) -> "Steps[str]":
+    def _mask_steps(self, text: str) -> "Steps[str]":
         """Mask a long text in windows, each with the end of the one before, where a secret may begin."""
         margin = SECRETS.reach
         pieces: list[str] = []
         carried = ""
-        for start in range(0, len(said), TEXT_AT_ONCE):
-            window = carried + said[start : start + TEXT_AT_ONCE]
+        for start in range(0, len(text), TEXT_AT_ONCE):
+            window = carried + text[start : start + TEXT_AT_ONCE]
             masked = SECRETS.mask_known(window)
             certain = max(0, len(masked) - margin)
             pieces.append(masked[:certain])
@@ -255,17 +255,17 @@ class Cleaner:
             return enumerate(holder)
         return iter([*holder.items()]) if is_object(holder) else iter(())
 
-    def _text_or_data_steps(self, said: str, *, is_data: bool) -> "Steps[str]":
+    def _text_or_data_steps(self, text: str, *, is_data: bool) -> "Steps[str]":
         if not is_data:
-            return (yield from self.text_steps(said))
-        if self._opened is not None and self._opened.stands_in(said):
-            whole = yield from join_steps(self._opened.pieces(said))
+            return (yield from self.text_steps(text))
+        if self._opened is not None and self._opened.stands_in(text):
+            whole = yield from join_steps(self._opened.pieces(text))
             return (
                 whole
                 if (yield from _is_base64_steps(whole))
                 else (yield from self._long_steps(_pieces(whole)))
             )
-        return said if (yield from _is_base64_steps(said)) else (yield from self.text_steps(said))
+        return text if (yield from _is_base64_steps(text)) else (yield from self.text_steps(text))
 
     def _rename_steps(self, holder: dict[str, Any], *, is_meta: bool) -> "Steps[bool]":
         """Sanitize the names of an object's members, in place and in order, and drop marks of ours.
@@ -341,38 +341,38 @@ _MAX_SHOWN_NAMES = 4096
 _BASE64_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
 
-def _is_base64_steps(said: str) -> "Steps[bool]":
+def _is_base64_steps(text: str) -> "Steps[bool]":
     """Whether a text is nothing but base64. Other text in its place is masked like any text."""
     size = 0
-    for start in range(0, len(said), TEXT_AT_ONCE):
-        piece = said[start : start + TEXT_AT_ONCE]
+    for start in range(0, len(text), TEXT_AT_ONCE):
+        piece = text[start : start + TEXT_AT_ONCE]
         if not piece.isascii():
             return False
         other = piece.encode().translate(None, _BASE64_CHARACTERS)
-        is_last = start + TEXT_AT_ONCE >= len(said)
+        is_last = start + TEXT_AT_ONCE >= len(text)
         if not set(other) <= set(b"\r\n=" if is_last else b"\r\n"):
             return False
         size += len(piece) - len(other)
         yield
     # A single character is no byte: clients would get all of it as text.
-    return size % 4 != 1 and said.rstrip("=\r\n").find("=") < 0
+    return size % 4 != 1 and text.rstrip("=\r\n").find("=") < 0
 
 
 def _number_names(names: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{shown} ({place})" for place, (name, shown) in enumerate(names.items(), 1)}
 
 
-def _pieces(said: str) -> Iterator[str]:
+def _pieces(text: str) -> Iterator[str]:
     start = 0
-    while start < len(said):
-        end = _breath(said, start + TEXT_AT_ONCE)
-        yield said[start:end]
+    while start < len(text):
+        end = _breath(text, start + TEXT_AT_ONCE)
+        yield text[start:end]
         start = end
 
 
-def _breath(said: str, place: int) -> int:
+def _breath(text: str, place: int) -> int:
     """Place to cut a long text: after a line if one ends nearby, so that no escape sequence is torn."""
-    if place >= len(said):
-        return len(said)
-    line = said.rfind("\n", place - 2048, place)
+    if place >= len(text):
+        return len(text)
+    line = text.rfind("\n", place - 2048, place)
     return place if line < 0 else line + 1

@@ -142,13 +142,13 @@ def _mask_offers(kind: type[ServerOffer], definitions: Iterable[bytes]) -> Itera
             if gate.is_plain(definition):
                 yield definition
                 continue
-            said = msgspec.json.decode(definition)
-            masked = _plain(said, gate.mask_secrets)
+            offer = msgspec.json.decode(definition)
+            masked = _plain(offer, gate.mask_secrets)
         except (ValueError, RecursionError):
             if not gate.holds_secret(definition.decode(errors="replace")):
                 yield definition
             continue
-        if masked == said:
+        if masked == offer:
             yield definition
             continue
         shown = msgspec.json.encode(masked)

@@ -40,6 +40,7 @@ from fairlead.catalog.sanitize.slices import (
     SlicedDocument,
     Steps,
     decode,
+    decode_finite,
     encode_steps,
     finish,
     has_more_values,
@@ -62,6 +63,7 @@ __all__ = [
     "Steps",
     "clean_literals_steps",
     "decode",
+    "decode_finite",
     "encode_steps",
     "finish",
     "has_more_values",
@@ -84,45 +86,45 @@ MAX_SMALL_VALUES = 2000
 # Text.
 
 
-def text(said: str, limit: int = MAX_TEXT_BYTES) -> str:
+def text(untrusted: str, limit: int = MAX_TEXT_BYTES) -> str:
     """Sanitize and mask a text of a server, and cut it to `limit` bytes of UTF-8.
 
     For text that stands alone (errors, log lines, elicitations): what looks like a secret is masked too.
     """
     length = head_length(limit)
-    return _cut(SECRETS.mask(clean(said[:length])), limit, was_cut=len(said) > length)
+    return _cut(SECRETS.mask(clean(untrusted[:length])), limit, was_cut=len(untrusted) > length)
 
 
-def content(said: str, limit: int | None = None) -> str:
+def content(untrusted: str, limit: int | None = None) -> str:
     """Sanitize and mask a text that is content: like `text`, but only known secrets are masked."""
     if limit is None:
-        return SECRETS.mask_known(clean(said))
+        return SECRETS.mask_known(clean(untrusted))
     length = head_length(limit)
-    return _cut(SECRETS.mask_known(clean(said[:length])), limit, was_cut=len(said) > length)
+    return _cut(SECRETS.mask_known(clean(untrusted[:length])), limit, was_cut=len(untrusted) > length)
 
 
-def log_line(said: str) -> str:
+def log_line(untrusted: str) -> str:
     """Sanitize and mask a text of a log record, which may quote a server, a file or a header."""
-    return SECRETS.mask(clean(said))
+    return SECRETS.mask(clean(untrusted))
 
 
-def mask_secrets(said: str) -> str:
+def mask_secrets(untrusted: str) -> str:
     """Mask known secrets in a text and change nothing else: for what is stored, and sanitized when read.
 
     A secret that only sanitizing would reveal, by removing a hidden character from it, counts as well: such a
     text is sanitized here already.
     """
-    cleaned = clean(said)
+    cleaned = clean(untrusted)
     whole = SECRETS.mask_known(cleaned)
     if whole == cleaned:
-        return said
-    kept = SECRETS.mask_known(said)
+        return untrusted
+    kept = SECRETS.mask_known(untrusted)
     return kept if SECRETS.mask_known(clean(kept)) == clean(kept) else whole
 
 
-def holds_secret(said: str) -> bool:
+def holds_secret(untrusted: str) -> bool:
     """Whether a known secret is in this text, in any encoding, once it is sanitized."""
-    return SECRETS.knows_any and mask_secrets(said) != said
+    return SECRETS.knows_any and mask_secrets(untrusted) != untrusted
 
 
 def error_text(error: object) -> str:
@@ -137,8 +139,8 @@ def displayable_cause(error: BaseException) -> BaseException | None:
     """
     link: BaseException | None = error
     while link is not None:
-        said = str(link)
-        if log_line(said) != said:
+        message = str(link)
+        if log_line(message) != message:
             return None
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return error
@@ -151,13 +153,13 @@ def generation() -> int:
 
 def file_steps(data: bytes) -> "Steps[str]":
     """Sanitize and mask text of a file of any size, or of a result that was stored unopened."""
-    said = data.decode(errors="replace")
+    decoded = data.decode(errors="replace")
     yield
-    return (yield from Cleaner().text_steps(said))
+    return (yield from Cleaner().text_steps(decoded))
 
 
 def log_text(data: bytes) -> str:
-    """Sanitize and mask what a server wrote to stderr or beside the protocol; the caller bounds it."""
+    """Sanitize and mask a server's stderr, or stdout outside the protocol; the caller bounds it."""
     if data.isascii() and data.translate(None, PRINTED) == b"":
         return SECRETS.mask(data.decode())
     return SECRETS.mask(clean(data.decode(errors="replace")))
@@ -187,9 +189,9 @@ def _cut(cleaned: str, limit: int, *, was_cut: bool) -> str:
 # JSON.
 
 
-def value(said: Any) -> Any:  # noqa: ANN401 - any JSON value
+def value(untrusted: Any) -> Any:  # noqa: ANN401 - any JSON value
     """Sanitize a small JSON value and mask known secrets in it, names included."""
-    return finish(Cleaner(counts=False).value_steps(said))
+    return finish(Cleaner(counts=False).value_steps(untrusted))
 
 
 def json_bytes(raw: bytes, limit: int = MAX_DATA_BYTES) -> bytes | None:
@@ -214,13 +216,13 @@ def error(message: str, data: bytes) -> tuple[str, Any]:
 
     Data that is too large or invalid is left out, and a note says so.
     """
-    said = text(message)
+    shown = text(message)
     if not data or data == b"null":
-        return said, None
+        return shown, None
     cleaned = json_bytes(data)
     if cleaned is None:
-        return said, {OMITTED: f"{len(data):,} bytes of data: too large or not JSON"}
-    return said, without_ours(decode(cleaned))
+        return shown, {OMITTED: f"{len(data):,} bytes of data: too large or not JSON"}
+    return shown, without_ours(decode(cleaned))
 
 
 def secret_reach() -> int:
@@ -240,8 +242,8 @@ def answer_steps(raw: bytes) -> "Steps[bytes]":
     opened = SlicedDocument(raw)
     if not (yield from opened.take_out_steps()):
         return (yield from clean_literals_steps(raw))
-    said = decode(opened.short)
-    return msgspec.json.encode((yield from Cleaner(opened).value_steps(said, media=True)))
+    parsed = decode(opened.short)
+    return msgspec.json.encode((yield from Cleaner(opened).value_steps(parsed, media=True)))
 
 
 # Marks.
@@ -256,8 +258,8 @@ def mark(raw: bytes, server_id: str | None) -> bytes:
     if not has_meta:
         if server_id is None or not raw.startswith(b"{"):
             return raw
-        said = b'{"_meta":{"fairlead/untrusted":%b}' % msgspec.json.encode({"server": server_id})
-        return said + (b"}" if raw[1:].lstrip()[:1] == b"}" else b"," + raw[1:])
+        marked = b'{"_meta":{"fairlead/untrusted":%b}' % msgspec.json.encode({"server": server_id})
+        return marked + (b"}" if raw[1:].lstrip()[:1] == b"}" else b"," + raw[1:])
     try:
         fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         # Values stay bytes as far as possible: not every number survives decoding and encoding.
@@ -279,17 +281,17 @@ def _decode_members(raw: msgspec.Raw) -> Any:  # noqa: ANN401 - any JSON value
         return decode(bytes(raw))
 
 
-def mark_parsed(said: dict[str, Any], server_id: str | None) -> dict[str, Any]:
+def mark_parsed(result: dict[str, Any], server_id: str | None) -> dict[str, Any]:
     """Like `mark`, for a parsed result."""
-    meta = said.get("_meta")
+    meta = result.get("_meta")
     kept: dict[str, Any] = without_mark(meta) if is_object(meta) else {}
     if server_id is not None:
-        return {**said, "_meta": {**kept, UNTRUSTED: {"server": server_id}}}
-    return said if kept == (meta or {}) else {**said, "_meta": kept}
+        return {**result, "_meta": {**kept, UNTRUSTED: {"server": server_id}}}
+    return result if kept == (meta or {}) else {**result, "_meta": kept}
 
 
 def mark_error_data(data: Any, server_id: str | None) -> Any:  # noqa: ANN401 - any JSON value
-    """Mark an error's data: as a member of it, or beside it under `data` where it is no object."""
+    """Mark an error's data: as a member of it, or of an object that holds it as `data` where it is none."""
     if server_id is None:
         return data
     members = data if is_object(data) else {} if data is None else {"data": data}

@@ -6,6 +6,7 @@ A function whose name ends in `_steps` returns a generator that pauses after `ST
 
 import asyncio
 import json
+import math
 import re
 import secrets
 import time
@@ -21,7 +22,7 @@ MAX_VALUES = 20_000
 MAX_OPENED_BYTES = 16 * 1024 * 1024
 """A larger message is never parsed: the result would take several times as much memory."""
 MAX_PARSED_BYTES = 2 * 1024 * 1024
-"""Bytes that a native parser reads within a step, whatever they are. Long strings are taken out before."""
+"""Bytes of any JSON that a native parser reads within a step. Long strings are taken out before."""
 STEP_SECONDS = 0.002
 SLICE_BYTES = 65_536
 TEXT_AT_ONCE = 8192
@@ -77,28 +78,52 @@ def decode(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
     return json.loads(raw.decode(errors="replace"), strict=False, parse_constant=_refuse)
 
 
-def has_slow_numbers(raw: bytes) -> bool:
-    """Whether JSON has so many numbers near the limits of a double that `msgspec` parses it slowly.
+def decode_finite(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse JSON as strictly as `msgspec`, in bounded time: a number beyond the range of floats is refused.
 
-    It takes 16 µs for a number such as `1e300`, and so two seconds for a megabyte of them, in which no other
-    thread can run. Python's own parser takes a fiftieth of that. Exponents of two digits cost nothing.
+    Raises:
+        ValueError: It is not JSON, or has such a number.
+        RecursionError: It is nested too deeply.
+    """
+    if not has_slow_numbers(raw):
+        return msgspec.json.decode(raw)
+    return json.loads(raw.decode(), parse_float=_read_float, parse_constant=_refuse)
+
+
+def _read_float(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is out of range")
+    return number
+
+
+def has_slow_numbers(raw: bytes) -> bool:
+    """Whether JSON has so many numbers of a costly kind that `msgspec` parses it slowly.
+
+    It takes 16 µs for a number near the limits of a double such as `1e300`, and so two seconds for a megabyte
+    of them, in which no other thread can run; and as long for one of hundreds of digits. Python's own parser
+    takes a fiftieth of that. Exponents of two digits cost nothing.
     """
     if len(raw) <= _QUICK_BYTES:
         return False
     numbers = raw.translate(_NUMBERS)  # a tenth of what a regular expression takes
-    return numbers.count(b"0e000") + numbers.count(b"0e+000") > _MAX_EXPONENTS
+    if numbers.count(b"0e000") + numbers.count(b"0e+000") > _MAX_EXPONENTS:
+        return True
+    return numbers.count(_LONG_NUMBER) > _MAX_LONG_NUMBERS
 
 
 _NUMBERS = bytes.maketrans(b"123456789E-", b"000000000e+")
 _QUICK_BYTES = 4096
 _MAX_EXPONENTS = 500
+_LONG_NUMBER = b"0" * 128
+_MAX_LONG_NUMBERS = 1000
 
 
 def has_more_values_steps(text: bytes | bytearray | memoryview, limit: int) -> "Steps[bool]":
     """Whether JSON text has more than `limit` values, without decoding it.
 
-    Decoding takes as long as there are values, whatever their size: 8 MiB of `[],` take seconds. Brackets and
-    commas outside strings are counted, and the strings; invalid text gives some number, in bounded time.
+    Decoding time depends on the number of values, not on their size: 8 MiB of `[],` take seconds. Brackets
+    and commas outside strings are counted, and the strings; invalid text gives some number, in bounded time.
     """
     turn, count, quotes, carried = SliceTimer(), 0, 0, b""
     for start in range(0, len(text), SLICE_BYTES):
@@ -183,9 +208,9 @@ class SlicedDocument:
         """Whether a part of `short` has any placeholder."""
         return bool(self._places) and self._word.encode() in raw
 
-    def stands_in(self, said: str) -> bool:
+    def stands_in(self, text: str) -> bool:
         """Whether this text is a placeholder."""
-        return said in self._places
+        return text in self._places
 
     def size(self, word: str) -> int:
         """Size of the long text in JSON, in bytes."""
@@ -290,6 +315,41 @@ def without_constants_steps(raw: bytes) -> "Steps[bytes]":
     return b"".join((*parts, raw[kept:])) if parts else raw
 
 
+_HIGH, _LOW = rb"[89abAB][0-9a-fA-F]{2}", rb"[c-fC-F][0-9a-fA-F]{2}"
+# Begins with the common prefix of both, which is found ten times as fast.
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD](?:%b(?!\\u[dD]%b)|%b(?<!\\u[dD]%b\\u[dD]%b))" % (_HIGH, _LOW, _LOW, _HIGH, _LOW)
+)
+
+
+def without_lone_surrogates(raw: bytes | bytearray, most: int = 0) -> bytes | bytearray:
+    """Replace each escape of a lone surrogate by U+FFFD; the same object if there is none, or `most` are.
+
+    JavaScript writes such escapes where it cut a text inside an emoji, Python for a file name that is not
+    UTF-8, and no strict parser takes them.
+    """
+    if b"\\" not in raw or b"\0" in raw or (b"\\ud" not in raw and b"\\uD" not in raw):
+        return raw
+    # Every backslash left after this begins an escape.
+    escapes = raw.replace(b"\\\\", b"\0\0")
+    sound, count = _LONE_SURROGATE.subn(rb"\\ufffd", escapes, most)
+    return sound.replace(b"\0\0", b"\\\\") if count and count != most else raw
+
+
+def without_lone_surrogates_steps(raw: bytes) -> "Steps[bytes]":
+    """Replace each escape of a lone surrogate in JSON of any size; the same object if there is none."""
+    if b"\\ud" not in raw and b"\\uD" not in raw:
+        return raw
+    parts, start = list[bytes | bytearray](), 0
+    while start < len(raw):
+        end = _safe_cut(raw, start, start + SLICE_BYTES, len(raw))
+        parts.append(without_lone_surrogates(raw[start:end]))
+        start = end
+        yield
+    sound = b"".join(parts)
+    return sound if sound != raw else raw
+
+
 def _literals_to_end(raw: bytes) -> Iterator[tuple[int, int]]:
     yield from literals(raw)
     yield len(raw), len(raw)
@@ -305,12 +365,12 @@ def join_steps(pieces: Iterator[str]) -> "Steps[str]":
     return "".join(joined)
 
 
-def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
+def encode_steps(value: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
     """Encode a value whose texts may be long. The value is consumed: its long texts are taken out of it."""
-    if isinstance(said, str):
-        return b"".join((yield from literal_steps(said)))
+    if isinstance(value, str):
+        return b"".join((yield from literal_steps(value)))
     word, long = f"long-{secrets.token_hex(8)}-", list[str]()
-    waiting: list[Any] = [said] if isinstance(said, (dict, list)) else []
+    waiting: list[Any] = [value] if isinstance(value, (dict, list)) else []
     while waiting:
         holder = waiting.pop()
         items: Any = holder.items() if is_object(holder) else enumerate(holder)
@@ -320,7 +380,7 @@ def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
                 long.append(item)
             elif isinstance(item, (dict, list)):
                 waiting.append(item)
-    encoded = msgspec.json.encode(said)
+    encoded = msgspec.json.encode(value)
     if not long:
         return encoded
     parts = re.split(rb'"%b(\d+)"' % word.encode(), encoded)
@@ -331,13 +391,13 @@ def encode_steps(said: Any) -> "Steps[bytes]":  # noqa: ANN401 - any JSON value
     return b"".join(whole)
 
 
-def literal_steps(said: str) -> "Steps[list[bytes]]":
+def literal_steps(text: str) -> "Steps[list[bytes]]":
     """Encode a text of any length as a JSON string, in parts."""
-    if len(said) <= SLICE_BYTES:
-        return [msgspec.json.encode(said)]
+    if len(text) <= SLICE_BYTES:
+        return [msgspec.json.encode(text)]
     turn, parts = SliceTimer(), [b'"']
-    for start in range(0, len(said), SLICE_BYTES):
-        parts.append(msgspec.json.encode(said[start : start + SLICE_BYTES])[1:-1])
+    for start in range(0, len(text), SLICE_BYTES):
+        parts.append(msgspec.json.encode(text[start : start + SLICE_BYTES])[1:-1])
         if turn.is_over():
             yield
     return [*parts, b'"']

@@ -1,6 +1,6 @@
 r"""Sanitizing of text: removal of hidden characters, control characters and escape sequences.
 
-Removed is whatever controls a terminal, reorders text or is invisible: escape sequences with their payload,
+Removes what controls a terminal, reorders text or is invisible: escape sequences with their payload,
 control characters except `\n` and `\t`, tags, bidirectional controls, zero-width and other invisible
 characters, lone surrogates, private use and noncharacters. Other line breaks become `\n`.
 
@@ -128,13 +128,13 @@ def _without_hidden(text: str) -> str:
     if text.isascii():
         return text.encode().translate(None, _ASCII_CONTROLS).decode()
     # A native pass over a long text blocks other threads; calling back does not.
-    return _hidden_pattern().sub("" if len(text) <= _LONG_TEXT else _nothing, text)
+    return _hidden_pattern().sub("" if len(text) <= _LONG_TEXT else _remove, text)
 
 
 _LONG_TEXT = 32 * 1024
 
 
-def _nothing(_match: re.Match[str]) -> str:
+def _remove(_match: re.Match[str]) -> str:
     return ""
 
 
@@ -225,14 +225,14 @@ def inspect(text: str) -> CleanText:
     """Sanitize the text, and report what was hidden in it, except Windows line ends."""
     found: dict[HiddenKind, list[str]] = {}
 
-    def noted(match: re.Match[str]) -> str:
+    def note(match: re.Match[str]) -> str:
         found.setdefault(_kind(match[0]), []).append(match[0])
         return ""
 
     if not _is_suspect(text, text.encode(errors="surrogatepass")):
         return CleanText(text=text)
-    unescaped = _ESCAPES.sub(noted, text).replace("\r\n", "\n")
-    _hidden_pattern().sub(noted, unescaped)
+    unescaped = _ESCAPES.sub(note, text).replace("\r\n", "\n")
+    _hidden_pattern().sub(note, unescaped)
     findings = (
         HiddenText(kind=kind, count=len(parts), sample=_sample(kind, "".join(parts)))
         for kind, parts in found.items()

@@ -1,1 +1,1 @@
-"""JSON Schemas of tools: `normalize` (to 2020-12), `validate` (in bounded time), `coerce` (arguments)."""
+"""JSON Schemas of tools: `normalize` (to 2020-12), `portable` (to all drafts), `validate`, `coerce`."""

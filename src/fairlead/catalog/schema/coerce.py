@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-import msgspec
-
+from fairlead.catalog.sanitize.slices import decode_finite
 from fairlead.catalog.schema.keywords import TYPES, Schema, resolve_reference
 from fairlead.config.untyped import is_list, is_object
 
@@ -154,7 +153,7 @@ class _Coercion:
             return text
         self._text -= len(text)
         try:
-            value = msgspec.json.decode(text)
+            value = decode_finite(text.encode())
         except (ValueError, RecursionError):
             return text
         if accepted.isdisjoint(_types_of_value(value)):

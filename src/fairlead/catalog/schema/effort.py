@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard
 
 from fairlead.catalog.schema.keywords import Schema, in_place_schemas, resolve_reference, subschemas
 from fairlead.config.untyped import is_list, is_object
@@ -196,7 +196,7 @@ def is_flat_and_short(value: object) -> TypeGuard[dict[str, Any]]:
     """
     if not isinstance(value, dict):
         return False
-    members = cast("dict[object, Any]", value)
+    members: dict[object, Any] = value  # pyright: ignore[reportUnknownVariableType] - `cast` costs a frame
     if len(members) > _FEW_KEYS:
         return False
     # Exact types, and one loop: this runs for every call.
@@ -408,7 +408,7 @@ def _states_cost(pattern: str) -> Cost:
 
 
 def _patterns_cost(patterns: dict[str, Any]) -> Cost:
-    # Twice: `additionalProperties` beside it tries them once more.
+    # Twice: a sibling `additionalProperties` tries them once more.
     return Cost(5 * len(patterns), character=2 * sum(map(pattern_states, patterns)))
 
 

@@ -92,6 +92,28 @@ def in_place_schemas(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[S
         yield target
 
 
+def is_endless(root: dict[str, Any]) -> bool:
+    """Whether some schema applies itself to the same value again, by references: no check would end."""
+    finished: set[int] = set()
+    for start in all_schemas(root):
+        under_way: dict[int, Iterator[Schema]] = {}
+        current: dict[str, Any] | None = start
+        while current is not None or under_way:
+            if current is not None:
+                if id(current) in under_way:
+                    return True
+                if id(current) not in finished:
+                    under_way[id(current)] = in_place_schemas(current, root)
+                current = None
+                continue
+            latest = next(reversed(under_way))
+            current = next((inner for inner in under_way[latest] if is_object(inner)), None)
+            if current is None:
+                finished.add(latest)
+                del under_way[latest]
+    return False
+
+
 def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> Schema | None:
     """Schema that this one refers to, if any."""
     return resolve(root, schema["$ref"]) if "$ref" in schema else None

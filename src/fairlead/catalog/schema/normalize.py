@@ -23,7 +23,17 @@ from fairlead.catalog.schema.effort import (
     pattern_states,
     weigh,
 )
-from fairlead.catalog.schema.keywords import LISTS, MAPS, SINGLES, TYPES, Schema, all_schemas, below, resolve
+from fairlead.catalog.schema.keywords import (
+    LISTS,
+    MAPS,
+    SINGLES,
+    TYPES,
+    Schema,
+    all_schemas,
+    below,
+    is_endless,
+    resolve,
+)
 from fairlead.config.untyped import as_object, is_list, is_object
 
 MAX_PATTERN_LENGTH = 1_000
@@ -52,7 +62,7 @@ _OLDER = frozenset(
         "nullable",
     )
 )
-"""Keywords with another meaning in older drafts, or OpenAPI, beside a list of `items`."""
+"""Keywords with another meaning in older drafts, or OpenAPI, next to a list of `items`."""
 _OTHER_WORDS = {
     "int": "integer",
     "long": "integer",
@@ -240,7 +250,7 @@ def _choices(value: object) -> list[Any]:
     return value
 
 
-def _anything(value: object) -> Any:  # noqa: ANN401 - any JSON value
+def _keep_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
@@ -248,8 +258,8 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "type": _type,
     "enum": _choices,
     "examples": _choices,
-    "const": _anything,
-    "default": _anything,
+    "const": _keep_value,
+    "default": _keep_value,
     "required": _names,
     "dependentRequired": _names_by_name,
     **dict.fromkeys(("title", "description", "format", "contentEncoding", "contentMediaType"), _text),
@@ -331,7 +341,7 @@ def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
     Clients refuse results that do not match it, so a changed meaning would cost results. Returns the same
     schema where every validator can compile it; one of an older draft is converted to 2020-12.
     """
-    from fairlead.catalog.schema.validate import (  # native code, which few need
+    from fairlead.catalog.schema.portable import (  # native code, which few need
         is_well_formed,
         portable_schema,
     )
@@ -347,6 +357,8 @@ def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
     if reading.changes:
         first = reading.changes[0]
         return _reject_schema(f"{first.where or 'it'} {first.what}")
+    if is_endless(schema):
+        return _reject_schema("it refers to itself without end")
     if not is_well_formed(raw):
         return _reject_schema("it is not a schema in any draft")
     portable = portable_schema(raw)
@@ -426,7 +438,7 @@ class _Reading:
         if kind != "object":
             if "object" not in kind:
                 raise _Irreparable(f"wants a value of type {kind}, and arguments are always an object")
-            self._note("type", "names other types beside `object`, which arguments never are")
+            self._note("type", "names other types than `object`, which arguments never are")
         return self._with_references({"type": "object"} | root | {"type": "object"})
 
     def read_any_root(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -525,9 +537,9 @@ def _limit(weight: Weight) -> None:
         raise _Harmful("its references multiply beyond what can be checked")
 
 
-def _quote_excerpt(said: str) -> str:
+def _quote_excerpt(text: str) -> str:
     """Short excerpt of a schema, through the gate before it is cut: half a secret is not found."""
-    return repr(gate.content(said, 100))
+    return repr(gate.content(text, 100))
 
 
 def _local(value: object) -> str:

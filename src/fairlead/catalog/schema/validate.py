@@ -1,20 +1,18 @@
 """Validation of arguments and results against a tool's schema, in bounded time.
 
-The validator is native code that can be neither interrupted nor run beside other Python code, so the cost of
-a check is computed before it starts (`effort`). Where that is too much the outcome is `unchecked`: the server
-validates its own arguments anyway. Regular expressions run on an engine that is linear in the text; what it
-does not support (look-around, back-references) is left to the server.
+The validator is native code that can be neither interrupted nor run in parallel with Python code, so the cost
+of a check is computed before it starts (`effort`). Where that is too much the outcome is `unchecked`: the
+server validates its own arguments anyway. Regular expressions run on an engine that is linear in the text;
+what it does not support (look-around, back-references) is left to the server.
 
 Only arguments that the server would certainly refuse are invalid. A required property with a default is the
-server's to fill in; keywords beside a `$ref` do not count, since drafts up to 7 ignore them; and a schema
+server's to fill in; keywords next to a `$ref` do not count, since drafts up to 7 ignore them; and a schema
 whose repair may have made it stricter is not used at all.
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -23,8 +21,9 @@ import jsonschema_rs
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.coerce import coerce
 from fairlead.catalog.schema.effort import FLAT_AND_SHORT, EffortExceeded, ValueSize, effort, measure, weigh
-from fairlead.catalog.schema.keywords import all_schemas, map_schemas
+from fairlead.catalog.schema.keywords import Schema, all_schemas, in_place_schemas, map_schemas
 from fairlead.catalog.schema.normalize import ScreenedSchema, screen_definition
+from fairlead.catalog.schema.portable import INVERTING, without_odd_patterns
 from fairlead.catalog.tools import ToolEntry
 from fairlead.config.untyped import as_object, is_object
 
@@ -40,10 +39,8 @@ MAX_MESSAGE = 300
 
 ValidationOutcome = Literal["valid", "invalid", "unchecked"]
 
-_INVERTING = frozenset(("not", "if", "oneOf", "contains"))
-"""Keywords under which a wider subschema can make the whole narrower."""
 _ANNOTATIONS = frozenset(("$ref", "$defs", "title", "description", "default", "examples", "deprecated"))
-"""Keywords beside a reference that assert nothing."""
+"""Keywords next to a reference that assert nothing."""
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=256 * 1024, dfa_size_limit=256 * 1024)
 
 
@@ -107,7 +104,7 @@ class Check:
         self._is_cheap_if_flat = self._weight.of(FLAT_AND_SHORT) <= MAX_EFFORT
         self._validator: jsonschema_rs.Validator | None = None
         self._hindrance = screened.rejected
-        if screened.changes and any(not _INVERTING.isdisjoint(one) for one in all_schemas(screened.schema)):
+        if screened.changes and any(not INVERTING.isdisjoint(one) for one in all_schemas(screened.schema)):
             self._hindrance = self._hindrance or "its schema had to be repaired, and may mean something else"
         if self._hindrance is None and self._weight.unknown is not None:
             self._hindrance = f"the cost of checking `{self._weight.unknown}` is unknown"
@@ -161,153 +158,58 @@ class Check:
             return False
 
 
-_OTHER_DIALECTS = frozenset(
-    (
-        "$id",
-        "id",
-        "$anchor",
-        "$async",
-        "$dynamicAnchor",
-        "$dynamicRef",
-        "$recursiveAnchor",
-        "$recursiveRef",
-        "definitions",
-        "dependencies",
-        "nullable",
-    )
-)
-"""Keywords that validators of other drafts read in another way, or refuse."""
-_DRAFT_4 = "http://json-schema.org/draft-04/schema#"
-_DRAFT_7 = "http://json-schema.org/draft-07/schema#"
-_DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
-_COMMON_DRAFTS = frozenset((_DRAFT_7.rstrip("#"), _DRAFT_2020))
-_ESCAPE_OR_CLASS = re.compile(r"\\(.)|([\[\]])", re.DOTALL)
-_ESCAPES = frozenset("dDwWsSbBnrtfv0123456789ukxcpP^$\\.*+?()[]{}|/")
-
-
-def is_well_formed(schema: dict[str, Any]) -> bool:
-    """Whether it is a schema in some draft, except for patterns. Types of keywords must have been checked."""
-    plain = _without_patterns(schema)
-    return any(
-        jsonschema_rs.meta.is_valid({**plain, "$schema": draft})
-        for draft in (_DRAFT_2020, _DRAFT_7, _DRAFT_4)
-    )
-
-
-def portable_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Schema that validators of drafts 7 to 2020-12 can compile: the same object where they can already.
-
-    Patterns that not all of them support are left out. None where they have to stay, or where something else
-    cannot be compiled. References and keywords' types must have been checked (see `normalize`).
-    """
-    plain = _without_patterns(schema)
-    if not all(jsonschema_rs.meta.is_valid({**plain, "$schema": draft}) for draft in (_DRAFT_7, _DRAFT_2020)):
-        return None
-    odd = False
-    for inner in all_schemas(schema):
-        if not _OTHER_DIALECTS.isdisjoint(inner) or inner.get("enum") == []:
-            return None
-        if _names_rare_draft(inner):
-            return portable_schema(_without_rare_drafts(schema))
-        if not all(map(_is_portable, inner.get("patternProperties", ()))):
-            return None
-        odd = odd or ("pattern" in inner and not _is_portable(inner["pattern"]))
-    try:
-        return _without_odd_patterns(schema, _is_portable) if odd else schema
-    except ValueError:
-        return None
-
-
-def _names_rare_draft(schema: dict[str, Any]) -> bool:
-    """Whether it names a draft that clients' validators lack. They refuse to compile such a schema."""
-    draft = schema.get("$schema")
-    return "$schema" in schema and (not isinstance(draft, str) or draft.rstrip("#") not in _COMMON_DRAFTS)
-
-
-def _without_rare_drafts(schema: dict[str, Any]) -> dict[str, Any]:
-    copy = deepcopy(schema)
-    for inner in all_schemas(copy):
-        if _names_rare_draft(inner):
-            del inner["$schema"]
-    return copy
-
-
-def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:
-    copy = deepcopy(schema)
-    for inner in all_schemas(copy):
-        inner.pop("pattern", None)
-        inner.pop("patternProperties", None)
-    return copy
-
-
-@lru_cache(maxsize=1024)
-def _is_portable(pattern: str) -> bool:
-    """Whether it is a regular expression in the stricter syntax (flag `u`) of JavaScript validators."""
-    in_class = False
-    for escape, bracket in _ESCAPE_OR_CLASS.findall(pattern):
-        if bracket:
-            in_class = bracket == "["
-        elif escape not in _ESCAPES and not (in_class and escape == "-"):
-            return False
-    return "\\p" not in pattern and "\\P" not in pattern and is_pattern(pattern)
-
-
 def _compile(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
         return _validator(schema)
     except ValueError:
-        return _validator(_without_odd_patterns(schema, _is_known))
+        return _validator(without_odd_patterns(schema, _is_known))
 
 
 def _certain(schema: dict[str, Any]) -> dict[str, Any]:
     """Schema without assertions that a server may not make: the same object where there are none."""
-    doubtful = [one for one in all_schemas(schema) if _doubts(one)]
+    doubtful = [one for one in all_schemas(schema) if _doubts(one, schema)]
     if not doubtful:
         return schema
-    return as_object(map_schemas(schema, "", _without_doubts))
+    return as_object(map_schemas(schema, "", partial(_without_doubts, root=schema)))
 
 
-def _doubts(schema: dict[str, Any]) -> bool:
+def _doubts(schema: dict[str, Any], root: dict[str, Any]) -> bool:
     if "$ref" in schema and not _ANNOTATIONS.issuperset(schema):
         return True
-    return any(name in schema.get("required", ()) for name in _with_default(schema))
+    return bool(_required_with_default(schema, root))
 
 
-def _without_doubts(schema: dict[str, Any], _where: str) -> dict[str, Any]:
+def _without_doubts(schema: dict[str, Any], _where: str, *, root: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
         schema = {keyword: value for keyword, value in schema.items() if keyword in _ANNOTATIONS}
-    defaults = _with_default(schema)
-    if "required" in schema and defaults:
+    if defaults := _required_with_default(schema, root):
         return {**schema, "required": [name for name in schema["required"] if name not in defaults]}
     return schema
 
 
-def _with_default(schema: dict[str, Any]) -> set[str]:
+def _required_with_default(schema: dict[str, Any], root: dict[str, Any]) -> set[str]:
     properties = as_object(schema.get("properties"))
-    return {name for name, one in properties.items() if is_object(one) and "default" in one}
+    required = schema.get("required", ())
+    return {name for name in required if name in properties and _has_default(properties[name], root)}
+
+
+def _has_default(schema: Schema, root: dict[str, Any]) -> bool:
+    """Whether it has a default itself, or what it refers to or one of its alternatives has one."""
+    pending, seen = [schema], set[int]()
+    while pending:
+        one = pending.pop()
+        if is_object(one) and id(one) not in seen:
+            if "default" in one:
+                return True
+            seen.add(id(one))
+            pending += in_place_schemas(one, root)
+    return False
 
 
 def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     return jsonschema_rs.Draft202012Validator(
         schema, pattern_options=_LINEAR, validate_formats=False, offline=True
     )
-
-
-def _without_odd_patterns(schema: dict[str, Any], is_usable: Callable[[str], bool]) -> dict[str, Any]:
-    """Copy without unusable patterns. It accepts everything that the schema accepts."""
-    copy = deepcopy(schema)
-    for inner in all_schemas(copy):
-        if not _INVERTING.isdisjoint(inner):
-            raise ValueError("it has patterns that cannot be checked here")
-        if "pattern" in inner and not is_usable(inner["pattern"]):
-            del inner["pattern"]
-    return copy
-
-
-@lru_cache(maxsize=1024)
-def is_pattern(text: str) -> bool:
-    """Whether this is a regular expression as JSON Schema means it."""
-    return jsonschema_rs.is_valid({"format": "regex"}, text, validate_formats=True)
 
 
 @lru_cache(maxsize=1024)

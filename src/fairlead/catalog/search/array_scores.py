@@ -10,7 +10,7 @@ import numpy as np
 
 from fairlead.catalog.search.index import Index
 from fairlead.catalog.search.query import Impacts
-from fairlead.catalog.search.score import Scores, best, best_servers, leading_terms, together
+from fairlead.catalog.search.sums import Scores, best, best_servers, leading_terms, together
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

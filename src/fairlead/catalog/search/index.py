@@ -93,9 +93,9 @@ def tool_texts(document: SearchDocument) -> FieldTexts:
 def document_text(document: SearchDocument) -> str:
     """Text of a tool that an encoder reads: its name, what it does, and the names of its parameters."""
     name = " ".join(pieces(document.name))
-    said = f"{name}: {document.title} {document.description}"[:_MOST_CHARACTERS]
+    text = f"{name}: {document.title} {document.description}"[:_MOST_CHARACTERS]
     parameters = " ".join(pieces(" ".join(_parameters(document.input_schema)[0])))
-    return f"{said} {parameters[:_MOST_PARAMETER_CHARACTERS]}"
+    return f"{text} {parameters[:_MOST_PARAMETER_CHARACTERS]}"
 
 
 def server_texts(document: SearchDocument) -> FieldTexts:
@@ -124,8 +124,8 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     waiting = [*_inner(schema, names)]
     # A list and a bound instead of recursion: the server chooses depth and width.
     for inner in waiting:
-        said = [inner.get("description"), *as_list(inner.get("enum"))]
-        details += [_EXAMPLE_VALUE.sub(" ", text) for text in said if isinstance(text, str)]
+        texts = [inner.get("description"), *as_list(inner.get("enum"))]
+        details += [_EXAMPLE_VALUE.sub(" ", text) for text in texts if isinstance(text, str)]
         if not _HOLDERS.isdisjoint(inner) and len(waiting) < _MOST_SCHEMAS:
             waiting += _inner(inner, names)
     return names, details
@@ -254,8 +254,8 @@ class Index:
     def rarities(self, words: Iterable[str]) -> dict[str, float]:
         """IDF of each term that some tool has."""
         known, postings, reach = self._rarities, self.postings, self.reach
-        said = (term for term in words if term in known or term in postings or term in reach)
-        return {term: known.get(term) or self._work_out_rarity(term) for term in said}
+        known_terms = (term for term in words if term in known or term in postings or term in reach)
+        return {term: known.get(term) or self._work_out_rarity(term) for term in known_terms}
 
     def _work_out_rarity(self, term: str) -> float:
         having = len(self.postings.get(term, _NOTHING)) + self.reach.get(term, 0)
@@ -375,7 +375,7 @@ class _Draft:
         """Set the tools of a server. False, and nothing done, where they are unchanged."""
         about_server = server_texts(group[0]) if group else ()
         wanted = {document.key: (document.name, tool_texts(document)) for document in reversed(group)}
-        digests = {key: hash((said, about_server)) for key, said in wanted.items()}
+        digests = {key: hash((own_texts, about_server)) for key, own_texts in wanted.items()}
         server = self._servers.get(server_id, _NO_SERVER)
         slots = {self._tools[slot].key: slot for slot in server.slots}
         if digests == {key: self._tools[slot].digest for key, slot in slots.items()}:
@@ -428,8 +428,8 @@ class _Draft:
                 self._postings.drop(term, slot)
         put = self._postings.put
         for term, weight in weights.items():
-            said = server_weights.get(term)
-            put(term, slot, _added_weight(weight, said) if said else _saturate(weight))
+            server_weight = server_weights.get(term)
+            put(term, slot, _added_weight(weight, server_weight) if server_weight else _saturate(weight))
         if before.name != name:
             self._rename(slot, before.name, name)
         self._tools[slot] = IndexedTool(

@@ -2,7 +2,7 @@
 
 A query is matched with past queries by the rarity of the words they share. Nothing but the text of a query is
 kept, never arguments. A server cannot gain by making itself called: of a tool only so many queries count, and
-of a query only how many different sessions it was asked in, up to a few.
+of a query only how many different sessions searched for it, up to a few.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ MOST_QUERIES_OF_TOOL: Final = 32
 """Queries remembered of one tool; the oldest go first."""
 MOST_QUERY_CHARACTERS: Final = 200
 MOST_SESSIONS: Final = 4
-"""Sessions that are told apart for one query: more do not count."""
+"""Distinct sessions counted for one query."""
 
 _MOST_TERMS = 24
 _VISITS = 96
@@ -29,7 +29,7 @@ _CANDIDATES = 16
 _NEIGHBOURS = 8
 """Most similar past queries of a tool that count."""
 _SESSION_WEIGHTS = (0.0, 0.7, 0.85, 0.95, 1.0)
-"""Weight of a past query by the number of sessions that asked it."""
+"""Weight of a past query by the number of sessions that searched for it."""
 
 
 class PastQuery(msgspec.Struct, kw_only=True):
@@ -37,9 +37,9 @@ class PastQuery(msgspec.Struct, kw_only=True):
 
     text: str
     sessions: list[str]
-    """Sessions that asked it, as random ids; at most `MOST_SESSIONS`."""
+    """Sessions that searched for it, as random ids; at most `MOST_SESSIONS`."""
     last_used: float
-    """When it was last asked, in seconds since 1970."""
+    """Time of the last search for it, in seconds since 1970."""
 
 
 class ToolMemory(msgspec.Struct, kw_only=True):
@@ -72,7 +72,7 @@ class ToolMemory(msgspec.Struct, kw_only=True):
         self.queries = newest[:MOST_QUERIES_OF_TOOL]
 
     def age(self, oldest: float) -> None:
-        """Forget the queries that were last asked before a time."""
+        """Forget the queries whose last search was before a time."""
         self.queries = [past for past in self.queries if past.last_used >= oldest]
 
 
@@ -119,18 +119,20 @@ class PastQueries:
             self._postings.setdefault(term, []).append(len(self._past))
         self._past.append(_Past(memory.key, memory.definition_digest, past.text, frozenset(found), weight))
 
-    def match(self, index: Index, asked: Iterable[str], is_current: IsCurrent) -> dict[ToolKey, MemoryMatch]:
+    def match(
+        self, index: Index, query_terms: Iterable[str], is_current: IsCurrent
+    ) -> dict[ToolKey, MemoryMatch]:
         """The tools whose past queries share words with a query, and how well each matches.
 
         Args:
             index: The tools, which say how rare a word is.
-            asked: The terms of the query.
+            query_terms: The terms of the query.
             is_current: Whether a tool is there with the definition of that digest. What was remembered of
                 another definition does not count.
         """
         if not self._past:
             return {}
-        rarities = {term: self._rarity(index, term) for term in asked}
+        rarities = {term: self._rarity(index, term) for term in query_terms}
         mass = sum(rarities.values())
         found: dict[ToolKey, list[tuple[float, str]]] = {}
         for place in self._candidates(rarities):
@@ -193,6 +195,6 @@ class CurrentMemory:
         self._past = past
         self._is_current = is_current
 
-    def recall(self, index: Index, asked: Iterable[str]) -> dict[ToolKey, MemoryMatch]:
+    def recall(self, index: Index, query_terms: Iterable[str]) -> dict[ToolKey, MemoryMatch]:
         """The tools that past queries with such terms led to."""
-        return self._past.match(index, asked, self._is_current)
+        return self._past.match(index, query_terms, self._is_current)

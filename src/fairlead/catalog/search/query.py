@@ -31,7 +31,7 @@ _LONG_TEXT = 200
 """Longest query in characters that is read for what its form implies: a longer one says more in words."""
 
 Impacts = dict[str, float]
-"""Impact of each term: how rare it is, and how directly it was asked for."""
+"""Impact of each term: how rare it is, and whether the query names it or only implies it."""
 
 _SELECT = re.compile(r"\s*select\s*:", re.IGNORECASE)
 # The first characters come first in the pattern: most of a text is skipped at once.
@@ -101,7 +101,9 @@ def read_query(text: str) -> tuple[Query, ...]:
     names += filter(_WRITTEN_AS_NAME.search, written)
     names = tuple(dict.fromkeys(names))[:MOST_NAMES]
     clauses = tuple(_clauses(text))
-    return (Query(text=text, names=names, clauses=clauses, servers=_servers(text), implied=_implied(text)),)
+    return (
+        Query(text=text, names=names, clauses=clauses, servers=_servers(text), implied=_find_implied(text)),
+    )
 
 
 def _servers(text: str) -> frozenset[str]:
@@ -109,7 +111,7 @@ def _servers(text: str) -> frozenset[str]:
     return frozenset("".join(words[:end]) for words in found for end in range(1, len(words) + 1))
 
 
-def _implied(text: str) -> tuple[tuple[str, float], ...]:
+def _find_implied(text: str) -> tuple[tuple[str, float], ...]:
     found = [(words, weight) for form, weight, words in _FORMS if form.search(text)]
     return tuple((term(word), weight) for words, weight in found for word in words)
 

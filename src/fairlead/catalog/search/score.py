@@ -1,152 +1,26 @@
 """Scores of tools for one query: by name, by words, and by meaning.
 
 Two steps keep it quick among thousands of tools. The terms with the highest impact yield candidates; only
-these are then summed up, by all terms. The sums are exact (see `round_impact`), so that every implementation
-gets the same in any order: plain Python here, `array_scores` for many tools at once.
+these are then summed up, by all terms (see `sums`).
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
-from heapq import nlargest, nsmallest
+from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.catalog.search.index import Index
 from fairlead.catalog.search.memory import MemoryMatch
 from fairlead.catalog.search.query import LONG_QUERY, Impacts, Query, weigh_clauses
+from fairlead.catalog.search.sums import PlainSums, Scores, ScoreSums, together
 from fairlead.catalog.search.tokenize import pieces, squash
 from fairlead.catalog.tools import ToolKey
 
 if TYPE_CHECKING:
     from fairlead.catalog.search.array_scores import ArraySums
-
-
-_LOOKS = 8
-"""Postings that are visited for each candidate."""
-_SERVERS = 3
-_RARE_IN_SERVERS = 0.03
-"""A term in the texts of a larger share of all servers does not identify one."""
-
-Scores = dict[int, float]
-"""Scores by slot."""
-
-
-class ScoreSums(Protocol):
-    """Sums of the impacts of each clause's terms, by tool."""
-
-    def candidates(self, count: int, within: Collection[int] | None) -> list[Scores]:
-        """For each clause the best candidates, at most `count`, with their sums."""
-        ...
-
-    def of_each(self, slots: Collection[int]) -> list[Scores]:
-        """For each clause the sums of these slots."""
-        ...
-
-    def together(self, slots: Collection[int]) -> Scores:
-        """Sums of these slots by the terms of all clauses."""
-        ...
-
-
-def together(clauses: Iterable[Impacts]) -> Impacts:
-    """Terms of all clauses: a repeated one counts once, and directly rather than as related."""
-    found: Impacts = {}
-    for impacts in clauses:
-        for term, impact in impacts.items():
-            if impact > found.get(term, 0.0):
-                found[term] = impact
-    return found
-
-
-class PlainSums:
-    """Sums tool by tool, in plain Python."""
-
-    def __init__(self, index: Index, clauses: Sequence[Impacts]) -> None:
-        self._index = index
-        self._clauses = clauses
-
-    def candidates(self, count: int, within: Collection[int] | None) -> list[Scores]:
-        """For each clause the best candidates, at most `count`, with their sums."""
-        return [self._candidates(impacts, count, within) for impacts in self._clauses]
-
-    def of_each(self, slots: Collection[int]) -> list[Scores]:
-        """For each clause the sums of these slots."""
-        return [_sum_impacts(slots, impacts, self._index.postings) for impacts in self._clauses]
-
-    def together(self, slots: Collection[int]) -> Scores:
-        """Sums of these slots by the terms of all clauses."""
-        return _sum_impacts(slots, together(self._clauses), self._index.postings)
-
-    def _candidates(self, impacts: Impacts, count: int, within: Collection[int] | None) -> Scores:
-        index = self._index
-        if within is not None:
-            sums = scores = _sum_impacts(within, impacts, index.postings)
-        else:
-            leading = leading_terms(index, impacts, count)
-            servers = best_servers(index, leading)
-            looked_at = {slot for server_id, _ in servers for slot in index.servers[server_id].slots}
-            looked_at.update(*map(index.champions, leading))
-            sums = _sum_impacts(looked_at, impacts, index.postings)
-            scores = dict(sums)
-            for server_id, score in servers:
-                for slot in index.servers[server_id].slots:
-                    scores[slot] += score
-        return {slot: sums[slot] for slot in best(index, scores, count)}
-
-
-def leading_terms(index: Index, impacts: Impacts, count: int) -> Impacts:
-    """Terms with the highest impact, as many as yield enough tools to choose `count` candidates from."""
-    leading: Impacts = {}
-    looks = count * _LOOKS
-    for negative_impact, term in sorted([(-impact, term) for term, impact in impacts.items()]):
-        if looks <= 0:
-            break
-        leading[term] = -negative_impact
-        looks -= len(index.champions(term))
-    return leading
-
-
-def best_servers(index: Index, leading: Impacts) -> list[tuple[str, float]]:
-    """Servers with the highest sums of these terms."""
-    scores: defaultdict[str, float] = defaultdict(float)
-    frequent = max(len(index.servers) * _RARE_IN_SERVERS, _SERVERS)
-    for term, impact in leading.items():
-        posting = index.server_postings.get(term)
-        if posting and len(posting) <= frequent:
-            for server_id, score in posting.items():
-                scores[server_id] += impact * score
-    if len(scores) > _SERVERS:
-        least = sorted(scores.values(), reverse=True)[_SERVERS - 1]
-        most = sorted([(-score, server_id) for server_id, score in scores.items() if score >= least])
-        return [(server_id, -negative_score) for negative_score, server_id in most[:_SERVERS]]
-    return [*scores.items()]
-
-
-def best(index: Index, scores: Scores, count: int) -> Collection[int]:
-    """Slots with the highest scores. Ties are broken by the tools' names."""
-    if len(scores) <= count:
-        return scores
-    least = sorted(scores.values(), reverse=True)[count - 1]
-    kept = {slot for slot, score in scores.items() if score >= least}
-    if len(kept) > count:
-        tied = (slot for slot in kept if scores[slot] == least)
-        kept.difference_update(nlargest(len(kept) - count, tied, key=index.label))
-    return kept
-
-
-def _sum_impacts(
-    slots: Iterable[int], impacts: Impacts, postings: Mapping[str, Mapping[int, float]]
-) -> Scores:
-    """Sum of the impacts of terms for each of these slots."""
-    sums = dict.fromkeys(slots, 0.0)
-    for term, impact in impacts.items():
-        posting = postings.get(term)
-        if posting:
-            for slot in sums.keys() & posting.keys():
-                sums[slot] += impact * posting[slot]
-    return sums
 
 
 NAME_BONUS = 0.6
@@ -175,7 +49,7 @@ _NEAREST = 16
 _NEAR_ENOUGH = 0.25
 """Nineteen of twenty unrelated texts are further apart."""
 
-Said = dict[str, list[tuple[str, float]]]
+ServerMatches = dict[str, list[tuple[str, float]]]
 """By server, the terms of the query in its own texts, and their scores."""
 
 
@@ -194,7 +68,7 @@ class Likeness(Protocol):
 class QueryMemory(Protocol):
     """Past queries, and the tools that they led to."""
 
-    def recall(self, index: Index, asked: Iterable[str]) -> Mapping[ToolKey, MemoryMatch]:
+    def recall(self, index: Index, query_terms: Iterable[str]) -> Mapping[ToolKey, MemoryMatch]:
         """The tools that past queries with such terms led to."""
         ...
 
@@ -366,18 +240,18 @@ def _array_sums() -> "type[ArraySums] | None":
     return ArraySums
 
 
-def _match_servers(index: Index, asked: Impacts, slots: Iterable[int]) -> Said:
+def _match_servers(index: Index, query_terms: Impacts, slots: Iterable[int]) -> ServerMatches:
     """Terms of the query in the texts of these tools' servers, looked up once for all clauses."""
-    said: Said = {index.tools[slot].key.server_id: [] for slot in slots}
-    for term in asked:
+    matches: ServerMatches = {index.tools[slot].key.server_id: [] for slot in slots}
+    for term in query_terms:
         posting = index.server_postings.get(term)
         if posting:
-            for server_id in said.keys() & posting.keys():
-                said[server_id].append((term, posting[server_id]))
-    return said
+            for server_id in matches.keys() & posting.keys():
+                matches[server_id].append((term, posting[server_id]))
+    return matches
 
 
-def _best_clauses(index: Index, servers: Said, clauses: Iterable[tuple[Impacts, Scores]]) -> Scores:
+def _best_clauses(index: Index, servers: ServerMatches, clauses: Iterable[tuple[Impacts, Scores]]) -> Scores:
     """Score of each tool in its best clause, of those it is a candidate of."""
     best: Scores = {}
     for impacts, sums in clauses:
@@ -399,13 +273,13 @@ def _normalize_scores(scores: Scores) -> Scores:
     return {slot: score / most for slot, score in scores.items() if score > 0}
 
 
-def _score_tools(index: Index, servers: Said, impacts: Impacts, sums: Scores) -> Scores:
+def _score_tools(index: Index, servers: ServerMatches, impacts: Impacts, sums: Scores) -> Scores:
     """BM25F, with a bonus for terms in the name, and one for a server with a well-matching tool."""
     tools, name_mass = index.tools, index.name_mass
     about_server: dict[str, float] = {}
     best: dict[str, float] = {}
     scored: list[tuple[int, float, str]] = []
-    asked = sum(impacts.values())
+    query_mass = sum(impacts.values())
     for slot, score in sums.items():
         tool = tools[slot]
         server_id = tool.key.server_id
@@ -418,9 +292,9 @@ def _score_tools(index: Index, servers: Said, impacts: Impacts, sums: Scores) ->
         for term in tool.name_terms:
             if term in impacts:
                 in_name += impacts[term]
-        # The share of the name that was asked for, times the share of the query that is in the name.
+        # The share of the name that the query covers, times the share of the query that is in the name.
         if in_name:
-            score *= 1 + NAME_BONUS * in_name / name_mass(slot) * in_name / asked
+            score *= 1 + NAME_BONUS * in_name / name_mass(slot) * in_name / query_mass
         if score > best[server_id]:
             best[server_id] = score
         scored.append((slot, score, server_id))

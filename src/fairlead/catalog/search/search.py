@@ -33,7 +33,7 @@ class MatchReason:
     """The most similar past query that led to it, and how well its past queries match."""
 
     def __str__(self) -> str:
-        reasons = [f"asked for as {self.name!r}"] if self.name is not None else []
+        reasons = [f"named as {self.name!r}"] if self.name is not None else []
         reasons += [f"{term} {score:.1f}" for term, score in self.terms]
         if self.likeness is not None:
             reasons.append(f"likeness {self.likeness:.2f}")
@@ -139,9 +139,11 @@ def _are_twins(index: Index, one: _Place, other: _Place) -> bool:
 
 
 def _hit(index: Index, place: _Place, twins: list[ToolKey]) -> SearchHit:
-    ranking, slot, asked = place.ranking, place.slot, place.ranking.impacts.keys()
-    said = asked & index.tools[slot].terms | asked & index.servers[place.key.server_id].reach.keys()
-    counts = {term: ranking.impacts[term] * index.score(term, slot) for term in said}
+    ranking, slot, query_terms = place.ranking, place.slot, place.ranking.impacts.keys()
+    matching = (
+        query_terms & index.tools[slot].terms | query_terms & index.servers[place.key.server_id].reach.keys()
+    )
+    counts = {term: ranking.impacts[term] * index.score(term, slot) for term in matching}
     why = MatchReason(
         name=ranking.names[slot][1] if slot in ranking.names else None,
         terms=tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))[:_MOST_REASONS],

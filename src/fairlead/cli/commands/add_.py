@@ -119,7 +119,7 @@ def command(
     It is added to the project's file; `--scope user` adds it to your own, for agents in every folder.
     Secrets given with --header, --env or --oauth-client-secret go into the keyring (or a file only you can
     read) and the config gets a reference. `--env NAME` without a value passes on your own variable. At a
-    terminal the server is then connected, and you are asked what its tools may do; --allow answers that
+    terminal the server is then connected, and you decide what its tools may do; --allow answers that
     without a terminal, too.
 
     \b
@@ -237,8 +237,8 @@ def _sandbox(options: AddOptions) -> dict[str, Any] | None:
         "read": list(options["sandbox_read"]),
         "write": list(options["sandbox_write"]),
     }
-    said = {name: value for name, value in more.items() if value}
-    return {"kind": "bwrap", **said} if options["sandbox"] or said else None
+    given = {name: value for name, value in more.items() if value}
+    return {"kind": "bwrap", **given} if options["sandbox"] or given else None
 
 
 def _variable(pair: str) -> tuple[str, str]:

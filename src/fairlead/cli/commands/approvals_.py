@@ -24,10 +24,10 @@ from fairlead.terminal.output import plural, print_json, print_notices, print_ta
 @json_option
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool) -> int:
-    """Calls that wait for your answer at a running gateway, and the answers that are remembered.
+    """Calls that wait for approval at a running gateway, and remembered answers.
 
-    A remembered answer holds for one tool as it was defined when you gave it: a tool that changed is asked
-    about anew. What a tool may do from now on is decided with `fairlead review`.
+    A remembered answer holds for one tool as it was defined when you gave it: a tool that changed needs
+    approval anew. What a tool may do from now on is decided with `fairlead review`.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def _list(ctx: click.Context, *, as_json: bool) -> int:
         say(f"{plural(len(waiting), 'call')} waiting; `fairlead approvals answer` asks you about each\n")
     if kept:
         print_table(("server", "tool", "for", "since"), [_row(found) for found in kept])
-        say("\nhint: `fairlead approvals forget SERVER [TOOL]` has you asked again")
+        say("\nhint: `fairlead approvals forget SERVER [TOOL]` forgets an answer")
     elif not waiting:
         say("no call waits, and no answer is remembered; `fairlead review ID` decides what tools may do")
     return Exit.OK
@@ -70,7 +70,7 @@ def _list(ctx: click.Context, *, as_json: bool) -> int:
 @json_option
 @click.pass_context
 def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool) -> int:
-    """Answer calls that wait at the running gateway; without ID you are asked about each.
+    """Answer calls that wait at the running gateway; without ID you are prompted for each.
 
     The answer holds for this call (once), until the gateway ends (session), for this tool as it is defined
     now (always), or it is no.
@@ -91,7 +91,7 @@ def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None
     gone = answers_about(answers_for_good(loaded), server_id, tool)
     print_notices(forget_approvals(action_context(ctx, loaded), gone))
     for one in gone:
-        say(f"`{one.server_id}/{printable(one.tool)}` is asked about again")
+        say(f"`{one.server_id}/{printable(one.tool)}` needs approval again")
 
 
 def _as_json(found: RememberedAnswer) -> dict[str, object]:

@@ -51,7 +51,7 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
     approved: list[str] = []
     report(approved=approved)
     for server in waiting:
-        key = server.consent  # what is shown is what is recorded, whatever becomes of the files meanwhile
+        key = server.consent  # what is shown is what is recorded, even if the files change meanwhile
         assert key is not None, "only servers that need consent wait for it"
         show_consent(server, key)
         if yes or confirm(f"\nLet `{server.server_id}` start?"):

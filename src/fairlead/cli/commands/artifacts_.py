@@ -12,7 +12,7 @@ import click
 from fairlead.catalog.sanitize import gate
 from fairlead.cli.options import json_option, load
 from fairlead.config.principal import LOCAL
-from fairlead.config.store_location import artifact_folder, store_location
+from fairlead.config.store_location import store_location
 from fairlead.errors import UnknownArtifact
 from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
 from fairlead.terminal.exit_codes import Exit
@@ -125,6 +125,7 @@ def _with_files(
     """What `use` makes of the artifacts; None where there is no store, and so there are none."""
     import anyio
 
+    from fairlead.store.artifact_contents import open_contents
     from fairlead.store.async_store import AsyncStore
 
     config = load(ctx).config
@@ -136,8 +137,11 @@ def _with_files(
     )
 
     async def main() -> ResultT:
-        async with AsyncStore.open(path, for_reading=for_reading) as store:
-            return await use(ArtifactFiles(store, artifact_folder(os.environ, config), limits))
+        async with (
+            AsyncStore.open(path, for_reading=for_reading) as store,
+            open_contents(os.environ, config) as contents,
+        ):
+            return await use(ArtifactFiles(store, contents, limits))
 
     return anyio.run(main)
 

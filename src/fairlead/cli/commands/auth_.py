@@ -60,7 +60,7 @@ def _users(loaded: LoadedConfig) -> dict[_Server, list[LoadedServer]]:
             try:
                 resource = resource_of(server)
             except ConfigError:
-                continue  # its URL cannot be told now, and so neither can its login
+                continue  # its URL is unknown now, and so is its login
             users.setdefault((resource, server.config.account or ""), []).append(server)
     return users
 

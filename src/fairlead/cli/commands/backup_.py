@@ -33,7 +33,7 @@ def command(
 ) -> None:
     """Write configuration and state into one file: servers, pins, approvals, consents, audit log, tokens.
 
-    No secret is in it unless you ask. With secrets it is encrypted with a passphrase, which is asked for at a
+    No secret is in it unless you ask. With secrets it is encrypted with a passphrase, which you type at a
     terminal or taken from FAIRLEAD_BACKUP_PASSPHRASE. Only you can read the file, and none is overwritten.
     Stored results (`fairlead artifacts`) and logs of servers are left out.
 

@@ -108,7 +108,7 @@ def _read_words(
     loaded: LoadedConfig, name: str, words: tuple[str, ...]
 ) -> tuple[str | None, tuple[str, ...]]:
     """The words after the first: a tool's name, where that was a server's id, and arguments."""
-    # After a server's id alone comes the tool, whatever is in its name; after a tool, only arguments.
+    # After a server's id alone comes the tool, with any characters in its name; after a tool, only arguments.
     is_server = name in loaded.servers
     may_be_tool = bool(words) and "=" not in words[0] and not owners_of(name, loaded.servers)
     is_apart = bool(words) and (is_server or may_be_tool)
@@ -146,7 +146,7 @@ async def _call_with_own_host(loaded: LoadedConfig, wanted: _RequestedCall) -> T
 async def _call_through_gateway(
     running: RunningGateway, loaded: LoadedConfig, wanted: _RequestedCall
 ) -> ToolResult | None:
-    """Have a gateway make the call. None where it cannot be asked, and so did not make it."""
+    """Have a gateway make the call. None where it did not answer, and so did not make it."""
     from fairlead.gateway.control.client import attach_to_gateway
     from fairlead.terminal.prompts import operator_here
 
@@ -244,7 +244,7 @@ async def _progress_bar() -> AsyncGenerator[Progress | None]:
 
 
 def _render_progress_text(message: str | None) -> str:
-    """A server's words beside the bar: on one line, and not taken for the bar's own markup."""
+    """Progress message of a server next to the bar: on one line, with markup escaped."""
     from rich.markup import escape
 
     return escape(printable(message)) if message else "calling …"

@@ -32,7 +32,7 @@ def command() -> None:
       example.org:8443        a port that is not the usual one
       localhost:8000          this machine; over http, too
 
-    Pages are read over https only, and never from private networks, whatever a name resolves to.
+    Pages are read over https only, and never from private networks, even where a public name resolves to one.
     """
 
 
@@ -125,7 +125,7 @@ def deny_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) 
         say(f"took `{site}` off the list in {display_path(target.path)}")
     loaded = _reload_config(ctx)
     for site in sites:
-        wider = _covering(site, loaded.config.docs.allow if loaded else ())
+        wider = _find_covering_entry(site, loaded.config.docs.allow if loaded else ())
         if wider:
             say(f"but `{wider}` still covers it")
 
@@ -134,7 +134,7 @@ def deny_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) 
 @json_option
 @click.pass_context
 def list_command(ctx: click.Context, *, as_json: bool) -> None:
-    """Show the sites that may be read, and who says so.
+    """Show the sites that may be read, and the file that allows each.
 
     \b
     Examples:
@@ -144,7 +144,7 @@ def list_command(ctx: click.Context, *, as_json: bool) -> None:
     loaded = load(ctx)
     origin = loaded.origin(*WHERE)
     source = str(origin) if origin else None
-    sites = {name: _meaning(name) for name in loaded.config.docs.allow}
+    sites = {name: _describe_entry(name) for name in loaded.config.docs.allow}
     if as_json:
         rows = [{"site": name, "covers": meaning} for name, meaning in sites.items()]
         print_json({"allow": rows, "source": source})
@@ -194,20 +194,20 @@ def _parse_entry(name: str) -> Pattern | None:
 
 
 def _entry_for(pattern: Pattern, names: Iterable[str]) -> str | None:
-    """The entry that says the same, in whatever way it is written."""
+    """The entry that means the same site, in any spelling."""
     return next((name for name in names if _parse_entry(name) == pattern), None)
 
 
-def _covering(site: str, names: Iterable[str]) -> str | None:
+def _find_covering_entry(site: str, names: Iterable[str]) -> str | None:
     """The entry that still covers a site, if one does."""
     pattern = _parse_entry(_without_scheme(site))
     if pattern is None or pattern.under:
         return None
     left = AllowList(name for name in names if _parse_entry(name))
-    covering = left.covering(parse_url(f"{max(pattern.schemes)}://{pattern.place}/"))
+    covering = left.find_entry(parse_url(f"{max(pattern.schemes)}://{pattern.place}/"))
     return covering.text if covering else None
 
 
-def _meaning(name: str) -> str | None:
+def _describe_entry(name: str) -> str | None:
     pattern = _parse_entry(name)
     return pattern.meaning if pattern else None

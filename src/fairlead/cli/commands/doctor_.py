@@ -24,7 +24,7 @@ _MARKS: dict[Status, tuple[str, str]] = {
 @json_option
 @click.pass_context
 def command(ctx: click.Context, *, offline: bool, as_json: bool) -> int:
-    """Look for what is wrong with this machine, your configuration and your servers, and say what mends it.
+    """Diagnose this machine, your configuration and your servers, and say how to fix what is wrong.
 
     Checks the installation, the programs that servers need, keyring, certificates, proxies, configuration,
     state, gateways and left-over processes, then connects to every enabled server. Changes no setting.
@@ -86,5 +86,5 @@ def _print(finding: Finding, *, new_area: bool) -> None:
 def _summarize(found: Sequence[Finding]) -> None:
     problems = sum(finding.status == "problem" for finding in found)
     notes = sum(finding.status == "note" for finding in found)
-    said = "no problem found" if not problems else "1 problem" if problems == 1 else f"{problems} problems"
-    say(f"\n{said}, {len(found)} checks" + (f", {notes} to note" if notes else ""))
+    count = "no problem found" if not problems else "1 problem" if problems == 1 else f"{problems} problems"
+    say(f"\n{count}, {len(found)} checks" + (f", {notes} to note" if notes else ""))

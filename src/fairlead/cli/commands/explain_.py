@@ -162,20 +162,20 @@ def _is_default(row: FieldOrigin) -> bool:
 
 
 def _row(row: FieldOrigin) -> tuple[str, ...]:
-    said = row.in_effect
+    current = row.in_effect
     overrode = "; ".join(f"{_value(lost)} ({lost.layer}: {lost.place})" for lost in row.overrode)
-    if said is None:
+    if current is None:
         return row.field, "(not set any more)", "-", overrode
     return (
         row.field,
-        _value(said),
-        f"{said.layer}: {said.place}" if said.place else said.layer,
+        _value(current),
+        f"{current.layer}: {current.place}" if current.place else current.layer,
         overrode or "-",
     )
 
 
-def _value(said: LayerValue) -> str:
-    return said.value if isinstance(said.value, str) else json.dumps(said.value, ensure_ascii=False)
+def _value(value: LayerValue) -> str:
+    return value.value if isinstance(value.value, str) else json.dumps(value.value, ensure_ascii=False)
 
 
 @command.command("setting")
@@ -268,7 +268,7 @@ def tool_command(
 
 
 def _unknown_tool(found: "KnownCatalog", name: str) -> UnknownTool:
-    """A server that could not be asked may have it: what is missing must not look like what is not there."""
+    """Error for a name that no known tool has. An unavailable server may have it, and is named."""
     from fairlead.cli.catalogs import warn_of_absent
     from fairlead.host.model.explain import names_of
 
@@ -277,13 +277,13 @@ def _unknown_tool(found: "KnownCatalog", name: str) -> UnknownTool:
     keys = [*names_of(found.loaded, found.listings).names]
     near = suggestion(name, [key.qualified for key in keys]) or suggestion(name, [k.shown_tool for k in keys])
     hint = near or "run `fairlead tools` to see what there is"
-    return UnknownTool(f"no server that could be asked has a tool `{name}`", hint=hint)
+    return UnknownTool(f"no available server has a tool `{name}`", hint=hint)
 
 
 def _show_tool(
     tool: "ToolExplanation", absence: "UnavailableServer | None", findings: "Sequence[DefinitionFinding]"
 ) -> None:
-    from fairlead.actions.explain import how_to_forget
+    from fairlead.actions.explain import describe_forgetting
 
     print_data(f"{printable(tool.key.qualified)}: {tool.state}")
     rows = [("models", _STATES[tool.state]), ("because", _with_place(tool.because))]
@@ -292,11 +292,11 @@ def _show_tool(
     if tool.state == "quarantined":
         rows.append(("calls", f"are refused until `{command_line('review', tool.key.server_id)}`"))
     elif tool.state == "rejected":
-        rows.append(("calls", "are refused, whatever the rules say: only its server can mend that"))
+        rows.append(("calls", "are refused, regardless of rules: only its server can fix that"))
     elif tool.approval is not None and tool.verdict is not None and tool.approval != tool.because:
         rows.append(("calls", f"{_VERDICTS[tool.verdict]}: {_with_place(tool.approval)}"))
     if tool.remembered:
-        rows.append(("but", f"an answer is remembered, and calls are made: {how_to_forget(tool)}"))
+        rows.append(("but", f"an answer is remembered, and calls are made: {describe_forgetting(tool)}"))
     if tool.gateway_verdict is not None and tool.state != "rejected":
         listed = " and not listed" if tool.gateway_verdict == "deny" else ""
         rows.append(("gateway", f"{_VERDICTS[tool.gateway_verdict]}{listed} there: by `gateway.approval`"))
@@ -320,7 +320,7 @@ _STATES = {
 
 _VERDICTS = {
     "allow": "are made without asking",
-    "ask": "are asked about first",
+    "ask": "need approval",
     "deny": "are refused",
 }
 

@@ -35,7 +35,7 @@ def command() -> None:
     """
 
 
-def _asking_options(function: FunctionT) -> FunctionT:
+def _add_common_options(function: FunctionT) -> FunctionT:
     """Add the options that all have."""
     function = json_option(function)
     return click.option("--yes", is_flag=True, help="Delete without asking.")(function)
@@ -52,7 +52,7 @@ def _audit_option(function: FunctionT) -> FunctionT:
 @command.command("server")
 @click.argument("server_id", metavar="ID")
 @_audit_option
-@_asking_options
+@_add_common_options
 @click.pass_context
 def server_command(ctx: click.Context, server_id: str, *, audit: bool, yes: bool, as_json: bool) -> int:
     """Delete what is kept about a server: pins, approvals, consents, snapshots, artifacts, logs, its login.
@@ -70,7 +70,7 @@ def server_command(ctx: click.Context, server_id: str, *, audit: bool, yes: bool
 @command.command("principal")
 @click.argument("name")
 @_audit_option
-@_asking_options
+@_add_common_options
 @click.pass_context
 def principal_command(ctx: click.Context, name: str, *, audit: bool, yes: bool, as_json: bool) -> int:
     """Delete what is kept about a principal: approvals, artifacts, tasks, searches, logins, gateway tokens.
@@ -87,7 +87,7 @@ def principal_command(ctx: click.Context, name: str, *, audit: bool, yes: bool, 
 
 @command.command("login")
 @click.argument("name", metavar="ID|URL")
-@_asking_options
+@_add_common_options
 @click.pass_context
 def login_command(ctx: click.Context, name: str, *, yes: bool, as_json: bool) -> int:
     """Delete all logins to a server, of every account, and end their tokens at the issuer.

@@ -373,7 +373,7 @@ for service_command in SERVICE_COMMANDS:
     multiple=True,
     type=(str, click.Choice(["once", "session", "always", "no"])),
     metavar="ID WORD",
-    help="Answer once, session, always or no, without being asked; repeat it.",
+    help="Answer once, session, always or no, without a prompt; repeat it.",
 )
 @json_option
 @click.pass_context

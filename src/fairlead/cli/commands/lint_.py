@@ -108,7 +108,7 @@ def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...
     found = read_catalog(loaded)
     servers = [loaded.server(server_id)] if server_id else found.chosen
     found = ask_unknown(found, servers)
-    catalog = _everything(found, servers)
+    catalog = _make_full_catalog(found, servers)
     findings = [*_findings(catalog, providers), *_repairs(found, servers, catalog)]
     clashes, notes = _clashes(found, servers), _notes(found, servers)
     if as_json:
@@ -124,8 +124,8 @@ def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...
         _show(catalog, findings, providers)
         for clash in clashes:
             warn(printable(str(clash)), printable(clash.hint))
-        for name, said in notes.items():
-            for note in said:
+        for name, lines in notes.items():
+            for note in lines:
                 warn(f"server `{name}`: {printable(note)}")
         warn_of_absent(found, servers)
     if any(server.server_id not in found.listings for server in servers):
@@ -141,7 +141,7 @@ def _notes(found: KnownCatalog, servers: list[LoadedServer]) -> dict[str, list[s
         for name, listing in listings.items()
         if listing is not None
     }
-    return {name: said for name, said in notes.items() if said}
+    return {name: lines for name, lines in notes.items() if lines}
 
 
 _SUMMARY = re.compile(r"\d+ malformed \w+ (?:repaired|left out): ")
@@ -158,7 +158,7 @@ def _clashes(found: KnownCatalog, servers: list[LoadedServer]) -> tuple[UriConfl
     return ResourceOwners(listings, trusted).clashes
 
 
-def _everything(found: KnownCatalog, servers: list[LoadedServer]) -> Catalog:
+def _make_full_catalog(found: KnownCatalog, servers: list[LoadedServer]) -> Catalog:
     """All tools of the servers, allowed or not."""
     return Catalog(
         (

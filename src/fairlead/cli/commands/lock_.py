@@ -51,7 +51,7 @@ FoundT = TypeVar("FoundT")
 def command(
     ctx: click.Context, file: Path | None, only: tuple[str, ...], *, check: bool, as_json: bool
 ) -> int:
-    """Write down what servers offer in fairlead.lock, beside the project's file, or check that it is so.
+    """Write what servers offer to fairlead.lock, next to the project's file, or check servers against it.
 
     With a lock, a tool that is not what the lock says is not offered. Nothing is allowed by it. The servers
     that the project's file describes are connected for it; without one, those that your own file describes.

@@ -52,7 +52,7 @@ class LoginOptions(TypedDict):
 def command(ctx: click.Context, server_id: str, **options: Unpack[LoginOptions]) -> int:
     """Log in to a server. It is kept and renews by itself, for all agents and after every restart.
 
-    You see where the login page is and are asked before it opens in your browser. Where the browser is on
+    You see where the login page is and confirm before it opens in your browser. Where the browser is on
     another machine, as over SSH, paste the address that it ends up at; `--no-browser` wants just that. A
     server whose entry has an `oauth.grant` for machines is logged in to without a page.
 

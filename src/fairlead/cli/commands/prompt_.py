@@ -29,7 +29,7 @@ MAX_SUGGESTIONS = 20
 @json_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...], *, as_json: bool) -> int:
-    """Show a prompt of a server, filled in. At a terminal you are asked for what is missing.
+    """Show a prompt of a server, filled in. At a terminal you are prompted for missing arguments.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...
             async with spinning(f"asking {server_id} …"):
                 known = (await host.prompts.list(server_id)).items
             prompt = next((prompt for prompt in known if prompt.name == name), None)
-            for argument in _missing(prompt, arguments):
+            for argument in _find_missing(prompt, arguments):
                 if not isinstance(operator, TerminalOperator):
                     wanted = printable(argument.name)
                     raise click.UsageError(f"`{name}` wants to know `{wanted}`: add {wanted}=…", ctx)
@@ -80,7 +80,7 @@ def _argument(pair: str) -> tuple[str, str]:
     return name, value
 
 
-def _missing(prompt: PromptOffer | None, arguments: dict[str, str]) -> Sequence[PromptArgument]:
+def _find_missing(prompt: PromptOffer | None, arguments: dict[str, str]) -> Sequence[PromptArgument]:
     wanted = prompt.arguments if prompt else ()
     return [argument for argument in wanted if argument.required and argument.name not in arguments]
 
@@ -114,7 +114,7 @@ def _show(result: "PromptResult") -> None:
         print_data(_render_content(message.get("content")))
 
 
-def _render_content(content: Any) -> str:  # noqa: ANN401 - whatever the server sent
+def _render_content(content: Any) -> str:  # noqa: ANN401 - any JSON of a server
     match content:
         case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
             return printable_lines(text)

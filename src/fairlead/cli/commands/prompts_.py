@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json: bool) -> int:
-    """Show the prompts of one server, or of all. Known at once; servers never asked are asked now.
+    """Show the prompts of one server, or of all: from snapshots; servers without one are listed now.
 
     \b
     Examples:

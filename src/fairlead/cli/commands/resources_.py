@@ -24,7 +24,7 @@ Readable = ResourceOffer | ResourceTemplate
 @json_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str | None, *, refresh: bool, as_json: bool) -> int:
-    """Show what one server has to read, or all. Known at once; servers never asked are asked now.
+    """Show the resources of one server, or of all: from snapshots; servers without one are listed now.
 
     \b
     Examples:

@@ -78,7 +78,7 @@ def command(ctx: click.Context, file: Path, *, project: bool, dry_run: bool, yes
             print_json({"restored": False, **shown})
         return Exit.OK
     if plan.after.get("consents") or plan.after.get("approvals"):
-        warn("what the backup allows takes effect: servers that may start, calls that are not asked about")
+        warn("what the backup allows takes effect: servers that may start, calls that need no approval")
     if not yes and not confirm("\nReplace what is there?"):
         say(
             "nothing was changed"

@@ -19,11 +19,12 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, globs_of, review_as_json
-from fairlead.policy.tool_names import ALL, NONE, split_names
+from fairlead.policy.tool_names import ALL, NONE, command_line_name, split_names
 from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_tool
 from fairlead.terminal.exit_codes import Exit, exit_of
-from fairlead.terminal.output import confirm, is_interactive, print_error, print_json, say, warn
+from fairlead.terminal.output import confirm, is_interactive, plural, print_error, print_json, say, warn
 
+_MOST_NAMED = 12
 _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 
 
@@ -66,7 +67,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     screen with preselected answers and one confirmation.
 
     Preselected: of a trusted server, tools that are annotated as read-only are allowed; tools whose
-    definition hides something or looks odd are denied; all others are asked about.
+    definition hides something or looks odd are denied; all others need approval.
 
     \b
     Examples:
@@ -78,8 +79,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead review github --json
     """
     if approve or approve_all:
-        said = "`--approve NAME` is `--allow NAME` now, and `--approve-all` is `--allow all`"
-        say(f"note: {said}")
+        message = "`--approve NAME` is `--allow NAME` now, and `--approve-all` is `--allow all`"
+        say(f"note: {message}")
         allow = (*allow, *approve, *(("all",) if approve_all else ()))
     if bool(server_ids) == every:
         raise click.UsageError("name the servers to review, or give `--all`")
@@ -135,6 +136,11 @@ class _TypedAnswers:
             strict=strict,
         )
 
+    @property
+    def say_all(self) -> bool:
+        """Is `all` among the names?"""
+        return any(ALL in split_names(word) for words in self._named.values() for word in words)
+
     def _tools(self, name: str, review: ServerReview, answer: ReviewAnswer) -> list[ReviewedTool]:
         return resolve_tool_names([name], review.tools, answer=answer, servers=self._servers, strict=False)
 
@@ -161,18 +167,30 @@ def _review_one(
         print_json(_as_json(review))
         return Exit.OK
     else:
-        asked = _ask(review)
-        if asked is None:
+        answered = _ask(review)
+        if answered is None:
             return Exit.NEEDS_A_PERSON
-        decision = asked
+        decision = answered
     if not decision.is_empty:
         decision = _without_globs(review.server, review.tools, decision, replace=replace)
         carry_out(ctx, loaded, review, decision, words.scope)
     elif words.are_given:
-        say(f"nothing was changed: that names nothing of `{review.server.server_id}`")
+        say(f"nothing was changed: {_why_nothing(review, words)}")
     if as_json:
         print_json(_decision_as_json(review, decision))
     return Exit.OK
+
+
+def _why_nothing(review: ServerReview, words: _TypedAnswers) -> str:
+    """Why typed answers are about no tool. `all` takes no denial back: those are named."""
+    server_id = review.server.server_id
+    denied = [tool for tool in review.tools if tool.denied]
+    if not denied or not words.say_all:
+        return f"that names nothing of `{server_id}`"
+    # Nothing but denied tools is left here, so that the glob means the same as all their names.
+    names = [command_line_name(tool.entry.key) for tool in denied] if len(denied) <= _MOST_NAMED else ["*"]
+    command = command_line("review", server_id, options=("--allow", ",".join(names)))
+    return f"`all` leaves out the {plural(len(denied), 'tool')} of `{server_id}` that are denied: `{command}`"
 
 
 def _review_many(

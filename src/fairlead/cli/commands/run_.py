@@ -44,9 +44,11 @@ _STATUSES: dict[str, Exit] = {
     metavar="NAMES",
     help="Do not ask about these tools in this run: names, globs or `all`, separated by commas.",
 )
-@click.option("--require", metavar="ID,…", help="Servers that must be ready before the model is asked.")
 @click.option(
-    "--max-steps", type=click.IntRange(1), default=20, show_default=True, help="How often it is asked."
+    "--require", metavar="ID,…", help="Servers that must be ready before the first request to the model."
+)
+@click.option(
+    "--max-steps", type=click.IntRange(1), default=20, show_default=True, help="Most requests to the model."
 )
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens it may use, in and out.")
 @json_option
@@ -66,7 +68,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """Have a model carry out a task with your tools. TASK `-` is read from stdin.
 
     What it says goes to stdout, what it calls to stderr; with --json all of it goes to stdout, a line each.
-    Calls that must be approved are asked about at a terminal, and refused without one; --allow approves them
+    Calls that need approval prompt you at a terminal, and are refused without one; --allow approves them
     for this run. The model gets no tool that still needs a review: see `fairlead review`.
 
     \b
@@ -126,7 +128,7 @@ def _task(text: str) -> str:
 
 
 async def _are_ready(host: "Host", toolset: "Toolset", required: Iterable[str]) -> bool:
-    """Wait for the required servers. What only a person can help with is raised as it is."""
+    """Wait for the required servers. Errors that only the user can resolve are raised unchanged."""
     for server_id in (required := [*required]):
         if not toolset.selection.has(server_id):
             message = f"`{server_id}` is not in the bundle `{toolset.selection.name}`"
@@ -161,7 +163,7 @@ async def _see_tools(host: "Host", toolset: "Toolset") -> None:
 
 
 def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
-    """Have the tools that the command line names not be asked about in this run.
+    """Approve the tools that the command line names, for this run.
 
     Raises:
         UnknownTool: A name means none of the tools that the model has.

@@ -66,8 +66,8 @@ def evaluate(  # noqa: PLR0913 - what the searches go by, named
     if not questions:
         raise ConfigError(f"{file} has no question with an answer", hint="run `fairlead search --help`")
     by_meaning = found.selection.search == "meaning"
-    asked = [text for question in questions for text in (question.text, *question.searches)]
-    meanings = _compare_by_model(context, found, [*dict.fromkeys(asked)])
+    queries = [text for question in questions for text in (question.text, *question.searches)]
+    meanings = _compare_by_model(context, found, [*dict.fromkeys(queries)])
 
     def find(text: str, past: PastQueries | None = past) -> list[str]:
         hits = found.catalog.find(
@@ -201,7 +201,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 ) -> int:
     """Find tools by what they do, or by name, as an agent finds them.
 
-    Only tools that agents may use are found. Servers never asked are asked now; those that cannot be had
+    Only tools that agents may use are found. Servers without a snapshot are listed now; unavailable ones
     are named.
 
     \b
@@ -279,7 +279,7 @@ def _show(
     if hits:
         last = "why" if explain else "description"
         rows = [
-            _row(found, hit, _moved(hit, place, before), explain=explain)
+            _row(found, hit, _describe_move(hit, place, before), explain=explain)
             for place, hit in enumerate(hits, start=1)
         ]
         print_table(("score", "tool", last), rows)
@@ -296,7 +296,7 @@ def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
         say("\nhint: `fairlead tools` shows what there is, and what agents may use")
 
 
-def _moved(hit: SearchHit, place: int, before: Mapping[ToolKey, int]) -> str:
+def _describe_move(hit: SearchHit, place: int, before: Mapping[ToolKey, int]) -> str:
     """What a memory did to a hit, if it did anything."""
     was = before.get(hit.key)
     if hit.why.remembered is None or was == place:
@@ -306,7 +306,7 @@ def _moved(hit: SearchHit, place: int, before: Mapping[ToolKey, int]) -> str:
 
 def _row(found: KnownCatalog, hit: SearchHit, moved: str, *, explain: bool) -> tuple[str, ...]:
     entry = _tool(found, hit).entry
-    last = f"{_why(hit)}{moved}" if explain else on_one_line(entry.description or entry.title)
+    last = f"{_describe_reason(hit)}{moved}" if explain else on_one_line(entry.description or entry.title)
     return f"{hit.score:.2f}", hit.key.qualified, last
 
 
@@ -314,7 +314,7 @@ def _render_key(key: ToolKey) -> str:
     return key.qualified
 
 
-def _why(hit: SearchHit) -> str:
+def _describe_reason(hit: SearchHit) -> str:
     twins = f"; the same as {', '.join(map(_render_key, hit.twins))}" if hit.twins else ""
     return f"{hit.why}{twins}"
 
@@ -327,7 +327,7 @@ def _as_json(found: KnownCatalog, hit: SearchHit, before: int | None) -> dict[st
         "qualified": hit.key.qualified,
         "name": tool.name,
         "score": round(hit.score, 4),
-        "signature": signature(tool.entry, found.catalog.shown(tool.key)),
+        "signature": signature(tool.entry, found.catalog.display_name(tool.key)),
         "description": tool.entry.description,
         "why": {
             "name": hit.why.name,

@@ -104,7 +104,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 
 
 def choose_servers(names: tuple[str, ...]) -> tuple[str, ...]:
-    """What shall be served: what was named, or whatever the administrator's policy lets be served."""
+    """The servers to serve: the named ones, or all that the administrator's policy allows."""
     administration = AdminPolicies(os.environ)
     rulings = {name: administration.judge(name, ServerTarget(builtin=name)) for name in NAMES}
     permitted = tuple(name for name in NAMES if not rulings[name].refusals)

@@ -31,5 +31,5 @@ def command(ctx: click.Context, server_id: str) -> None:
             say(f"moved `{secret.field}` of `{server_id}` out of {display_path(each.target.path)}")
             say(f"  it says {secret.reference} now")
         for name in each.left:
-            warn(f"`{name}` has a secret beside a reference, and stays", BESIDE_REFERENCE)
+            warn(f"`{name}` has a secret next to a reference, and stays", BESIDE_REFERENCE)
         show_edit(each.edit)

@@ -55,7 +55,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     no_gateway: bool,
     as_json: bool,
 ) -> int:
-    """Show the tools of one server, or of all. Known ones at once; servers never asked are asked now.
+    """Show the tools of one server, or of all: from snapshots; servers without one are listed now.
 
     Where a gateway runs with this configuration, it is what that one has. A tool is shown as `fairlead call`
     and the other commands take it: the server's id, a dot, the tool's name.
@@ -140,7 +140,7 @@ def _is_allowed(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> 
 
 
 def _refusal(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> CallRefusal | None:
-    """Why a tool may not be called now whatever the policy says, if that is so."""
+    """Why a tool may not be called now, regardless of policy; None where only policy decides."""
     return found.screened[server.server_id].refusal(entry.key.tool)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from fairlead.actions.logins import LoginStatus, login_as_json, scopes_of, standing_of
+from fairlead.actions.logins import LoginStatus, login_as_json, login_status, scopes_of
 from fairlead.actions.saved_state import read_saved
 from fairlead.cli.logins import format_expiry, format_place, read_kept
 from fairlead.cli.options import json_option, load
@@ -37,7 +37,7 @@ def command(ctx: click.Context, server_id: str | None, *, as_json: bool) -> int:
         _show_all(_standings(loaded), as_json=as_json)
         return Exit.OK
     server = loaded.server(server_id)
-    standing = standing_of(server, read_saved(loaded)[server_id], read_kept(loaded))
+    standing = login_status(server, read_saved(loaded)[server_id], read_kept(loaded))
     if as_json:
         print_json(_as_json(standing))
     else:
@@ -52,8 +52,8 @@ def _standings(loaded: LoadedConfig) -> list[LoginStatus]:
         if server.transport not in ("http", "sse"):
             continue
         try:
-            standings.append(standing_of(server, saved[server_id], kept))
-        except ConfigError as exc:  # one server whose URL cannot be told is no reason to hide the others
+            standings.append(login_status(server, saved[server_id], kept))
+        except ConfigError as exc:  # one server whose URL is unknown is no reason to hide the others
             warn(str(exc), exc.hint)
     return standings
 

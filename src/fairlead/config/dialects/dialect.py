@@ -94,7 +94,7 @@ def distinct(*groups: list[Location]) -> list[Location]:
 def config_home(place: MachinePaths) -> Path:
     """Configuration folder of programs that follow XDG on every Unix."""
     if place.platform == "win32":
-        return _roaming(place)
+        return _roaming_folder(place)
     configured = place.env.get("XDG_CONFIG_HOME", "")
     # The specification requires relative paths to be ignored.
     return Path(configured) if Path(configured).is_absolute() else place.home / ".config"
@@ -118,7 +118,7 @@ def path_from_env(place: MachinePaths, variable: str, default: Path) -> Path:
     return next(iter(paths_from_env(place, variable)), default)
 
 
-def _roaming(place: MachinePaths) -> Path:
+def _roaming_folder(place: MachinePaths) -> Path:
     configured = place.env.get("APPDATA")
     return Path(configured) if configured else place.home / "AppData" / "Roaming"
 

@@ -107,12 +107,12 @@ def _format(raw: object) -> Format:
 def _reference_syntax(extension: dict[str, Any]) -> ReferenceSyntax:
     values, keys = as_object(extension.get("envs")), as_list(extension.get("env_keys"))
 
-    def meaning(match: re.Match[str]) -> Piece | None:
+    def parse_reference(match: re.Match[str]) -> Piece | None:
         name = match[1] or match[2]
         value = values.get(name)
         return value if isinstance(value, str) else variable(name) if name in keys else None
 
-    return build_syntax(r"\$\{\s*([A-Za-z_]\w*)\s*\}|\$([A-Za-z_]\w*)", meaning, lambda _: None)
+    return build_syntax(r"\$\{\s*([A-Za-z_]\w*)\s*\}|\$([A-Za-z_]\w*)", parse_reference, lambda _: None)
 
 
 def read(data: dict[str, Any], _: MachinePaths) -> ImportedDocument:

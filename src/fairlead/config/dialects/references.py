@@ -142,13 +142,13 @@ def editor_style(
     variables: Callable[[str], Piece | None],
     say: Callable[[SecretReference], str | None] = render_env_reference,
 ) -> ReferenceSyntax:
-    """Build a syntax of `${env:NAME}` and whatever else `variables` knows between `${` and `}`."""
+    """Build a syntax of `${env:NAME}` and the variables that `variables` resolves between `${` and `}`."""
 
-    def meaning(match: re.Match[str]) -> Piece | None:
+    def parse_reference(match: re.Match[str]) -> Piece | None:
         kind, colon, name = match[1].partition(":")
         return variable(name.strip()) if colon and kind == "env" else variables(match[1])
 
-    return build_syntax(r"\$\{([^}]+)\}", meaning, say)
+    return build_syntax(r"\$\{([^}]+)\}", parse_reference, say)
 
 
 AS_OURS = ReferenceSyntax(read=str, write=str)

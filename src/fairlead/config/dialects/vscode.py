@@ -159,8 +159,8 @@ def _inputs(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _list_input_names(servers: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
     """Every input that is defined or used, once."""
-    asked = [name for _, value in strings(dict(servers)) for name in _INPUT.findall(value)]
-    return list(dict.fromkeys([*inputs, *asked]))
+    used = [name for _, value in strings(dict(servers)) for name in _INPUT.findall(value)]
+    return list(dict.fromkeys([*inputs, *used]))
 
 
 def _answer(name: str, described: Mapping[str, Any] | None, notes: list[ConversionNote]) -> Piece:
@@ -187,9 +187,9 @@ def write(entries: Mapping[str, Entry]) -> ExportedDocument:
     notes: list[ConversionNote] = []
     servers = write_servers(entries, _format(editor_style(_resolve_variable, _words)), notes)
     document: dict[str, Any] = {"servers": servers}
-    if asked := _list_input_names(servers, {}):
+    if inputs := _list_input_names(servers, {}):
         document["inputs"] = [
-            {"type": "promptString", "id": name, "description": name, "password": True} for name in asked
+            {"type": "promptString", "id": name, "description": name, "password": True} for name in inputs
         ]
     return ExportedDocument(document=document, notes=notes)
 

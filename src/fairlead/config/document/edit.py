@@ -254,11 +254,11 @@ def _indent(text: str, at: int) -> str:
     return text[start : min(at, _end(_BLANKS, text, start))]
 
 
-def _style(document: JsoncDocument, around: list[JsoncNode]) -> _Layout | None:
-    """Layout of a document; None to stay on one line, as the innermost of the nodes `around` does."""
+def _style(document: JsoncDocument, ancestors: list[JsoncNode]) -> _Layout | None:
+    """Layout of a document; None to stay on one line, as the innermost of the nodes `ancestors` does."""
     text = document.text
     newline = _NEWLINE.search(text)
-    if around and not _NEWLINE.search(text, around[-1].start, around[-1].end):
+    if ancestors and not _NEWLINE.search(text, ancestors[-1].start, ancestors[-1].end):
         return None
     return _Layout(unit=_unit(document), newline=newline[0] if newline else "\n")
 

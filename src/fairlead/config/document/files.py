@@ -88,7 +88,7 @@ _WRITE_REASONS = {
 
 
 def read_text(path: Path, *, limit: int = READ_LIMIT, keep_mark: bool = False) -> str:
-    """Text of a file. Never blocks, whatever the path leads to.
+    """Text of a file. Never blocks, even where the path leads to a FIFO or a device.
 
     Args:
         path: The file.

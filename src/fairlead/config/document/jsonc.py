@@ -245,7 +245,7 @@ def parse(text: str, *, file: str | None = None, collects: bool = False) -> Json
         text: The text.
         file: Its name in problems.
         collects: Whether repeated keys and bad values are listed in the document instead of refused, so that
-            all else that is wrong with it can be told with them.
+            all other faults can be reported with them.
 
     Raises:
         ConfigInvalid: The text is invalid; lists all problems.

@@ -211,7 +211,7 @@ def _inner_text(text: bytes) -> bytes:
     while at >= 0 and (run := _LONG_RUNS.match(text, at)) is not None:
         runs.append(run[0])
         at = lettered.find(_LONG_RUN, run.end())
-    # Zeros end what is read of each run, whatever its length: all four offsets are tried.
+    # Zeros end each run at any length: all four offsets are tried.
     joined = (_ZERO_LETTERS.join(runs) + _ZERO_LETTERS).translate(_STANDARD, _NOT_BASE64)
     found = _hex_texts(joined)
     if not _ENCODED_TEXT.search(joined) and not _ENCODED_UTF_16.search(joined):

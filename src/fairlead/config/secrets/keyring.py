@@ -74,7 +74,7 @@ def _within_reason(ask: Callable[[], ValueT]) -> ValueT:
     def run() -> None:
         try:
             answers.append(ask())
-        except Exception as exc:  # noqa: BLE001 - backends raise whatever their platform raises
+        except Exception as exc:  # noqa: BLE001 - backends raise any exception of their platform
             failures.append(exc)
 
     thread = threading.Thread(target=run, name="keyring", daemon=True)

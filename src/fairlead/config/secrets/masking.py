@@ -1,4 +1,4 @@
-"""Masking of secrets in running text: logs, errors, the audit log, and whatever servers send.
+"""Masking of secrets in running text: logs, errors, the audit log, and content from servers.
 
 A secret is known by its value, once the code that handles it registered it (`learn`), or by its shape: an
 `Authorization` line, tokens of well-known services, private keys, passwords in URLs, parameters of an OAuth
@@ -167,7 +167,7 @@ class _Secret:
         return bool(self.plus) and bare.rfind(self.plus) >= 0
 
     def mask_in(self, text: str) -> str:
-        """Mask this value in the text, wherever it can be told from its surroundings."""
+        """Mask this value in the text, where it can be distinguished from the text around it."""
         if len(self.value) <= _MAX_PATTERN_CHARACTERS:
             return self.pattern.sub(MASK, text)
         # A pattern of thousands of characters takes seconds to compile.
@@ -207,8 +207,8 @@ class _Secret:
         )
         digits = "|".join(_hex_pattern(form) for form in (self.plain, *_in_utf_16(self.value)))
         spelled = "".join(_spellings(character) for character in self.value)
-        around = "[A-Za-z0-9+/_-]{0,2}"
-        return re.compile(f"{spelled}|{around}(?:{'|'.join(encoded)}){around}={{0,2}}|{digits}")
+        neighbours = "[A-Za-z0-9+/_-]{0,2}"
+        return re.compile(f"{spelled}|{neighbours}(?:{'|'.join(encoded)}){neighbours}={{0,2}}|{digits}")
 
 
 def _has_any(forms: tuple[bytes, ...], text: bytes) -> bool:
@@ -316,7 +316,7 @@ class Masker:
             self.generation += 1
 
     def mask(self, text: str) -> str:
-        """Mask known secrets and whatever has the shape of one; most often returns the same text."""
+        """Mask known secrets and what has the shape of one; most often returns the same text."""
         for value in self._known:
             if value in text:
                 text = text.replace(value, MASK)
@@ -352,7 +352,7 @@ class Masker:
     def mask_known(self, text: str) -> str:
         """Mask known values in any encoding, but not what only looks like a secret.
 
-        Where a value cannot be told from its surroundings, the whole text is masked.
+        Where a value cannot be distinguished from the text around it, the whole text is masked.
         """
         if not self._secrets:
             return text

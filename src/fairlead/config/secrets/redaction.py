@@ -42,7 +42,7 @@ def literal_part(text: str) -> str:
 BESIDE_REFERENCE = (
     "put the whole value into a variable or file, and write one reference to it, such as `${NAME}`"
 )
-"""What to do about a secret that stands beside a reference, or in the default of one: no command moves it."""
+"""Hint for a secret next to a reference, or in the default of one: no command moves it."""
 
 
 def literal_secrets(entry: dict[str, Any]) -> Iterator[FieldPath]:
@@ -100,7 +100,7 @@ def _login_secrets(oauth: dict[str, Any]) -> Iterator[FieldPath]:
 def secret_values(entry: dict[str, Any], resolved: dict[str, Any], *, refers: bool = True) -> Iterator[str]:
     """Secrets of a server entry whose references were resolved, for a `Masker` to learn.
 
-    They are whatever looks like a secret, the content of files, the keyring and variables, and all values of
+    They are what looks like a secret, the content of files, the keyring and variables, and all values of
     headers, unless that is ordinary (`is_ordinary`): masking `localhost` or a folder wherever a server
     mentions it would garble unrelated text.
 

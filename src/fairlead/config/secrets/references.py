@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from fairlead.config.document.files import read_text
+from fairlead.config.paths import expand_home
 from fairlead.config.secrets import keyring
 from fairlead.errors import ConfigUnreadable, SecretUnavailable
 
@@ -181,7 +182,7 @@ def _from_environment(reference: SecretReference, env: Mapping[str, str]) -> str
 
 def _from_file(reference: SecretReference, base: Path) -> str:
     try:
-        path = base / Path(reference.name).expanduser()
+        path = base / expand_home(reference.name)
         return read_text(path, limit=MAX_SECRET_BYTES).rstrip("\r\n")
     except RuntimeError as exc:  # no home folder to expand `~` with
         raise SecretUnavailable(f"{reference}: {exc}") from exc

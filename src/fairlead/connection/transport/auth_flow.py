@@ -105,7 +105,7 @@ class FlowHeaders:
         )
 
     async def log_in(self) -> None:
-        """Go through the flow with the last refusal. Raises whatever the flow raises, and `LoginFailed`."""
+        """Go through the flow with the last refusal. Raises what the flow raises, and `LoginFailed`."""
         if self._refused is None:
             return
         refused, self._refused = self._refused, None
@@ -124,7 +124,7 @@ class FlowHeaders:
             while outgoing is not None and sent < MAX_REQUESTS:
                 if _is_same(outgoing, request):
                     if refusal is None:
-                        return self._added(before, outgoing)
+                        return self._find_added_headers(before, outgoing)
                     response, refusal = self._response(refusal, outgoing), None
                 else:
                     sent += 1
@@ -135,15 +135,15 @@ class FlowHeaders:
                     return {}
         raise HeadersUnavailable(f"the auth provider of `{self.server_id}` never came to the request itself")
 
-    def _added(self, before: Mapping[str, str], outgoing: Any) -> Mapping[str, str]:  # noqa: ANN401 - of a library of its own
+    def _find_added_headers(self, before: Mapping[str, str], outgoing: Any) -> Mapping[str, str]:  # noqa: ANN401 - of a library of its own
         headers: dict[str, str] = dict(outgoing.headers.items())
         added = {name.title(): value for name, value in headers.items() if before.get(name) != value}
         SECRETS.learn(*header_secrets(added))
         return added
 
     def _response(self, refusal: RejectedRequest, request: Any) -> Any:  # noqa: ANN401 - as above
-        said = refusal.www_authenticate
-        headers = {"WWW-Authenticate": said} if said else {}
+        challenge = refusal.www_authenticate
+        headers = {"WWW-Authenticate": challenge} if challenge else {}
         return self._library.Response(refusal.status, headers=headers, content=b"", request=request)
 
     async def _send(self, request: Any) -> Any:  # noqa: ANN401 - as above

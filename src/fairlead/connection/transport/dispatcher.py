@@ -9,10 +9,10 @@ gives the result's bytes with no dict and no model built.
 import asyncio
 import logging
 from abc import abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -38,6 +38,7 @@ from fairlead.connection.outcomes import (
     AnswerUnreadable,
     ConnectionClosed,
     ConnectionEnding,
+    NotSent,
     RequestExpired,
     RequestFailed,
 )
@@ -128,6 +129,16 @@ class Call:
         """The delivery of the request while it has no answer."""
         return "unknown" if self.sent else "not_sent"
 
+    def begin_sending(self) -> None:
+        """Note that the server may see the request from now on.
+
+        Raises:
+            NotSent: The call is over. Its caller was told that nothing was sent, and may send it again.
+        """
+        if self.answer.done():
+            raise NotSent("the call ended before it was sent")
+        self.sent = True
+
     def settle(self, outcome: Frame | RequestFailed) -> None:
         """End the call; the first outcome counts."""
         if not self.answer.done():
@@ -136,6 +147,20 @@ class Call:
     def expire(self, seconds: float) -> None:
         """End the call because its time is up."""
         self.settle(RequestExpired(self.method, seconds, self.delivery))
+
+
+@dataclass(slots=True, eq=False)
+class Guests:
+    """Others than its supervisor that use a connection."""
+
+    calls: int = 0
+    """Their requests under way."""
+    sessions: int = 0
+    """Those that are to be told what the server announces."""
+    watched: Counter[str] = field(default_factory=Counter[str])
+    """How many users, the supervisor among them, watch each resource of a handshake server."""
+    on_left: Callable[[], object] = lambda: None
+    """Called when there is one request or session less."""
 
 
 class WireDispatcher(Dispatcher[TransportContext]):
@@ -153,12 +178,16 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """The sandbox of its process, as `sandbox_state.py` describes it; None of other transports."""
         self.notice: str | None = None
         """What callers have to know about this run of the server; the first result says it."""
-        self.session_began = asyncio.Event()
-        """Set when a handshake is made on it: then the server's session is with this process."""
+        self.negotiated = asyncio.Event()
+        """Set when it is known how the server is to be spoken to, and when the connection has ended."""
+        self.handshake: Mapping[str, Any] | None = None
+        """The server's answer to `initialize`; None of one without sessions."""
+        self.guests = Guests()
+        self.on_retired: Callable[[], object] = lambda: None
+        """Called when it is to be used no more, except by what is under way."""
+        self.is_retired = False
         self.listeners: list[Callable[[str, msgspec.Raw], object]] = []
         """Called with the method and parameters of each notification, besides the handlers."""
-        self.used_at = 0.0
-        """When others than its supervisor last used it, by `time.monotonic`."""
         self._max_inbound_requests = max_inbound_requests
         self._calls: PendingRequests[Call] = PendingRequests()
         self._clock = DeadlineClock()
@@ -168,7 +197,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._loop = asyncio.get_running_loop()
         self._posts_under_way = 0
         self._answers = 0
-        """How many of our calls were answered: what answers a call was asked for, all else was not."""
+        """Number of our calls that were answered: all other messages are unsolicited."""
         self._arrived: deque[bytes | bytearray | list[Frame | UnusableLine] | ConnectionEnding] = deque()
         self._arrived_bytes = 0
         self._something_arrived = asyncio.Event()
@@ -227,6 +256,22 @@ class WireDispatcher(Dispatcher[TransportContext]):
         assert self.ending is not None
         return self.ending
 
+    def note_negotiated(self, handshake: Mapping[str, Any] | None) -> None:
+        """Take note of how the server is spoken to: its answer to `initialize`, or None without sessions."""
+        self.handshake = handshake
+        self.negotiated.set()
+
+    def retire(self) -> None:
+        """Have it used no more: what is under way finishes, the next request gets another connection."""
+        if not self.is_retired:
+            self.is_retired = True
+            self.on_retired()
+
+    @property
+    def requests_under_way(self) -> int:
+        """How many requests the server works on now, without streams of subscriptions."""
+        return sum(call.method != "subscriptions/listen" for call in self._calls)
+
     def call_when_closed(self, callback: Callable[[], object]) -> None:
         """Register a function to be called, in any context, when the connection ends."""
         if self.ending is not None:
@@ -239,8 +284,6 @@ class WireDispatcher(Dispatcher[TransportContext]):
     ) -> dict[str, Any]:
         """Send a request and return its result as a dict. Raises `RequestFailed` or `NotEncodable`."""
         opts = opts or _NO_OPTIONS
-        if method == "initialize":
-            self.session_began.set()
         raw = await self.call_raw(method, params, opts)
         try:
             result = object_of(raw, MAX_DECODED_BYTES)
@@ -259,7 +302,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if self.ending is None:
             await self.post(notification_frame(method, params), opts or _NO_OPTIONS)
 
-    def said(self) -> tuple[str, ...]:
+    def stderr_lines(self) -> tuple[str, ...]:
         """The server's stderr, for diagnosis, oldest line first."""
         return ()
 
@@ -289,7 +332,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
 
     def clocks_held(self) -> AbstractContextManager[None]:
         """Stop the time of our requests for the length of a block: the server waits for us."""
-        return self._clock.held()
+        return self._clock.hold()
 
     # Requests of ours.
 
@@ -325,7 +368,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 await sending
             outcome = await call.answer
             if call.reports is not None and isinstance(outcome, Frame):
-                await call.reports.finish()  # progress that came before the answer is told before it, too
+                await call.reports.finish()  # progress that came before the answer is reported before it, too
         except asyncio.CancelledError:
             if call.answer.cancelled() or not call.answer.done():
                 self._abandon(call, "the caller gave up", opts)
@@ -373,6 +416,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         for call in self._calls:
             call.settle(ConnectionClosed(ending, call.delivery))
         self._closed.set()
+        self.negotiated.set()
         self._something_arrived.set()  # which `run` waits for
         for callback in self._on_closed:
             callback()
@@ -533,5 +577,5 @@ Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
 
 
 def _start_of(arrived: bytes | bytearray | ConnectionEnding) -> bytes | bytearray:
-    """The beginning of a message: what is longer is a message, whatever it says."""
+    """What is checked for noise: a line longer than noise may be always counts as a message."""
     return b"{}" if isinstance(arrived, ConnectionEnding) or len(arrived) > _MAX_NOISE_BYTES else arrived

@@ -87,7 +87,7 @@ class TransportContext:
     headers_for: Callable[[LoadedServer, RemoteServer], HeaderSource]
     """Returns the source of authorization headers where the entry has none."""
     require_approved: Callable[[ConsentKey], Awaitable[None]]
-    """Raises unless the user approved exactly this: asked at each start of what a project file describes."""
+    """Raises unless the user consented to exactly this. Called at each start of a project file's server."""
     tracer: Tracer | None = None
     """Records requests of servers as spans, if there is one."""
     ownership: ServerOwnership | None = None
@@ -95,75 +95,76 @@ class TransportContext:
 
 
 def transports_of(
-    server: LoadedServer, around: TransportContext, *, version: Callable[[], str | None] = lambda: None
+    server: LoadedServer, context: TransportContext, *, version: Callable[[], str | None] = lambda: None
 ) -> list[Transport]:
     """The transports to try for a server, best first: Streamable HTTP, then the older HTTP+SSE.
 
     Args:
         server: The server.
-        around: What all transports share.
+        context: What all transports share.
         version: Returns the protocol version that it speaks, as far as that is known.
     """
     match server.transport:
         case "stdio":
-            return _of_process(server, around, partial(_stdio, server, around), version)
+            return _of_process(server, context, partial(_stdio, server, context), version)
         case "extension":
-            return _of_process(server, around, partial(_extension, server, around), version)
+            return _of_process(server, context, partial(_extension, server, context), version)
         case "http":
             return [
-                lambda: _remote(server, around, HttpDispatcher),
-                lambda: _remote(server, around, SseDispatcher),
+                lambda: _remote(server, context, HttpDispatcher),
+                lambda: _remote(server, context, SseDispatcher),
             ]
         case "sse":
-            return [lambda: _remote(server, around, SseDispatcher)]
+            return [lambda: _remote(server, context, SseDispatcher)]
         case _:
-            return [lambda: _in_process(server, around)]
+            return [lambda: _in_process(server, context)]
 
 
 def _of_process(
     server: LoadedServer,
-    around: TransportContext,
+    context: TransportContext,
     start: LeasedTransport,
     version: Callable[[], str | None],
 ) -> list[Transport]:
     """The transports of a server process: at its owner, where all clients share it, else here."""
-    ownership = around.ownership
-    if ownership is None or server.config is None or server.config.sharing not in ("auto", "shared"):
+    ownership = context.ownership
+    sharing = server.config.sharing if server.config is not None else None
+    if ownership is None or sharing not in ("auto", "shared"):
         return [lambda: start(None)]
 
     def open_shared() -> AbstractAsyncContextManager[WireDispatcher]:
-        # A server of an older protocol has a session, which belongs to the process that began it.
-        has_session = version() in HANDSHAKE_PROTOCOL_VERSIONS
-        return start(None) if has_session else ownership.open(server, start)
+        # Clients share a server of an older protocol only where its entry says so: else each starts its own,
+        # and what is started here is for its lists alone.
+        is_for_lists = sharing == "auto" and version() in HANDSHAKE_PROTOCOL_VERSIONS
+        return start(None) if is_for_lists else ownership.open(server, start)
 
-    # One whose version was not known, and turns out to be older, is started here after all.
-    return [open_shared, lambda: start(None)]
+    return [open_shared]
 
 
 @asynccontextmanager
 async def _stdio(
-    server: LoadedServer, around: TransportContext, lease: ProcessLease | None
+    server: LoadedServer, context: TransportContext, lease: ProcessLease | None
 ) -> AsyncGenerator[WireDispatcher]:
-    resolved = await _resolve_secrets(server, around)
+    resolved = await _resolve_secrets(server, context)
     assert isinstance(resolved, StdioServer)
-    launch = await _require_consent(server, resolved, around)
+    launch = await _require_consent(server, resolved, context)
     folder = server.working_folder(resolved)
     command = Command(
         # What was approved is what is started: found once, and not looked for again.
         argv=launch.argv if launch else (resolved.command, *resolved.args),
         env=resolved.env,
-        parent=around.env,
+        parent=context.env,
         # A sandbox looks for links on the way itself, and mounts none.
         cwd=launch.cwd if launch and launch.starts_in_cwd and resolved.sandbox is None else folder,
         lease=lease,
     )
     wanted = None
     if resolved.sandbox is not None:
-        wanted = _sandbox_request(server, resolved.sandbox, around.env)
+        wanted = _sandbox_request(server, resolved.sandbox, context.env)
         command = await to_thread.run_sync(wrap_in_sandbox, server.server_id, command, wanted)
-    log = around.logs / f"{server.server_id}.log" if around.logs else None
+    log = context.logs / f"{server.server_id}.log" if context.logs else None
     async with StdioDispatcher(
-        command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
+        command, guardian=context.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
     ) as dispatcher:
         dispatcher.sandbox_state = describe_sandbox(wanted, folder or Path.cwd())
         yield dispatcher
@@ -171,16 +172,16 @@ async def _stdio(
 
 @asynccontextmanager
 async def _extension(
-    server: LoadedServer, around: TransportContext, lease: ProcessLease | None
+    server: LoadedServer, context: TransportContext, lease: ProcessLease | None
 ) -> AsyncGenerator[WireDispatcher]:
     """Run the files of an extension in a process of their own: those that were read, and approved if need be.
 
     The process gets them as one archive with its digest, and reads nothing of the folder, which may change
     meanwhile.
     """
-    resolved = await _resolve_secrets(server, around)
+    resolved = await _resolve_secrets(server, context)
     assert isinstance(resolved, ExtensionServer)
-    consent = await _find_consent(server, resolved, around)
+    consent = await _find_consent(server, resolved, context)
     extension = consent.extension if consent else None
     if extension is None:
         extension = await to_thread.run_sync(server.extension_folder, resolved)
@@ -188,7 +189,7 @@ async def _extension(
     if extension.failure is not None:
         hint = "`extension` names a folder with Python files that register tools, and little else"
         raise ConnectFailed(server.server_id, extension.failure, hint=hint)
-    with await to_thread.run_sync(_archive_file, extension, around.cache) as archive:
+    with await to_thread.run_sync(_archive_file, extension, context.cache) as archive:
         command = Command(
             argv=(
                 sys.executable,
@@ -201,18 +202,18 @@ async def _extension(
                 server.server_id,
             ),
             env=resolved.env,
-            parent=around.env,
+            parent=context.env,
             cwd=server.working_folder(resolved),
             lease=lease,
         )
         if resolved.sandbox is not None:
-            wanted = _sandbox_request(server, resolved.sandbox, around.env)
+            wanted = _sandbox_request(server, resolved.sandbox, context.env)
             # A clone that is installed in place lies outside its environment, which the program brings.
             wanted = replace(wanted, read=(*wanted.read, Path(archive.name), Path(__file__).parents[2]))
             command = await to_thread.run_sync(wrap_in_sandbox, server.server_id, command, wanted)
-        log = around.logs / f"{server.server_id}.log" if around.logs else None
+        log = context.logs / f"{server.server_id}.log" if context.logs else None
         async with StdioDispatcher(
-            command, guardian=around.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
+            command, guardian=context.guardian, stderr_log=log, max_line_bytes=resolved.max_message_bytes
         ) as dispatcher:
             yield dispatcher
 
@@ -228,7 +229,7 @@ def _archive_file(extension: ExtensionFolder, cache: Path | None) -> "_Temporary
 
 
 def paths_brought_by(server: LoadedServer, env: Mapping[str, str]) -> tuple[Path, ...]:
-    """What a server's program would bring into its sandbox beside what its entry names; starts nothing.
+    """What a server's program would bring into its sandbox besides what its entry names; starts nothing.
 
     Only references that decide what is executed are resolved. Raises `ConnectFailed` if it could not start.
     """
@@ -266,43 +267,43 @@ def _sandbox_request(
 
 @asynccontextmanager
 async def _remote(
-    server: LoadedServer, around: TransportContext, dispatcher: type[HttpDispatcher] | type[SseDispatcher]
+    server: LoadedServer, context: TransportContext, dispatcher: type[HttpDispatcher] | type[SseDispatcher]
 ) -> AsyncGenerator[WireDispatcher]:
-    resolved = await _resolve_secrets(server, around)
+    resolved = await _resolve_secrets(server, context)
     assert isinstance(resolved, RemoteServer)
-    launch = await _require_consent(server, resolved, around)
+    launch = await _require_consent(server, resolved, context)
     async with dispatcher(
         resolved.url,
-        around.http(),
-        headers=_header_source(server, resolved, launch, around),
+        context.http(),
+        headers=_header_source(server, resolved, launch, context),
         max_message_bytes=resolved.max_message_bytes,
     ) as opened:
         yield opened
 
 
 @asynccontextmanager
-async def _in_process(server: LoadedServer, around: TransportContext) -> AsyncGenerator[WireDispatcher]:
+async def _in_process(server: LoadedServer, context: TransportContext) -> AsyncGenerator[WireDispatcher]:
     async with AsyncExitStack() as stack:
-        own = around.programs.get(server.server_id)
+        own = context.programs.get(server.server_id)
         if own is None:
-            resolved = await _resolve_secrets(server, around)
-            await _require_consent(server, resolved, around)
+            resolved = await _resolve_secrets(server, context)
+            await _require_consent(server, resolved, context)
             # Here rather than above: a host without built-in servers need not load them, and that takes long.
             await to_thread.run_sync(import_module, "fairlead.servers.builtin")
-            own = stack.enter_context(_serve_builtin(server, resolved, around))
+            own = stack.enter_context(_serve_builtin(server, resolved, context))
         yield await stack.enter_async_context(MemoryDispatcher(own.sdk_server()))
 
 
 @contextmanager
 def _serve_builtin(
-    server: LoadedServer, resolved: Server, around: TransportContext
+    server: LoadedServer, resolved: Server, context: TransportContext
 ) -> Generator["McpServer"]:
     from fairlead.servers.builtin import BuiltinAccess, open_builtin_server  # loaded by now
 
     assert isinstance(resolved, BuiltinServer)
     roots = server.builtin_roots()
-    shell = _shell_access(server, resolved, roots, around) if resolved.builtin == "shell" else None
-    reach = BuiltinAccess(roots=roots, allow=around.docs_allow, cache=around.cache, shell=shell)
+    shell = _shell_access(server, resolved, roots, context) if resolved.builtin == "shell" else None
+    reach = BuiltinAccess(roots=roots, allow=context.docs_allow, cache=context.cache, shell=shell)
     try:
         with open_builtin_server([resolved.builtin], reach) as made:
             yield made
@@ -311,7 +312,7 @@ def _serve_builtin(
 
 
 def _shell_access(
-    server: LoadedServer, resolved: BuiltinServer, roots: Sequence[Path], around: TransportContext
+    server: LoadedServer, resolved: BuiltinServer, roots: Sequence[Path], context: TransportContext
 ) -> "ShellAccess":
     """The sandbox of the commands of the built-in `shell`. Raises `ConnectFailed` where there can be none."""
     if sys.platform != "linux":
@@ -319,53 +320,55 @@ def _shell_access(
         raise ConnectFailed(server.server_id, message, hint="run Fairlead in a Linux container or machine")
     from fairlead.servers.shell.tools import ShellAccess
 
-    wanted = _sandbox_request(server, resolved.sandbox or SandboxSettings(), around.env)
+    wanted = _sandbox_request(server, resolved.sandbox or SandboxSettings(), context.env)
     real = tuple(Path(os.path.realpath(root)) for root in roots)
     wanted = replace(wanted, write=(*wanted.write, *real))
-    bwrap, view = pack_without_program(server.server_id, wanted, around.env)
-    locks = around.cache / "shell" if around.cache else None
-    return ShellAccess(bwrap=bwrap, view=view, parent=around.env, locks=locks)
+    bwrap, view = pack_without_program(server.server_id, wanted, context.env)
+    locks = context.cache / "shell" if context.cache else None
+    return ShellAccess(bwrap=bwrap, view=view, parent=context.env, locks=locks)
 
 
-async def _resolve_secrets(server: LoadedServer, around: TransportContext) -> Server:
+async def _resolve_secrets(server: LoadedServer, context: TransportContext) -> Server:
     """Resolve secrets, if there are any away from the event loop: a file or a keyring may take its time."""
     if server.has_references:
-        resolved = await to_thread.run_sync(server.resolve, around.env)
+        resolved = await to_thread.run_sync(server.resolve, context.env)
     else:
-        resolved = server.resolve(around.env)
-    SECRETS.learn(*proxy_secrets(around.env))
+        resolved = server.resolve(context.env)
+    SECRETS.learn(*proxy_secrets(context.env))
     values = resolved.model_dump(mode="json", exclude_unset=True)
     SECRETS.learn(*secret_values(server.entry, values, refers=server.has_references))
     return resolved
 
 
-async def _require_consent(server: LoadedServer, resolved: Server, around: TransportContext) -> Launch | None:
+async def _require_consent(
+    server: LoadedServer, resolved: Server, context: TransportContext
+) -> Launch | None:
     """Raise unless the user approved this very start; returns what a project's server is to execute."""
-    consent = await _find_consent(server, resolved, around)
+    consent = await _find_consent(server, resolved, context)
     return consent.launch if consent else None
 
 
-async def _find_consent(server: LoadedServer, resolved: Server, around: TransportContext) -> Consent | None:
+async def _find_consent(server: LoadedServer, resolved: Server, context: TransportContext) -> Consent | None:
     """The user's consent to this very start; None where none is needed. Raises where it was not given."""
     if not server.needs_consent:
         return None
-    consent = await to_thread.run_sync(server.consent_to, resolved, around.env)
+    consent = await to_thread.run_sync(server.consent_to, resolved, context.env)
     if consent is not None:
-        await around.require_approved(consent.key)
+        await context.require_approved(consent.key)
     return consent
 
 
 def _header_source(
-    server: LoadedServer, resolved: RemoteServer, launch: Launch | None, around: TransportContext
+    server: LoadedServer, resolved: RemoteServer, launch: Launch | None, context: TransportContext
 ) -> HeaderSource:
     if resolved.headers_helper is None:
-        return around.headers_for(server, resolved)
-    environment = child_environment({}, around.env)
+        return context.headers_for(server, resolved)
+    environment = child_environment({}, context.env)
     return HeadersHelper(
         launch.argv if launch else resolved.headers_helper,
         environment=environment,
         fixed=resolved.headers,
         cwd=launch.cwd if launch and launch.starts_in_cwd else None,
         # It runs again when a server refuses its headers, and may have changed by then.
-        before=(lambda: _require_consent(server, resolved, around)) if launch else None,
+        before=(lambda: _require_consent(server, resolved, context)) if launch else None,
     )

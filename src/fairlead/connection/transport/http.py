@@ -31,12 +31,12 @@ from fairlead.connection.transport.http_endpoint import (
     EXCHANGE_FAILURES,
     HeaderSource,
     HttpEndpoint,
+    cancel_when_answered,
     fixed_headers,
     is_stream,
     misfit,
     read_body,
     refusal,
-    until_answered,
 )
 from fairlead.connection.transport.inbox import MAX_INBOUND_REQUESTS
 from fairlead.connection.transport.messages import notification_frame
@@ -127,7 +127,7 @@ class HttpDispatcher(WireDispatcher):
             self._listening.cancel()
         elif (version := _version(opts)) is not None:
             self._version = version
-        with until_answered(call):
+        with cancel_when_answered(call):
             try:
                 await self._ask(call, frame, opts)
             except NotSent as exc:
@@ -137,16 +137,13 @@ class HttpDispatcher(WireDispatcher):
                 raise AnswerLost(str(exc), "not_sent") from exc
 
     async def _ask(self, call: Call, frame: bytes, opts: CallOptions) -> None:
-        def sent() -> None:
-            call.sent = True
-
         headers = self._headers(_POST_HEADERS, opts)
         events = SseParser(self._max_message_bytes, last_id=opts.get("resumption_token", ""))
         if events.last_id:
             call.sent = True
             await self._read_stream(call, await self._resume(events, pause=False), events, opts)
             return
-        response = await self._endpoint.request("POST", headers, frame, sent)
+        response = await self._endpoint.request("POST", headers, frame, call.begin_sending)
         if response.status >= 300:
             raise await refusal(
                 response,

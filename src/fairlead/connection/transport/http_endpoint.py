@@ -57,8 +57,8 @@ _READ_BYTES = 16 * 1024
 
 
 @contextmanager
-def until_answered(call: Call) -> Generator[None]:
-    """Leave the block, whatever it waits for, once the call is over: answered elsewhere, or out of time.
+def cancel_when_answered(call: Call) -> Generator[None]:
+    """Cancel the block once the call is over: answered elsewhere, or out of time.
 
     An answer that is there counts for more than what goes wrong on the way.
     """
@@ -66,7 +66,7 @@ def until_answered(call: Call) -> Generator[None]:
         call.answer.add_done_callback(lambda _: scope.cancel())
         try:
             yield
-        except RequestFailed:
+        except (NotSent, RequestFailed):
             if not call.answer.done():
                 raise
 
@@ -128,12 +128,12 @@ async def refusal(
     except RequestFailed:
         body = b""
     error, error_id = _error_in(body)
-    if session_id is not None and _session_unknown(status, error, named=request_id == error_id):
+    if session_id is not None and _is_session_unknown(status, error, named=request_id == error_id):
         return SessionExpired(status, session_id)
     if error is not None and status not in (401, 403, 429):
         return error
     detail = error.message if error is not None else _words_in(response, body)
-    message = f"the server answered with HTTP {status} {shown(response.reason)}".rstrip()
+    message = f"the server answered with HTTP {status} {escape_text(response.reason)}".rstrip()
     challenge = challenge_in(response)
     return HttpRejected(
         status,
@@ -141,19 +141,19 @@ async def refusal(
         challenge=challenge,
         credentials=credentials_in(response, origin, f"{challenge or ''} {detail}"),
         detail=detail,
-        retry_after=shown(response.headers.get("Retry-After"), _MAX_RETRY_AFTER) or None,
-        content_type=shown(response.headers.get("Content-Type")) or None,
+        retry_after=escape_text(response.headers.get("Retry-After"), _MAX_RETRY_AFTER) or None,
+        content_type=escape_text(response.headers.get("Content-Type")) or None,
     )
 
 
 def challenge_in(response: aiohttp.ClientResponse) -> str | None:
     """Return what a response says about logging in."""
     # Parsed later on, so nothing that merely looks like a secret is masked: `Bearer realm="x"` does.
-    said = ", ".join(response.headers.getall("WWW-Authenticate", ()))
-    return gate.content(_decode_header(said), MAX_HEADER) or None
+    challenges = ", ".join(response.headers.getall("WWW-Authenticate", ()))
+    return gate.content(_decode_header(challenges), MAX_HEADER) or None
 
 
-def shown(text: str | None, limit: int = _MAX_EXCERPT) -> str:
+def escape_text(text: str | None, limit: int = _MAX_EXCERPT) -> str:
     """Return what a header says, as far as it is fit to be shown."""
     return gate.text(_decode_header(text or ""), limit)
 
@@ -170,7 +170,7 @@ def _error_in(body: bytes) -> tuple[RequestFailed | None, RequestId | None]:
     return rejection(found.error), found.id
 
 
-def _session_unknown(status: int, error: RequestFailed | None, *, named: bool) -> bool:
+def _is_session_unknown(status: int, error: RequestFailed | None, *, named: bool) -> bool:
     if status == 404:
         # Servers also say so of a method they lack, and then name the request they mean.
         return not (named and error is not None and error.code == METHOD_NOT_FOUND)
@@ -192,14 +192,14 @@ def _words_in(response: aiohttp.ClientResponse, body: bytes) -> str:
     return gate.text(words, _MAX_EXCERPT).strip().partition("\n")[0] if words else ""
 
 
-def _message_in(said: object, depth: int = 2) -> str | None:
+def _message_in(body: object, depth: int = 2) -> str | None:
     """The message in an error document, in one of the usual forms of web APIs."""
-    if isinstance(said, str):
-        return said
-    if not is_object(said) or not depth:
+    if isinstance(body, str):
+        return body
+    if not is_object(body) or not depth:
         return None
     for name in _MESSAGES:
-        if name in said and (found := _message_in(said[name], depth - 1)):
+        if name in body and (found := _message_in(body[name], depth - 1)):
             return found
     return None
 
@@ -211,11 +211,11 @@ _PROTOCOL = re.compile(r"mcp-.*|proxy-authorization", re.IGNORECASE)
 _EXPIRED = re.compile(r"\bexpired?\b|\bexpiry\b", re.IGNORECASE)
 
 
-def credentials_in(response: aiohttp.ClientResponse, origin: CredentialOrigin, said: str) -> Credentials:
-    """Return what a request was sent with, and whether that has expired by itself or by what was `said`."""
+def credentials_in(response: aiohttp.ClientResponse, origin: CredentialOrigin, value: str) -> Credentials:
+    """Return what a request was sent with, and whether that has expired by itself or by what was `value`."""
     sent = response.request_info.headers
     names = credential_names(sent)
-    expired = bool(_EXPIRED.search(said)) or any(_has_expired(sent[name]) for name in names)
+    expired = bool(_EXPIRED.search(value)) or any(_has_expired(sent[name]) for name in names)
     return Credentials(origin=origin, names=names, expired=bool(names) and expired)
 
 
@@ -247,7 +247,7 @@ def _has_expired(value: str) -> bool:
 def misfit(response: aiohttp.ClientResponse, due: str) -> HttpRejected:
     """Return what a response means whose content is of another kind than what is `due`."""
     response.close()
-    content = shown(response.headers.get("Content-Type", "nothing"))
+    content = escape_text(response.headers.get("Content-Type", "nothing"))
     what = f"a web page of type {content!r}" if "html" in content else repr(content)
     message = f"the server answered with {what} where {due} is due"
     return HttpRejected(response.status, message, content_type=content)
@@ -290,9 +290,9 @@ class RejectedRequest:
 class HeaderSource(Protocol):
     """Gives the headers a request needs besides the protocol's own, such as `Authorization`.
 
-    It is asked before every request. When the server turns the request down for want of a login or of rights,
-    and so did not carry it out, it is asked again with the `Challenge`, once for each kind there is, and the
-    request goes out again if the headers are others.
+    It is called before every request. When the server turns the request down for want of a login or of
+    rights, and so did not carry it out, it is called again with the `Challenge`, once for each kind there is,
+    and the request goes out again if the headers are others.
     """
 
     def __call__(
@@ -330,9 +330,11 @@ class _Body(aiohttp.Payload):
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         _limit_read_size(writer.transport)
-        self.sent = True
+        # It may refuse. The library writes in a task of its own, which runs on for a moment when the request
+        # is cancelled: a call that has failed as not sent would be sent.
         if self._on_sent is not None:
             self._on_sent()
+        self.sent = True
         await writer.write(self._message)
 
 
@@ -378,11 +380,11 @@ class HttpEndpoint:
         message: bytes | None = None,
         on_sent: OnSent = None,
     ) -> aiohttp.ClientResponse:
-        """Send a request and return the response, whatever its status, once its headers are there.
+        """Send a request and return the response, of any status, once its headers are there.
 
-        `on_sent` is called when `message` begins to leave. Raises `NotSent` before that, `AnswerLost` after,
-        `HttpRejected` for a redirect that is not followed, and any `FairleadError` the source of the headers
-        raises.
+        `on_sent` is called when `message` is about to leave, and may keep it back by raising `NotSent`.
+        Raises `NotSent` before that, `AnswerLost` after, `HttpRejected` for a redirect that is not followed,
+        and any `FairleadError` the source of the headers raises.
         """
         provided = await self._fetch_headers(method, None)
         tried: set[str] = set()
@@ -457,8 +459,8 @@ class HttpEndpoint:
             location = response.headers.get("Location", "")
             target = redirect_target(url, method, response.status, location)
             if target is None or redirects == MAX_REDIRECTS:
-                refused = f"a redirect to {shown(location)!r} was not followed"
-                raise HttpRejected(response.status, refused, location=shown(location))
+                refused = f"a redirect to {escape_text(location)!r} was not followed"
+                raise HttpRejected(response.status, refused, location=escape_text(location))
             url, redirects = target, redirects + 1
 
     async def _exchange(
@@ -513,10 +515,10 @@ def _merge_headers(provided: Mapping[str, str], own: Mapping[str, str]) -> CIMul
 
 
 def _challenge_in(response: aiohttp.ClientResponse, provided: Mapping[str, str]) -> RejectedRequest | None:
-    said = challenge_in(response) if response.status in (401, 403) else None
+    challenge = challenge_in(response) if response.status in (401, 403) else None
     nonce = response.headers.get("DPoP-Nonce")
     if response.status == 401:
-        return RejectedRequest(www_authenticate=said, refused=provided, nonce=nonce)
-    if response.status == 403 and said is not None and "insufficient_scope" in said:
-        return RejectedRequest(status=403, www_authenticate=said, refused=provided, nonce=nonce)
+        return RejectedRequest(www_authenticate=challenge, refused=provided, nonce=nonce)
+    if response.status == 403 and challenge is not None and "insufficient_scope" in challenge:
+        return RejectedRequest(status=403, www_authenticate=challenge, refused=provided, nonce=nonce)
     return None

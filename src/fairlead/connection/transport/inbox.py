@@ -61,7 +61,7 @@ class Inbound:
 
     @property
     def can_send_request(self) -> bool:
-        """Whether the server can still be asked something in the course of this message."""
+        """Whether requests can still be sent to the server while this message is handled."""
         return self._open and self.transport.can_send_request
 
     def cancel(self) -> None:
@@ -89,7 +89,7 @@ class Inbound:
             await self._peer.notify(method, params, opts)
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress, if the server asked for it."""
+        """Report progress, if the server sent a progress token."""
         if self._progress_token is not None:
             report = {"progressToken": self._progress_token, "progress": progress}
             optional = {"total": total, "message": message}

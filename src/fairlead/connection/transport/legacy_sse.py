@@ -17,12 +17,12 @@ from fairlead.connection.transport.dispatcher import Call, WireDispatcher
 from fairlead.connection.transport.http_endpoint import (
     HeaderSource,
     HttpEndpoint,
+    cancel_when_answered,
+    escape_text,
     fixed_headers,
     is_stream,
     misfit,
     refusal,
-    shown,
-    until_answered,
 )
 from fairlead.connection.transport.inbox import MAX_INBOUND_REQUESTS
 from fairlead.connection.transport.messages import notification_frame
@@ -40,7 +40,7 @@ _POST_HEADERS = {"Content-Type": "application/json"}
 def is_fallback_worthy(failure: BaseException) -> bool:
     """Tell whether a URL that refused Streamable HTTP like this may speak the older transport instead.
 
-    One that answers with a JSON-RPC error, whatever the status, speaks Streamable HTTP.
+    One that answers with a JSON-RPC error, at any status, speaks Streamable HTTP.
     """
     return isinstance(failure, HttpRejected) and failure.status in (400, 404, 405)
 
@@ -124,8 +124,8 @@ class SseDispatcher(WireDispatcher):
     def _endpoint_at(self, reference: str) -> HttpEndpoint:
         url = within_origin(self._source.url, reference)
         if url is None:
-            message = f"the server names an endpoint of another origin, {shown(reference)!r}"
-            raise HttpRejected(200, message, location=shown(reference))
+            message = f"the server names an endpoint of another origin, {escape_text(reference)!r}"
+            raise HttpRejected(200, message, location=escape_text(reference))
         return self._source.at(url)
 
     def _start_receiving(self) -> None:
@@ -145,12 +145,9 @@ class SseDispatcher(WireDispatcher):
     # What we say.
 
     async def _send(self, call: Call, frame: bytes, opts: CallOptions) -> None:
-        def sent() -> None:
-            call.sent = True
-
         assert self._sink is not None
-        with until_answered(call):
-            response = await self._sink.request("POST", _POST_HEADERS, frame, sent)
+        with cancel_when_answered(call):
+            response = await self._sink.request("POST", _POST_HEADERS, frame, call.begin_sending)
             if response.status >= 300:
                 raise await refusal(
                     response,

@@ -67,7 +67,7 @@ def _require_few_values(raw: msgspec.Raw, most: int) -> None:
     if len(view) > _FEW_VALUES_BYTES and has_more_values(view, most):
         raise ValueError(f"it has more than {most} values")
     if len(view) > _FEW_VALUES_BYTES and has_slow_numbers(bytes(view)):
-        raise ValueError("it is full of numbers near the limits of a double")
+        raise ValueError("its numbers take too long to read (very long, or near the limits of floats)")
 
 
 def result_of(frame: Frame) -> msgspec.Raw:
@@ -96,9 +96,11 @@ def rejection(error: msgspec.Raw) -> RequestFailed:
             return AnswerUnreadable(str(exc))
         return RequestRejected(INTERNAL_ERROR, gate.text(str(value)))
     # The data stays bytes until its size is known: to build objects of a few megabytes would take too long.
-    said, data = gate.error(_scalar(members.message, str) or "the server gave no reason", bytes(members.data))
+    message, data = gate.error(
+        _scalar(members.message, str) or "the server gave no reason", bytes(members.data)
+    )
     code = _scalar(members.code, int | float)
-    return RequestRejected(int(code) if _is_code(code) else INTERNAL_ERROR, said, data)
+    return RequestRejected(int(code) if _is_code(code) else INTERNAL_ERROR, message, data)
 
 
 def _scalar(raw: msgspec.Raw, kind: Any) -> Any:  # noqa: ANN401 - of that kind

@@ -2,7 +2,7 @@
 
 A server decides how much it sends, and a stream may never end. What it costs us is bounded here: no piece
 takes long, between pieces other tasks and cancellation get their turn, and a token bucket per stream pauses
-reading where more comes than was asked for. The server then waits for us: TCP and pipes have flow control.
+reading where more comes than was requested. The server then waits for us: TCP and pipes have flow control.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ PIECE_BYTES: Final = 32 * 1024
 """How much is read at once. 32 KiB of blank lines take about 10 ms."""
 
 # Units are about what a byte costs. Measured: a line costs 1 µs, an HTTP chunk 4 µs, a message 50 to 300 µs
-# once it was validated, told to subscribers and handed to gateway clients.
+# once it was validated, published to subscribers and passed to gateway clients.
 LINE_UNITS: Final = 256
 CHUNK_UNITS: Final = 256
 MESSAGE_UNITS: Final = 4096
@@ -40,7 +40,7 @@ class ReadPace:
 
     A stream that no call waits for gets 256 messages or 1 MiB a second, after a burst of 2,048 messages or
     8 MiB; while calls wait for it, 16,384 messages or 128 MiB. Answers to calls cost nothing: a server
-    cannot send more of them than we asked for.
+    cannot send more of them than we requested.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:

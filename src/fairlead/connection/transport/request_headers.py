@@ -281,18 +281,18 @@ class LoginHeaders:
                 return await self._broker.fresh(login.key, server_id=target.server_id, refused=refused)
             except AuthRequired:
                 if self._machine_login is None:
-                    raise self._login_required(challenge, had_login=True) from None
+                    raise self._login_required_error(challenge, had_login=True) from None
         if self._machine_login is None:
             before = await self._broker.previous(target.principal, target.account, target.resource)
             if before is None and challenge.kind == "login":
                 await self._require_login_page(challenge)
-            raise self._login_required(challenge, had_login=before is not None)
+            raise self._login_required_error(challenge, had_login=before is not None)
         async with self._logging_in:
             login = await self._broker.current(target.principal, target.account, target.resource)
             if login is not None and login.token.access_token != refused:
                 return login  # another request was refused, too, and first
-            said = login_challenge([challenge.www_authenticate or ""])
-            login = await self._machine_login(said, login)
+            parsed = login_challenge([challenge.www_authenticate or ""])
+            login = await self._machine_login(parsed, login)
             await self._broker.adopt(login)
             return login
 
@@ -329,7 +329,7 @@ class LoginHeaders:
         plain = demand is not None and demand.scope is not None and _PLAIN_SCOPE.fullmatch(demand.scope)
         return ("--scope", plain[0]) if plain else ()
 
-    def _login_required(self, challenge: RejectedRequest, *, had_login: bool) -> AuthRequired:
+    def _login_required_error(self, challenge: RejectedRequest, *, had_login: bool) -> AuthRequired:
         server_id, more = self._target.server_id, challenge.kind == "scope"
         if more:
             message = "it wants a login that may do more"

@@ -120,7 +120,7 @@ class StdioDispatcher(WireDispatcher):
                 self._receive_soon(self._lines.feed(data))
             except LineTooLong as exc:
                 self._end_soon(ConnectionEnding(kind="overflow", message=str(exc)))
-            if self._answers == answers:  # answers were asked for, and cost nothing
+            if self._answers == answers:  # answers were requested, and cost nothing
                 self._stdout_pace.spend(len(data), self._lines.completed * LINE_UNITS, busy=busy)
         return self._stdout_pace.pause_seconds(busy=busy)
 
@@ -146,7 +146,7 @@ class StdioDispatcher(WireDispatcher):
         is_fetcher = Path(argv[0]).name.removesuffix(".exe").removesuffix(".cmd") in FETCHERS
         return line if is_fetcher and gate.text(line) == line else None
 
-    def said(self) -> tuple[str, ...]:
+    def stderr_lines(self) -> tuple[str, ...]:
         """The process's stderr, oldest line first."""
         self.stderr.finish()
         return self.stderr.tail.all_lines
@@ -156,7 +156,7 @@ class StdioDispatcher(WireDispatcher):
         if self.ending is None:
             self._receive_soon(self._lines.finish())
         self.stderr.finish()
-        ending = _ending(returncode, self.stderr.tail.all_lines)
+        ending = _describe_ending(returncode, self.stderr.tail.all_lines)
         self._end_soon(replace(ending, unheard=not self._child.has_read, is_local=True))
 
     # What we say.
@@ -198,7 +198,7 @@ def _line(frame: bytes) -> bytes:
     return (frame.replace(b"\n", b" ") if b"\n" in frame else frame) + b"\n"
 
 
-def _ending(returncode: int | None, stderr: tuple[str, ...]) -> ConnectionEnding:
+def _describe_ending(returncode: int | None, stderr: tuple[str, ...]) -> ConnectionEnding:
     if returncode is None:
         return ConnectionEnding(
             kind="hung_up", message="the server closed its end of the connection", stderr=stderr

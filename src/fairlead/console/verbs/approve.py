@@ -18,7 +18,7 @@ from fairlead.actions.approvals import (
     pending_calls,
 )
 from fairlead.console.session import ConsoleSession, Verb
-from fairlead.console.typed_words import Suggestion, fitting
+from fairlead.console.typed_words import Suggestion, suggest
 from fairlead.errors import ArgumentsInvalid
 from fairlead.terminal.decisions import lines_of_calls
 
@@ -75,19 +75,19 @@ async def _show(session: ConsoleSession) -> None:
             for request, answer in session.person.answers
         ]
         session.screen.say("you answered, in this session:")
-        session.screen.table(("call", "answer", "asked because"), rows)
+        session.screen.table(("call", "answer", "reason"), rows)
     holding = await answers_in_effect(session.host.approvals)
     if not holding:
-        session.screen.say("nothing is allowed beyond the call that was asked about")
+        session.screen.say("no approvals beyond single calls")
         return
-    session.screen.say("not asked about any more:")
+    session.screen.say("approved without asking again:")
     numbered = enumerate(holding, start=1)
     rows = [
         (str(number), f"{one.server_id}/{one.tool}", _format_duration(one), one.principal)
         for number, one in numbered
     ]
     session.screen.table(("", "tool", "how long", "for"), rows)
-    session.screen.say("`/approve revoke N` has you asked again")
+    session.screen.say("`/approve revoke N` revokes an approval")
 
 
 async def _revoke(session: ConsoleSession, number: str) -> None:
@@ -98,7 +98,7 @@ async def _revoke(session: ConsoleSession, number: str) -> None:
     forget = partial(forget_approvals, session.actions, [gone], session.host.approvals)
     for notice in await to_thread.run_sync(forget):
         session.screen.warn(notice.message, notice.hint)
-    session.screen.say(f"`{gone.server_id}/{gone.tool}` is asked about again")
+    session.screen.say(f"`{gone.server_id}/{gone.tool}` needs approval again")
 
 
 def _format_duration(answer: RememberedAnswer) -> str:
@@ -108,13 +108,13 @@ def _format_duration(answer: RememberedAnswer) -> str:
 
 
 def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
-    return fitting(typed, [("revoke ", "ask about it again")])
+    return suggest(typed, [("revoke ", "ask about it again")])
 
 
 VERB = Verb(
     name="approve",
     usage="/approve [call once|session|always|no | revoke N]",
-    summary="calls that wait at a gateway, your answers, and what is not asked about any more",
+    summary="calls that wait at a gateway, your answers, and remembered approvals",
     run=_run,
     complete=_complete,
 )

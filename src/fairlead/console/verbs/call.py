@@ -12,7 +12,7 @@ from fairlead.config.untyped import as_list, as_object
 from fairlead.config.validate import suggestion
 from fairlead.console.render import AnswerOrigin, show_blocks
 from fairlead.console.session import ConsoleSession, Verb
-from fairlead.console.typed_words import Suggestion, fitting, words_of
+from fairlead.console.typed_words import Suggestion, suggest, words_of
 from fairlead.console.verbs.tools import tools_of
 from fairlead.errors import ArgumentsInvalid, UnknownTool
 from fairlead.policy.tool_names import owners_of
@@ -25,7 +25,7 @@ USAGE = "/call server.tool [name=value … | {json}]"
 MOST_COMPARED: Final = 500
 """How many tools are looked at for one of a similar name."""
 MOST_TITLE_BYTES: Final = 200
-"""Of a tool's title, beside a suggestion."""
+"""Longest title of a tool, next to a suggestion."""
 
 
 async def _run(session: ConsoleSession, rest: str) -> None:
@@ -56,7 +56,7 @@ async def _run(session: ConsoleSession, rest: str) -> None:
 
 
 async def _tool(session: ConsoleSession, server_id: str, name: str) -> ToolEntry:
-    """The tool of that name. Its server is asked again where its list may be an old one."""
+    """The tool of that name. Its server is listed again where the listing may be old."""
     session.loaded.server(server_id)  # raises where there is none
     entry = find_tool(name, await session.host.tools_of(server_id))
     if entry is None:
@@ -104,23 +104,23 @@ def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     """Servers, then tools, then the names of arguments and the values that are listed for them."""
     *before, last = typed.split(" ")
     if not before:
-        return fitting(last, [(f"{status.server_id} ", status.state) for status in session.host.status()])
+        return suggest(last, [(f"{status.server_id} ", status.state) for status in session.host.status()])
     tools = tools_of(session, before[0])
     if len(before) == 1:
         names = ((f"{tool.key.shown_tool} ", tool) for tool in tools)
         found = ((name, tool) for name, tool in names if name.startswith(last))
-        return fitting(last, ((name, gate.text(tool.title or "", MOST_TITLE_BYTES)) for name, tool in found))
+        return suggest(last, ((name, gate.text(tool.title or "", MOST_TITLE_BYTES)) for name, tool in found))
     entry = find_tool(before[1], tools)
     if entry is None or "{" in typed:
         return ()
-    cleaned = entry.derive(clean_tool).entry.read()  # its words are shown beside the suggestions
+    cleaned = entry.derive(clean_tool).entry.read()  # its texts are shown next to the suggestions
     properties = as_object(as_object(cleaned.get("inputSchema")).get("properties"))
     name, equals, value = last.partition("=")
     if equals:
         choices = as_list(as_object(properties.get(name)).get("enum"))
-        return fitting(value, [choice for choice in choices if isinstance(choice, str)])
+        return suggest(value, [choice for choice in choices if isinstance(choice, str)])
     given = {word.partition("=")[0] for word in before[2:]}
-    return fitting(
+    return suggest(
         last, [(f"{name}=", _note(wanted)) for name, wanted in properties.items() if name not in given]
     )
 

@@ -16,7 +16,7 @@ from fairlead.terminal.tables import (
     ServerCost,
     by_server,
     cost_in_short,
-    counting_note,
+    describe_token_count,
     tool_costs,
     ways,
 )
@@ -38,7 +38,7 @@ async def _run(session: ConsoleSession, rest: str) -> None:
         session.screen.table(("server", "tools", "tokens"), rows)
     session.screen.table(WAYS, ways(costs))
     session.screen.say(cost_in_short(costs, toolset.selection))
-    session.screen.say(counting_note(costs))
+    session.screen.say(describe_token_count(costs))
     _show_usage(session)
 
 

@@ -12,7 +12,7 @@ from fairlead.config.paths import state_folder
 from fairlead.connection.process.stderr import log_tail
 from fairlead.console.mcp_actions import log_in, review
 from fairlead.console.session import ConsoleSession, Verb
-from fairlead.console.typed_words import Suggestion, fitting, option_of, words_of
+from fairlead.console.typed_words import Suggestion, option_of, suggest, words_of
 from fairlead.errors import ArgumentsInvalid, ConfigError
 from fairlead.host.server_status import ServerStatus
 from fairlead.terminal.output import display_path, plural, print_edit
@@ -174,10 +174,10 @@ def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     word, blank, rest = typed.partition(" ")
     servers = [(status.server_id, status.state) for status in session.host.status()]
     if not blank:
-        return fitting(
+        return suggest(
             word, [*servers, ("reload", "read the files again"), *(f"{action} " for action in _ACTIONS)]
         )
-    return fitting(rest, servers) if word in _ACTIONS else ()
+    return suggest(rest, servers) if word in _ACTIONS else ()
 
 
 VERB = Verb(

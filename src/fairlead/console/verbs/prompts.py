@@ -6,7 +6,7 @@ from fairlead.catalog.tools import PromptOffer
 from fairlead.console.attachments import OfferQuery, server_names, show_failures
 from fairlead.console.prompt_verbs import usage_of, verb_name
 from fairlead.console.session import ConsoleSession, Verb
-from fairlead.console.typed_words import Suggestion, fitting
+from fairlead.console.typed_words import Suggestion, suggest
 from fairlead.terminal.output import on_one_line
 
 
@@ -28,7 +28,7 @@ def _row(prompt: PromptOffer) -> tuple[str, ...]:
 
 
 def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
-    return [] if " " in typed else fitting(typed, [f"{name} " for name in server_names(session)])
+    return [] if " " in typed else suggest(typed, [f"{name} " for name in server_names(session)])
 
 
 VERB = Verb(

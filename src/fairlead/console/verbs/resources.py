@@ -17,7 +17,7 @@ from fairlead.console.attachments import (
 )
 from fairlead.console.render import AnswerOrigin, show_blocks
 from fairlead.console.session import ConsoleSession, Verb
-from fairlead.console.typed_words import Suggestion, fitting, pairs_of, words_of
+from fairlead.console.typed_words import Suggestion, pairs_of, suggest, words_of
 from fairlead.errors import ArgumentsInvalid
 from fairlead.host.offers.uri_templates import read_template
 from fairlead.terminal.output import on_one_line
@@ -130,7 +130,7 @@ async def _ask_variable(
 def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
     server_id, blank, uri = typed.partition(" ")
     if not blank:
-        return fitting(server_id, [f"{name} " for name in readable_servers(session)])
+        return suggest(server_id, [f"{name} " for name in readable_servers(session)])
     return [] if " " in uri else complete_uri(session, server_id, uri)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from fairlead.catalog.sanitize.definitions import clean_tool
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.console.session import ConsoleSession, Verb
-from fairlead.console.typed_words import Suggestion, fitting
+from fairlead.console.typed_words import Suggestion, suggest
 from fairlead.errors import FairleadError
 from fairlead.host.background import run_off_loop
 from fairlead.terminal.output import on_one_line, plural
@@ -22,7 +22,9 @@ async def _run(session: ConsoleSession, query: str) -> None:
         known = {key: entry for key, entry in known.items() if key.server_id == query}
     elif query:
         hits = (await toolset.search(query, limit=MOST_HITS)).hits
-        known = await run_off_loop(partial(_matching, known, [hit.key for hit in hits], query), len(known))
+        known = await run_off_loop(
+            partial(_find_matching, known, [hit.key for hit in hits], query), len(known)
+        )
     if not known:
         session.screen.say("no tool fits that" if query else "no tools known")
     else:
@@ -43,7 +45,7 @@ async def _run(session: ConsoleSession, query: str) -> None:
         session.screen.warn(f"without `{server_id}`: {reason}")
 
 
-def _matching(
+def _find_matching(
     known: dict[ToolKey, ToolEntry], hits: Iterable[ToolKey], query: str
 ) -> dict[ToolKey, ToolEntry]:
     """What a search found, the best first, and what agents may not use if the words are in it."""
@@ -76,7 +78,7 @@ def tools_of(session: ConsoleSession, server_id: str) -> tuple[ToolEntry, ...]:
 
 
 def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
-    return fitting(typed, [status.server_id for status in session.host.status()])
+    return suggest(typed, [status.server_id for status in session.host.status()])
 
 
 VERB = Verb(

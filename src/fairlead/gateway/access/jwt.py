@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from yarl import URL
 
 from fairlead.auth.http import HttpContext, OAuthHttp
-from fairlead.auth.url_guard import read_url, shown
+from fairlead.auth.url_guard import escape_text, read_url
 from fairlead.config.models import GatewayOAuth
 from fairlead.config.principal import GroupedPrincipal, bundles_granted, oauth_principal
 from fairlead.config.untyped import as_list, is_list, is_object
@@ -116,7 +116,9 @@ class IssuerKeys:
         document = answer.read(_KeySet) if answer.status == 200 else None
         keys = [key for entry in document.keys if (key := _usable(entry))] if document else []
         if not keys:
-            raise IssuerUnavailable(_NAME, f"{shown(self._oauth.issuer)} publishes no keys that can be used")
+            raise IssuerUnavailable(
+                _NAME, f"{escape_text(self._oauth.issuer)} publishes no keys that can be used"
+            )
         return keys
 
     async def _place(self, http: OAuthHttp) -> URL:
@@ -132,10 +134,11 @@ class IssuerKeys:
                 continue
             # RFC 8414, 3.3: keys of another issuer would let its tokens in.
             if document.issuer != self._oauth.issuer:
-                message = f"the metadata of {shown(self._oauth.issuer)} is that of {shown(document.issuer)}"
+                names = escape_text(self._oauth.issuer), escape_text(document.issuer)
+                message = "the metadata of {} is that of {}".format(*names)
                 raise LoginFailed(_NAME, message, hint="write `gateway.oauth.issuer` as it does")
             return http.check_metadata_url(document.jwks_uri, "the issuer's `jwks_uri`")
-        raise IssuerUnavailable(_NAME, f"no metadata of {shown(self._oauth.issuer)} can be found")
+        raise IssuerUnavailable(_NAME, f"no metadata of {escape_text(self._oauth.issuer)} can be found")
 
 
 def _documents(issuer: URL) -> Iterator[URL]:

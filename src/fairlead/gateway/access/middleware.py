@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fairlead.auth.http import HttpContext
 from fairlead.auth.url_guard import read_url
 from fairlead.config.models import GatewaySettings
-from fairlead.gateway.access.auth import TokenAuthenticator, screened_headers
+from fairlead.gateway.access.auth import SCREENED, TokenAuthenticator
 from fairlead.gateway.access.jwt import IssuerKeys, JwtAccess
 from fairlead.gateway.access.origin import OriginPolicy, RequestRefused
 from fairlead.gateway.access.rate_limit import RateLimit, SharedRateLimit
@@ -49,7 +49,7 @@ class GuardedApp:
             await refused(scope, receive, send)
         elif scope["path"].startswith(RESOURCE_METADATA) and self._authenticator.resource_metadata:
             await JSONResponse(self._authenticator.resource_metadata)(scope, receive, send)
-        elif (length := screened_headers(scope).get(b"content-length")) is None:
+        elif (length := scope[SCREENED].get(b"content-length")) is None:
             await self._count_body(scope, receive, send)
         elif int(length) > MAX_BODY_BYTES:
             await _TOO_LARGE(scope, receive, send)

@@ -19,6 +19,8 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 _LOOPBACK = frozenset((b"localhost", b"127.0.0.1", b"[::1]"))
 """Names of this machine that no one else can give an address to."""
 _MAX_PORT_DIGITS: Final = 5
+_MAX_PASSED: Final = 256
+_MAX_KEY_BYTES: Final = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +81,29 @@ class OriginPolicy:
         self._origins = _on_the_wire({*(f"http://{name}" for name in bound), *_origins(names, port)})
         self._port = port
         self._is_everywhere = host in _EVERYWHERE
+        self._passed: set[tuple[object, ...]] = set()
+        """Requests that passed, by all that decides about that but the length: most clients repeat theirs."""
 
     def screen(self, scope: Scope, headers: Mapping[bytes, bytes]) -> RequestRefused | None:
         """Refuse a request with a wrong `Host`, `Origin`, method, content type or length."""
+        key = (
+            headers.get(b"host"),
+            headers.get(b"origin"),
+            headers.get(b"content-type"),
+            scope["method"],
+            scope["path"],
+            scope.get("query_string"),
+            scope.get("server"),
+        )
+        if key in self._passed:
+            return _refuse_length(headers)
+        refused = self._screen(scope, headers)
+        # A few of the usual form: what strangers send must not fill the memory.
+        if refused is None and len(self._passed) < _MAX_PASSED and sum(map(_size, key)) <= _MAX_KEY_BYTES:
+            self._passed.add(key)
+        return refused
+
+    def _screen(self, scope: Scope, headers: Mapping[bytes, bytes]) -> RequestRefused | None:
         host = headers.get(b"host", b"").lower()
         name = _name_of(host)
         if name and name == self._dashboard:
@@ -119,11 +141,7 @@ class OriginPolicy:
             is_form = content == _FORM and not is_protocol_path(scope["path"])
             if content != _JSON and not is_form:
                 return RequestRefused.saying(400, "Content-Type must be application/json")
-        length = headers.get(b"content-length", b"0")
-        # `int` also takes blanks, signs and underscores, which a proxy may read otherwise.
-        if not length.isdigit() or len(length) > 18:
-            return RequestRefused.saying(400, "Content-Length is not a number")
-        return None
+        return _refuse_length(headers)
 
     def _is_own_address(self, scope: Scope, host: bytes) -> bool:
         """Return whether it is the address the request came to, where all are listened on.
@@ -140,6 +158,18 @@ class OriginPolicy:
             return True
         is_own = _name_of(host) in _LOOPBACK or self._is_own_address(scope, host)
         return is_own and origin == b"http://" + host
+
+
+def _refuse_length(headers: Mapping[bytes, bytes]) -> RequestRefused | None:
+    length = headers.get(b"content-length", b"0")
+    # `int` also takes blanks, signs and underscores, which a proxy may read otherwise.
+    if not length.isdigit() or len(length) > 18:
+        return RequestRefused.saying(400, "Content-Length is not a number")
+    return None
+
+
+def _size(part: object) -> int:
+    return len(part) if isinstance(part, bytes | str) else 0
 
 
 def is_address_text(scope: Scope) -> bool:

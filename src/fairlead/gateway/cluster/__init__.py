@@ -3,5 +3,5 @@
 `cluster` is what the gateway uses: it tells which requests another replica answers. Below it: `replicas` (the
 directory in the store), `addresses`, `replica_keys` (keys and signatures), `session_ids` (sealed ids),
 `forwarding` (one request to another replica and back), `peer_client` (its HTTP), and `server_owners` with
-`peer_transport` for server processes that run once for all.
+`owned_server` and `peer_transport` for server processes that run once for all.
 """

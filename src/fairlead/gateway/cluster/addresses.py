@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -44,6 +45,7 @@ def socket_path(address: str) -> str | None:
     return address.removeprefix("unix:") if address.startswith("unix:") else None
 
 
+@lru_cache(maxsize=256)
 def authority(address: str) -> str:
     """What requests to a replica's address have as `Host`."""
     return "localhost" if socket_path(address) else urlsplit(address).netloc
@@ -66,6 +68,8 @@ def _checked(address: str) -> str:
 def _address_towards(store_url: str) -> str | None:
     """The address of this machine that packets to the store come from: its peers are in that network, too."""
     url = urlsplit(store_url)
+    if url.scheme.endswith("+sentinel"):  # the Redis is in the network of its Sentinels
+        url = urlsplit(f"//{url.netloc.rpartition('@')[2].partition(',')[0]}")
     try:
         found = socket.getaddrinfo(url.hostname, url.port or _REDIS_PORT, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, place = found[0]

@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.config.store_location import RedisLocation, StoreLocation
@@ -28,9 +29,10 @@ from fairlead.gateway.cluster.replicas import (
     ReplicaDirectory,
     ReplicaLoad,
 )
-from fairlead.gateway.cluster.server_owners import ServerOwners
+from fairlead.gateway.cluster.server_owners import JoinedReplicas, ServerOwners
 from fairlead.gateway.cluster.session_ids import UNKNOWN_SESSION, SessionIds
-from fairlead.net.listen import mark_authenticated, read_body
+from fairlead.net.exchange import read_body
+from fairlead.net.listen import mark_authenticated
 from fairlead.store.cluster_key import ClusterKeys
 from fairlead.store.protocol import Store
 
@@ -56,7 +58,7 @@ class ReplicaPlace:
 
 
 def _refusal(status: int, text: str, *, is_final: bool = False) -> RequestRefused:
-    """A JSON-RPC error with an HTTP status. Unless it is final, another replica may be asked."""
+    """A JSON-RPC error with an HTTP status. Unless it is final, another replica may be tried."""
     error = {"code": -32000, "message": text}
     body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
     headers = {"Content-Type": "application/json", "Retry-After": "2"}
@@ -75,6 +77,7 @@ _OWNER_UNKNOWN: Final = _refusal(
     "the gateway's store does not answer, so that the replica of this session is not known",
     is_final=True,
 )
+_NOT_HERE: Final = RequestRefused.saying(404, "only processes of this gateway are served here")
 _FORGED: Final = RequestRefused.saying(403, "the header Fairlead-Replica is for replicas of this gateway")
 
 
@@ -120,9 +123,21 @@ class Cluster:
         """Whether new sessions may come to this replica."""
         return self.directory.is_announced and not self.directory.is_draining
 
-    def share_servers(self, store: Store) -> None:
-        """Share server processes with the others, from now on: peers find this replica."""
-        self.owners.join(store, self.directory, self.forwarder, self._signatures, self._on_end)
+    def share_servers(
+        self, store: Store, start: Callable[[str, str], bool], on_lease_end: Callable[[], None]
+    ) -> None:
+        """Share server processes with the others, from now on; `start` starts one here, by id and key."""
+        self.owners.join(
+            JoinedReplicas(
+                store=store,
+                directory=self.directory,
+                forwarder=self.forwarder,
+                signatures=self._signatures,
+                on_end=self._on_end,
+                start=start,
+                on_lease_end=on_lease_end,
+            )
+        )
 
     async def leave(self) -> None:
         """Leave the directory, and wait until others know: what they forward after that is not sent here."""
@@ -133,9 +148,9 @@ class Cluster:
     def receive(self, scope: Scope) -> ASGIApp | None:
         """Authenticate a request that says it is a replica's. Returns the answer where it goes no further."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        signed = [value for name, value in headers if name == REPLICA_HEADER]
-        if not signed:
+        if REPLICA_HEADER not in dict(headers):
             return None
+        signed = [value for name, value in headers if name == REPLICA_HEADER]
         others = [pair for pair in headers if pair[0] != REPLICA_HEADER]
         method: str = scope["method"]
         found = (
@@ -286,6 +301,27 @@ class Cluster:
             if replica.id != own and not replica.is_draining and replica.protocol == PEER_PROTOCOL
         ]
         return sorted(found, key=lambda replica: (replica.sessions, replica.id))
+
+
+class PeerApp:
+    """ASGI application for a socket that only replicas use: it answers them, and refuses all else.
+
+    Args:
+        cluster: The replicas, seen from this one; None where there are none.
+    """
+
+    def __init__(self, cluster: Cluster | None) -> None:
+        self._cluster = cluster
+        self._lifespan = Starlette()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of another replica."""
+        if scope["type"] != "http":
+            await self._lifespan(scope, receive, send)
+            return
+        answer = self._cluster.receive(scope) if self._cluster is not None else None
+        # No signature, or a client's request on its way: neither has a place here.
+        await (answer or _NOT_HERE)(scope, receive, send)
 
 
 def _session_id(kind: str, scope: Scope) -> str | None:

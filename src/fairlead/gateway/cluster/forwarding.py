@@ -8,7 +8,7 @@ the request is never repeated.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
 import anyio
@@ -24,6 +24,7 @@ from fairlead.gateway.cluster.peer_client import PeerClient, PeerConnection, Pee
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures
 from fairlead.gateway.cluster.replicas import LOOK_SECONDS, Replica, ReplicaDirectory
 from fairlead.gateway.request_context import DISCONNECT_SECONDS, TaskStarter
+from fairlead.net.exchange import send_response
 
 REFUSAL_HEADER: Final = b"fairlead-refusal"
 """On a replica's response to another: the request was not carried out, and may be sent elsewhere."""
@@ -31,7 +32,7 @@ REFUSAL_HEADER: Final = b"fairlead-refusal"
 Outcome = Literal["answered", "not_sent", "unknown", "cancelled"]
 
 _STORE_SECONDS: Final = 1.0
-"""How long the store may take to say whether an owner lives, before the owner itself is asked."""
+"""How long the store may take to say whether an owner lives, before the owner itself is contacted."""
 _NOT_FORWARDED: Final = frozenset(
     (
         b"connection",
@@ -129,13 +130,13 @@ class Forwarder:
                     await anyio.sleep(LOOK_SECONDS)
                     self.peers.close_idle()
                     for replica in {each.replica.id: each.replica for each in self._open}.values():
-                        if not await self.lives(replica):
+                        if await self.has_lost(replica):
                             self._end_exchanges(replica)
         finally:
             self.peers.close()
 
     async def find(self, replica_id: str) -> Replica | None:
-        """Return a living replica; None where it is gone. Where the store cannot say, it is asked itself.
+        """Return a living replica; None where it is gone. Where the store cannot say, it is contacted itself.
 
         Raises:
             StoreError: The store does not answer, and the replica was not known before.
@@ -156,6 +157,13 @@ class Forwarder:
             await self.peers.greet(found)
             self._directory.note_alive(replica_id)
             return found
+
+    async def has_lost(self, replica: Replica) -> bool:
+        """Whether what is under way at a replica is lost.
+
+        One that stops finishes what it has, though it has left; the end of its process ends the connections.
+        """
+        return not await self.lives(replica) and not self._directory.has_left(replica.id)
 
     async def lives(self, replica: Replica) -> bool:
         """Whether a replica has a lease; where the store cannot say, whether it answers by itself."""
@@ -211,15 +219,13 @@ class Forwarder:
 
     def _head(self, replica: Replica, scope: Scope, body: bytes) -> bytes:
         method: bytes = scope["method"].encode()
-        headers: list[tuple[bytes, bytes]] = [
-            pair for pair in scope["headers"] if pair[0] not in _NOT_FORWARDED
-        ]
+        headers = [pair for pair in scope["headers"] if pair[0] not in _NOT_FORWARDED]
         if body or method == b"POST":
             headers.append((b"content-length", b"%d" % len(body)))
         target = target_of(scope)
         value, _ = self._signatures.sign(replica.id, method, target, headers, scope.get("client"))
         headers += [(b"host", authority(replica.address).encode()), (REPLICA_HEADER, value)]
-        lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+        lines = b"".join([b"%b: %b\r\n" % pair for pair in headers])
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (method, target, lines)
 
     async def _return_answer(self, exchange: _Exchange, scope: Scope, body: bytes, send: Send) -> Outcome:
@@ -231,9 +237,10 @@ class Forwarder:
                 return "cancelled"
             await failure_answer(_lost(exchange.replica), body)(scope, _never, send)
             return "unknown"
-        if any(name == REFUSAL_HEADER for name, _ in connection.headers):
+        names = dict(connection.headers)
+        if REFUSAL_HEADER in names:
             raise PeerUnreachable("it refused the request")
-        stream = _ReturnedStream(connection, send)
+        stream = _ReturnedStream(connection, names, send)
         try:
             await stream.run()
         except PeerLost:
@@ -247,26 +254,28 @@ class Forwarder:
 class _ReturnedStream:
     """A response of a replica on its way to the client."""
 
-    def __init__(self, connection: PeerConnection, send: Send) -> None:
+    def __init__(self, connection: PeerConnection, names: Mapping[bytes, bytes], send: Send) -> None:
+        """Return what comes over a connection; `names` are its headers, by name."""
         self._connection = connection
         self._send = send
         self._tail = b"\n\n"
         """The last bytes that were passed on; at the beginning, the end of no event."""
-        names = dict(connection.headers)
         self._is_whole = b"content-length" in names
         self._has_events = names.get(b"content-type", b"").startswith(_EVENT_STREAM)
 
     async def run(self) -> None:
         """Pass all of it on. Raises `PeerLost` where it broke off."""
-        connection = self._connection
+        connection, data = self._connection, b""
+        if self._is_whole:
+            data = await connection.read()
+            if connection.is_complete and data:  # as nearly all calls are answered
+                await send_response(self._send, connection.status, _head_of(connection.headers), data)
+                return
         headers = [pair for pair in connection.headers if pair[0] not in _NOT_RETURNED]
         start: Message = {"type": "http.response.start", "status": connection.status, "headers": headers}
+        await self._send(start)
         if not self._is_whole:
-            await self._send(start)  # what follows may be long in coming
-            data = await connection.read()
-        else:
-            data = await connection.read()
-            await self._send(start)
+            data = await connection.read()  # which may be long in coming
         while not connection.is_complete:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
             self._tail = (self._tail + data)[-4:]
@@ -279,6 +288,12 @@ class _ReturnedStream:
         if self._has_events and is_between_events:
             events = b"".join(b"event: message\r\ndata: %b\r\n\r\n" % answer for answer in answers)
             await self._send({"type": "http.response.body", "body": events})
+
+
+def _head_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The head of a whole response. Its headers are those of a gateway, and were parsed one by one here."""
+    kept = [pair for pair in headers if pair[0] not in _NOT_RETURNED and pair[0] != b"content-length"]
+    return b"".join([b"%b: %b\r\n" % pair for pair in kept])
 
 
 def target_of(scope: Scope) -> bytes:

@@ -8,25 +8,23 @@ unknown.
 
 import logging
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 import anyio
 from mcp.shared.dispatcher import CallOptions
 
-from fairlead.connection.outcomes import AnswerLost, ConnectionEnding, HttpRejected
+from fairlead.connection.outcomes import AnswerLost, ConnectionEnding
 from fairlead.connection.transport.dispatcher import Call, WireDispatcher
-from fairlead.connection.transport.http_endpoint import until_answered
+from fairlead.connection.transport.http_endpoint import cancel_when_answered
 from fairlead.gateway.cluster.addresses import authority
 from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER, Forwarder
 from fairlead.gateway.cluster.peer_client import CONNECT_SECONDS, PeerConnection, PeerLost, PeerUnreachable
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures
 from fairlead.gateway.cluster.replicas import LOOK_SECONDS, Replica
-from fairlead.jsonrpc.frames import Frame, LineSplitter, UnusableLine
+from fairlead.jsonrpc.frames import LineSplitter, UnusableLine
 from fairlead.jsonrpc.limits import MAX_LINE_BYTES, LineTooLong
 
 SERVERS_PATH: Final = "/replica/servers/"
-
-ServerAtPeer = Literal["shared", "has session"]
 
 logger = logging.getLogger(__name__)
 _NO_OPTIONS: Final[CallOptions] = {}
@@ -42,24 +40,40 @@ def _head(replica: Replica, signatures: PeerSignatures, method: bytes, target: b
 
 async def ask_about_server(
     replica: Replica, key: str, forwarder: Forwarder, signatures: PeerSignatures
-) -> ServerAtPeer | None:
-    """Ask a replica whether it runs a server now, and whether others can use it. None: it does not."""
-    target = f"{SERVERS_PATH}{key}".encode()
+) -> bool:
+    """Ask a replica whether it runs a server now, for others to use."""
+    return await _exchange(replica, forwarder, _head(replica, signatures, b"GET", _target(key), b""))
+
+
+async def have_server_started(
+    replica: Replica, server_id: str, key: str, forwarder: Forwarder, signatures: PeerSignatures
+) -> bool:
+    """Have a replica start a server, soon, because this one is about to stop. False where it will not."""
+    body = server_id.encode("utf-8")
+    return await _exchange(replica, forwarder, _head(replica, signatures, b"PUT", _target(key), body), body)
+
+
+def _target(key: str) -> bytes:
+    return f"{SERVERS_PATH}{key}".encode()
+
+
+async def _exchange(replica: Replica, forwarder: Forwarder, *parts: bytes) -> bool:
+    """Send a replica something that it agrees to, or not."""
     try:
         connection = await forwarder.peers.connect(replica)
     except PeerUnreachable:
-        return None
+        return False
     try:
         with anyio.fail_after(CONNECT_SECONDS):
-            connection.send(_head(replica, signatures, b"GET", target, b""))
+            connection.send(*parts)
             await connection.read_head()
             while await connection.read():
                 pass
     except (PeerLost, TimeoutError):
-        return None
+        return False
     finally:
         forwarder.peers.release(replica, connection)
-    return "has session" if connection.status == 409 else "shared" if connection.status == 204 else None
+    return connection.status == 204
 
 
 class PeerDispatcher(WireDispatcher):
@@ -86,13 +100,12 @@ class PeerDispatcher(WireDispatcher):
     ) -> None:
         super().__init__()
         self._replica = replica
-        self._key = key
-        self._target = f"{SERVERS_PATH}{key}".encode()
+        self._target = _target(key)
         self._forwarder = forwarder
         self._signatures = signatures
         self._max_line_bytes = max_line_bytes
-        self._speaks_older = False
-        """Whether the server has rejected what a stateless server knows."""
+        self._exchanges = 0
+        self._exchange_ended = anyio.Event()
 
     async def __aenter__(self) -> Self:
         """Nothing is sent yet."""
@@ -108,64 +121,91 @@ class PeerDispatcher(WireDispatcher):
         self._tasks.start_soon(self._watch_owner)
 
     async def _watch_owner(self) -> None:
-        """End the connection when its owner is gone, or has no lease any more: what waits is told."""
+        """End the connection when its owner is gone, or has no lease any more: waiting requests fail."""
         while self.ending is None:
             await anyio.sleep(LOOK_SECONDS)
-            if not await self._forwarder.lives(self._replica):
+            if await self._forwarder.has_lost(self._replica):
                 self._leave("is gone, or does not answer")
 
     def _leave(self, what: str) -> None:
-        message = f"the replica {self._replica.id} that runs it {what}"
+        message = f"{self._owner} {what}"
         # `unheard`: it says nothing about the server, least of all about its protocol version.
         self._end(ConnectionEnding(kind="hung_up", message=message, unheard=True))
 
     # What we send.
 
     async def _send(self, call: Call, frame: bytes, opts: CallOptions) -> None:
-        if call.method == "initialize":
-            if not self._speaks_older and await self._ask() != "has session":
-                raise AnswerLost("its owner did not answer in time", "not_sent")
-            # A handshake begins a session, and that is with one client alone: such a server runs here.
-            raise HttpRejected(405, "a server with sessions is not shared between replicas")
-        with until_answered(call):
-            try:
-                connection = await self._forwarder.peers.connect(self._replica)
-            except PeerUnreachable as exc:
-                self._leave(f"is not reached: {exc}")
-                return
-            try:
-                call.sent = True
-                connection.send(_head(self._replica, self._signatures, b"POST", self._target, frame), frame)
-                await self._read_answer(call, connection)
-            except PeerLost:
-                self._leave("is gone")
-            finally:
+        self._exchanges += 1
+        try:
+            connection = await self._begin(call, frame)
+            if call.method == "initialize" and call.answer.done():
+                self._tasks.start_soon(self._follow, connection)
+            else:
                 # One that is not at its end is closed, which cancels the request at the owner.
                 self._forwarder.peers.release(self._replica, connection)
+        finally:
+            self._exchanges -= 1
+            self._exchange_ended.set()
 
-    async def _ask(self) -> ServerAtPeer | None:
-        return await ask_about_server(self._replica, self._key, self._forwarder, self._signatures)
+    async def _begin(self, call: Call, frame: bytes) -> PeerConnection:
+        """Send a request and wait for its answer. An exchange that fails says nothing of the others."""
+        try:
+            connection = await self._forwarder.peers.connect(self._replica)
+        except PeerUnreachable as exc:
+            self.retire()
+            raise AnswerLost(f"{self._owner} is not reached: {exc}", "not_sent") from exc
+        try:
+            with cancel_when_answered(call):
+                call.begin_sending()
+                connection.send(_head(self._replica, self._signatures, b"POST", self._target, frame), frame)
+                await self._read_answer(call, connection)
+        except BaseException as exc:
+            connection.abort()
+            if isinstance(exc, PeerLost | AnswerLost):
+                self.retire()
+            if isinstance(exc, PeerLost):
+                raise AnswerLost(f"{self._owner} is gone") from exc
+            raise
+        return connection
+
+    @property
+    def _owner(self) -> str:
+        return f"the replica {self._replica.id} that runs it"
 
     async def _read_answer(self, call: Call, connection: PeerConnection) -> None:
         await connection.read_head()
         if any(name == REFUSAL_HEADER for name, _ in connection.headers):
             call.sent = False
-            while await connection.read():
-                pass  # so that the connection can be used again
-            self._leave("does not run it any more")
-            return
+            raise AnswerLost(f"{self._owner} does not do so any more", "not_sent")
+        await self._read_lines(call, connection)
+        if not call.answer.done():
+            raise AnswerLost("its process ended before the answer")
+
+    async def _read_lines(self, call: Call | None, connection: PeerConnection) -> None:
+        """Take in what comes on an exchange, until its end; that of a handshake, until its answer."""
         lines = LineSplitter(self._max_line_bytes)
         try:
             while data := await connection.read():
                 for line in lines.feed(data):
                     self._take(line)
+                if call is not None and call.method == "initialize" and call.answer.done():
+                    return
         except LineTooLong as exc:
             raise AnswerLost(str(exc)) from exc
-        if not call.answer.done():
-            raise AnswerLost("its process ended before the answer")
-        if call.method == "server/discover" and not call.answer.cancelled():
-            outcome = call.answer.result()
-            self._speaks_older = isinstance(outcome, Frame) and bool(outcome.error)
+
+    async def _follow(self, connection: PeerConnection) -> None:
+        """Follow what a server with sessions announces; the session ends with the exchange."""
+        try:
+            await self._read_lines(None, connection)
+        except (PeerLost, AnswerLost):
+            logger.info("a session at another replica broke off", extra={"replica": self._replica.id})
+        finally:
+            connection.abort()
+        self.retire()
+        while self._exchanges:  # each has its own answer, or none
+            self._exchange_ended = anyio.Event()
+            await self._exchange_ended.wait()
+        self._leave("does not run it any more")
 
     def _take(self, line: bytes | bytearray | UnusableLine) -> None:
         if isinstance(line, UnusableLine):
@@ -174,7 +214,7 @@ class PeerDispatcher(WireDispatcher):
             self._receive(line)
 
     async def post(self, frame: bytes, opts: CallOptions = _NO_OPTIONS) -> None:
-        """Do nothing: to a stateless server a client sends nothing but requests."""
+        """Do nothing: the owner has said what a server with sessions is told, and all else is requests."""
 
     def _cancel(self, call: Call, reason: str, opts: CallOptions) -> None:
         """Do nothing: the end of its exchange cancels a request."""

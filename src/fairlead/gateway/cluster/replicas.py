@@ -10,7 +10,7 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final
 
@@ -26,13 +26,33 @@ LEASE_SECONDS: Final = 5.0
 RENEW_SECONDS: Final = 1.5
 LOOK_SECONDS: Final = 0.75
 """How often the directory is read: each replica knows of a change after that."""
-PEER_PROTOCOL: Final = 1
+PEER_PROTOCOL: Final = 2
 """Version of what replicas say to each other. Those with another one keep out of each other's way."""
 REPLICA_ID_BYTES: Final = 8
 
 _LEAVE_SECONDS: Final = 2.0
 
 logger = logging.getLogger(__name__)
+
+
+class ReplicaDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a replica tells of itself for people to see; no replica goes by it."""
+
+    name: str = ""
+    """The name of its machine, or which worker it is."""
+    pid: int = 0
+    is_ready: bool = True
+    """Whether every server is ready that its configuration requires."""
+    connections: int = 0
+    """Connections of clients and of other replicas."""
+    requests_in_minute: int = 0
+    """Requests that ended in the last minute."""
+    cpu_percent: float = 0.0
+    """Of one core, in the last seconds."""
+    memory_bytes: int | None = None
+    """Resident memory; None where the system does not tell cheaply."""
+    servers: tuple[str, ...] = ()
+    """The servers whose one process it runs for all replicas."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +63,7 @@ class ReplicaLoad:
     """Sessions of clients that are open."""
     calls: int = 0
     """Requests under way."""
+    details: ReplicaDetails = field(default_factory=ReplicaDetails)
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +85,18 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it takes no new sessions, because it is about to stop."""
     renewals: int = 0
     """How often it has announced itself: another number is another lease."""
+    details: ReplicaDetails = ReplicaDetails()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenReplica:
+    """A replica as it was last heard from."""
+
+    replica: Replica
+    seconds: float
+    """How long ago that was."""
+    is_living: bool
+    """Whether its lease holds. One whose lease ended stays known while the store is away."""
 
 
 @dataclass(slots=True)
@@ -103,6 +136,9 @@ class ReplicaDirectory:
         self.address: Final = address
         self.is_draining = False
         """Whether this replica takes no new sessions. Set by `drain`."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a replica came or went, or is ready or draining now. The load tells nothing."""
+        self._told: frozenset[tuple[str, bool, bool]] = frozenset()
         self._store = store
         self._load = load
         self._namespace = namespace
@@ -110,6 +146,8 @@ class ReplicaDirectory:
         self._started = time.time()
         self._fairlead = version("fairlead")  # reads a file
         self._known: dict[str, _KnownReplica] = {}
+        self._left: dict[str, float] = {}
+        """Replicas that left before their lease ended, and when it would have."""
         self._missing: dict[str, float] = {}
         """Replicas that a reading did not find, and until when it is not read for them again."""
         self._reading = anyio.Lock()
@@ -151,9 +189,13 @@ class ReplicaDirectory:
                 await self.leave()
 
     async def drain(self) -> None:
-        """Announce that this replica takes no new sessions. Without a store, peers learn it from refusals."""
+        """Announce that this replica takes no new sessions. Without a store, peers learn it from refusals.
+
+        Who the others are is read again: what this one has goes to them.
+        """
         self.is_draining = True
         await self._try("drain not announced", self.announce)
+        await self._try("replicas not read", self.refresh)
 
     async def leave(self) -> None:
         """Take this replica out of the directory, so that its peers need not wait for its lease to end."""
@@ -167,6 +209,19 @@ class ReplicaDirectory:
         found = [known.replica for known in self._known.values() if known.lease_ends > now]
         return sorted(found, key=lambda replica: (replica.started, replica.id))
 
+    def seen(self) -> list[SeenReplica]:
+        """Return every known replica with when it was heard from, this one included, oldest first."""
+        now = self._clock()
+        found = [
+            SeenReplica(
+                replica=known.replica,
+                seconds=max(0.0, now - (known.lease_ends - LEASE_SECONDS)),
+                is_living=known.lease_ends > now,
+            )
+            for known in self._known.values()
+        ]
+        return sorted(found, key=lambda each: (each.replica.started, each.replica.id))
+
     def known(self, replica_id: str) -> Replica | None:
         """Return a replica whose lease holds, as far as it is known here. Waits for nothing."""
         known = self._known.get(replica_id)
@@ -176,6 +231,10 @@ class ReplicaDirectory:
         """Return a replica as it was known last, even if its lease ended while the store was away."""
         known = self._known.get(replica_id)
         return known.replica if known is not None else None
+
+    def has_left(self, replica_id: str) -> bool:
+        """Whether a replica left of its own accord a moment ago: it may still finish what was under way."""
+        return self._left.get(replica_id, float("-inf")) > self._clock()
 
     async def find(self, replica_id: str) -> Replica | None:
         """Return a living replica; None where it is gone. One that is not known is looked for in the store.
@@ -220,6 +279,7 @@ class ReplicaDirectory:
                 calls=load.calls,
                 is_draining=self.is_draining,
                 renewals=self._renewals,
+                details=load.details,
             )
             value = msgspec.json.encode(own)
             try:
@@ -262,6 +322,11 @@ class ReplicaDirectory:
             if replica.id == value.key:
                 found[replica.id] = replica
         self._merge(found, began)
+        every = (known.replica for known in self._known.values())
+        states = frozenset((each.id, each.is_draining, each.details.is_ready) for each in every)
+        if states != self._told:
+            self._told = states
+            self.on_change()
 
     def _merge(self, found: dict[str, Replica], read_at: float) -> None:
         for replica_id, replica in found.items():
@@ -274,6 +339,8 @@ class ReplicaDirectory:
         for replica_id, known in [*self._known.items()]:
             if replica_id not in found and (is_whole or known.lease_ends <= read_at):
                 del self._known[replica_id]
+                self._left[replica_id] = known.lease_ends
+        self._left = {name: until for name, until in self._left.items() if until > read_at}
         self._missing = {name: until for name, until in self._missing.items() if until > read_at}
 
     async def _try(self, trouble: str, work: Callable[[], Awaitable[None]]) -> None:

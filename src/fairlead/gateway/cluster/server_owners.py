@@ -6,34 +6,35 @@ goes wrong without each, are in `tests/gateway/cluster/ownership_model.py`.
 """
 
 import logging
-import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import msgspec
-from mcp.shared.dispatcher import CallOptions
-from mcp.shared.exceptions import MCPError
 from starlette.types import Receive, Scope, Send
 
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import Server
-from fairlead.connection.outcomes import NotSent, RequestFailed, RequestRejected
 from fairlead.connection.process.child import EXPIRE_SECONDS, ProcessLease
 from fairlead.connection.transport.dispatcher import WireDispatcher
 from fairlead.connection.transport.factory import LeasedTransport
 from fairlead.errors import ConnectFailed, LockBusy, StoreError
 from fairlead.gateway.access.origin import RequestRefused
-from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER, Forwarder
-from fairlead.gateway.cluster.peer_transport import SERVERS_PATH, PeerDispatcher, ask_about_server
+from fairlead.gateway.cluster.forwarding import Forwarder
+from fairlead.gateway.cluster.owned_server import NOT_OWNER, OwnedServer, PeerExchange, decode_message
+from fairlead.gateway.cluster.peer_transport import (
+    SERVERS_PATH,
+    PeerDispatcher,
+    ask_about_server,
+    have_server_started,
+)
 from fairlead.gateway.cluster.replica_keys import PeerSignatures
 from fairlead.gateway.cluster.replicas import PEER_PROTOCOL, Replica, ReplicaDirectory
 from fairlead.host.snapshots import definition_digest
-from fairlead.net.listen import read_body
+from fairlead.net.exchange import read_body
 from fairlead.store.protocol import ANY, Lease, Store
 
 LEASE_SECONDS: Final = 5.0
@@ -48,15 +49,8 @@ MEMORY_LOST: Final = (
 _LOOK_AGAIN_SECONDS: Final = 0.25
 _SENDER_SECONDS: Final = 5.0
 """How often an owner looks whether the replica that it works for still lives."""
-_MAX_WAITING: Final = 1000
-"""Notifications of one exchange that wait to be sent."""
 _JOIN_SECONDS: Final = 20.0
 _NAMESPACE: Final = "server owners"
-_OF_ONE_REQUEST: Final = frozenset({"notifications/progress", "notifications/cancelled"})
-_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
-_NOT_OWNER: Final = RequestRefused.saying(
-    503, "this replica does not run the server", {REFUSAL_HEADER.decode(): "not-sent"}
-)
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +62,6 @@ class _OwnerRecord(msgspec.Struct, frozen=True):
     token: int
     is_successor: bool = False
     """Whether another replica ran it, and ended: what it had in memory is gone."""
-    has_session: bool = False
-    """Whether it has a session with its process: then no replica waits for it, and each starts its own."""
-
-
-class _HasSession(Exception):
-    """The server has a session with its process, so that each replica starts its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,128 +69,38 @@ class _Claim:
     """Who runs a server: another replica, or this one for as long as a lease holds."""
 
     record: _OwnerRecord
-    held: Lease | None = None
     lease: ProcessLease | None = None
     replica: Replica | None = None
 
 
-class _Request(msgspec.Struct):
-    """A request of another replica."""
-
-    id: int | str
-    method: str
-    params: dict[str, msgspec.Raw] = {}
-
-
-_decode_request = msgspec.json.Decoder(_Request).decode
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-
-
-@dataclass(eq=False, slots=True)
-class _OwnedServer:
-    """A server process of this replica, and the exchanges of others with it."""
-
-    dispatcher: WireDispatcher
-    lease: ProcessLease
-    max_seconds: float
-    """How long a request may take, as its entry says."""
-    exchanges: dict[str, list["_PeerExchange"]] = field(default_factory=dict[str, list["_PeerExchange"]])
-    """By the replica that began them."""
-
-    @property
-    def is_usable(self) -> bool:
-        return self.dispatcher.ending is None and not self.lease.has_ended
-
-    def listen(self, method: str, raw: msgspec.Raw) -> None:
-        """Pass a notification on: of a subscription to its exchange, of none once to each replica."""
-        if method in _OF_ONE_REQUEST or not any(self.exchanges.values()):
-            return
-        params = _decode_object(raw) if raw else {}
-        meta: dict[str, Any] = params.get("_meta") or {}
-        subscription = meta.get(_SUBSCRIPTION_ID)
-        for exchanges in self.exchanges.values():
-            chosen = exchanges[:1]
-            if subscription is not None:
-                chosen = [exchange for exchange in exchanges if exchange.own_id == subscription]
-            for exchange in chosen:
-                if subscription is not None:
-                    params["_meta"] = {**meta, _SUBSCRIPTION_ID: exchange.request.id}
-                exchange.put({"jsonrpc": "2.0", "method": method, "params": params})
-
-
-class _PeerExchange:
-    """One request of another replica on its way through the process."""
-
-    def __init__(self, request: _Request, send: Send) -> None:
-        self.request = request
-        self.own_id: str | None = None
-        """The id that a subscription has at the process."""
-        self._send = send
-        self._begun = self._ended = False
-        self._writing = anyio.Lock()
-        self._lines: list[bytes] = []
-        self._news = anyio.Event()
-
-    def put(self, message: dict[str, Any]) -> None:
-        """Add a message that comes before the answer; the oldest are dropped for a reader that is slow."""
-        if len(self._lines) >= _MAX_WAITING:
-            del self._lines[0]
-        self._lines.append(msgspec.json.encode(message) + b"\n")
-        self._news.set()
-
-    async def pass_on(self) -> None:
-        """Send what was put, until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news = anyio.Event()
-            await self._write()
-
-    async def end(self, answer: dict[str, Any] | None) -> None:
-        """Send the answer after all else; without one, the other replica does not know what became of it."""
-        await self._write(b"" if answer is None else msgspec.json.encode(answer) + b"\n")
-
-    async def _write(self, last: bytes | None = None) -> None:
-        async with self._writing:  # what is put first is sent first, whichever task sends it
-            if self._ended or (last is None and not self._lines):
-                return
-            self._ended = last is not None
-            data, self._lines = b"".join(self._lines), []
-            if not self._begun:
-                self._begun = True
-                headers = [(b"content-type", b"application/x-ndjson")]
-                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-            message = {"type": "http.response.body", "body": data + (last or b""), "more_body": last is None}
-            await self._send(message)
-
-    async def report(self, progress: float, total: float | None, message: str | None) -> None:
-        """Pass progress on under the token of the replica that asked for it."""
-        params = {"progressToken": self.token, "progress": progress, "total": total, "message": message}
-        said = {name: value for name, value in params.items() if value is not None}
-        self.put({"jsonrpc": "2.0", "method": "notifications/progress", "params": said})
-
-    @property
-    def token(self) -> int | str | None:
-        """The progress token in the request."""
-        meta = self.request.params.get("_meta")
-        return _decode_object(meta).get("progressToken") if meta else None
-
-    async def refuse(self, scope: Scope, receive: Receive) -> bool:
-        """Refuse the request, unless an answer has begun."""
-        if self._begun:
-            return False
-        await _NOT_OWNER(scope, receive, self._send)
-        return True
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Joined:
+class JoinedReplicas:
     """What is known once this process is one of several replicas."""
 
     store: Store
+    """The store, with the leases."""
     directory: ReplicaDirectory
     forwarder: Forwarder
+    """The connections to other replicas."""
     signatures: PeerSignatures
+    """Signs what is sent to them."""
     on_end: Callable[[], None]
+    """Called when a request of another replica ended."""
+    start: Callable[[str, str], bool]
+    """Starts a server here, by id and key, for a replica that is about to stop. False: there is none."""
+    on_lease_end: Callable[[], None]
+    """Called when this replica has left a server."""
+
+    def successor(self) -> Replica | None:
+        """The replica that is to run servers instead of this one, if this one is about to stop."""
+        if not self.directory.is_draining:
+            return None
+        serving = [
+            replica
+            for replica in self.directory.living()
+            if not replica.is_draining and replica.protocol == PEER_PROTOCOL
+        ]
+        return min(serving, key=lambda replica: (replica.calls, replica.id), default=None)
 
 
 class ServerOwners:
@@ -215,32 +113,19 @@ class ServerOwners:
         self.lease_losses = 0
         """How often this replica lost a server because its lease ended."""
         self._lease_seconds = lease_seconds
-        self._joined: _Joined | None = None
+        self._joined: JoinedReplicas | None = None
         self._is_settled = anyio.Event()
-        self._owned: dict[str, _OwnedServer] = {}
+        self._owned: dict[str, OwnedServer] = {}
+        self._leases = 0
+        self._hands_over = False
         self._seen: dict[str, int] = {}
         """The fencing token of each server's process that was last used here."""
+        self._elsewhere: dict[str, Replica] = {}
+        """The owners of the servers that are connected to and run at other replicas, by server."""
 
-    def join(
-        self,
-        store: Store,
-        directory: ReplicaDirectory,
-        forwarder: Forwarder,
-        signatures: PeerSignatures,
-        on_end: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Share servers with the other replicas of a store.
-
-        Args:
-            store: The store, with the leases.
-            directory: The replicas.
-            forwarder: The connections to them.
-            signatures: Signs what is sent to them.
-            on_end: Called when a request of another replica ended.
-        """
-        self._joined = _Joined(
-            store=store, directory=directory, forwarder=forwarder, signatures=signatures, on_end=on_end
-        )
+    def join(self, joined: JoinedReplicas) -> None:
+        """Share servers with the other replicas of a store."""
+        self._joined = joined
         self._is_settled.set()
 
     def stay_alone(self) -> None:
@@ -249,14 +134,42 @@ class ServerOwners:
 
     @property
     def calls(self) -> int:
-        """How many requests of other replicas are under way here, without streams of subscriptions."""
-        every = (each for owned in self._owned.values() for each in owned.exchanges.values())
-        return sum(exchange.own_id is None for exchanges in every for exchange in exchanges)
+        """How many requests of other replicas are under way here, without streams."""
+        return sum(owned.calls for owned in self._owned.values())
+
+    def calls_at(self, server_id: str) -> int:
+        """How many of them are to one server."""
+        return sum(owned.calls for owned in self._owned.values() if owned.server_id == server_id)
+
+    def hand_over(self) -> None:
+        """Leave the servers to another replica, if there is one: each ends when its calls are answered."""
+        if self._joined is not None and self._joined.successor() is not None:
+            self._hands_over = True
+            for owned in [*self._owned.values()]:
+                owned.hand_over()
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether a server, or its lease, is still to be left to another replica."""
+        return self._hands_over and self._leases > 0
 
     @property
     def owned(self) -> int:
         """How many server processes this replica owns."""
         return len(self._owned)
+
+    @property
+    def owned_servers(self) -> list[str]:
+        """The ids of the servers whose process this replica owns and shares, in order."""
+        return sorted(owned.server_id for owned in self._owned.values())
+
+    def owner_elsewhere(self, server_id: str) -> Replica | None:
+        """The other replica that a server's calls are sent to now, unless it is about to stop."""
+        owner = self._elsewhere.get(server_id)
+        if owner is None or self._joined is None:
+            return None
+        known = self._joined.directory.known(owner.id)
+        return None if known is None or known.is_draining else known
 
     # The side of the host.
 
@@ -279,17 +192,12 @@ class ServerOwners:
         key = server_key(server)
         async with AsyncExitStack() as stack:
             # The process ends before the lease is released: what is entered last is left first.
-            try:
-                claim = await self._claim(server.server_id, key, joined, stack)
-            except _HasSession:
-                dispatcher = await stack.enter_async_context(start(None))
-            else:
-                dispatcher = await stack.enter_async_context(self._connect(server, key, claim, joined, start))
-            yield dispatcher
+            claim = await self._claim(server.server_id, key, joined, stack)
+            yield await stack.enter_async_context(self._connect(server, key, claim, joined, start))
 
     @asynccontextmanager
     async def _connect(
-        self, server: LoadedServer, key: str, claim: _Claim, joined: _Joined, start: LeasedTransport
+        self, server: LoadedServer, key: str, claim: _Claim, joined: JoinedReplicas, start: LeasedTransport
     ) -> AsyncGenerator[WireDispatcher]:
         assert server.config is not None, "its entry is valid"
         async with AsyncExitStack() as stack:
@@ -302,25 +210,49 @@ class ServerOwners:
                     max_line_bytes=server.config.max_message_bytes,
                 )
                 await stack.enter_async_context(dispatcher)
+                self._elsewhere[server.server_id] = claim.replica
+                stack.callback(self._elsewhere.pop, server.server_id, None)
             else:
                 dispatcher = await stack.enter_async_context(start(claim.lease))
                 assert claim.lease is not None
-                tasks = await stack.enter_async_context(anyio.create_task_group())
-                stack.callback(tasks.cancel_scope.cancel)
-                tasks.start_soon(self._tell_session, key, claim, joined, dispatcher)
-                stack.enter_context(self._offer(key, dispatcher, claim.lease, server.config))
+                owned = OwnedServer(
+                    server_id=server.server_id,
+                    dispatcher=dispatcher,
+                    lease=claim.lease,
+                    max_seconds=server.config.max_request_ms / 1000,
+                )
+                stack.enter_context(self._offer(key, owned))
             if claim.record.is_successor and self._seen.get(key) != claim.record.token:
                 dispatcher.notice = MEMORY_LOST
             self._seen[key] = claim.record.token
             yield dispatcher
 
-    async def _claim(self, server_id: str, key: str, joined: _Joined, stack: AsyncExitStack) -> _Claim:
+    async def _claim(self, server_id: str, key: str, joined: JoinedReplicas, stack: AsyncExitStack) -> _Claim:
         """Take the lease of a server until the stack is left, or find the replica that has it."""
         deadline = anyio.current_time() + CLAIM_SECONDS
+        asked: set[str] = set()
         while True:
-            lease = ProcessLease(0.0)
+            successor = joined.successor()
+            claim = await self._take_lease(key, joined, stack) if successor is None else None
+            claim = claim or await self._find_owner(key, joined)
+            if claim is not None:
+                return claim
+            if successor is not None and successor.id not in asked:
+                # No new leases for one that is about to stop: the call is for the next owner.
+                asked.add(successor.id)
+                await have_server_started(successor, server_id, key, joined.forwarder, joined.signatures)
+            if anyio.current_time() > deadline:
+                hint = "try again in a moment; `fairlead doctor` checks the store"
+                raise ConnectFailed(server_id, await _why_not(key, joined), hint=hint)
+            await anyio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def _take_lease(self, key: str, joined: JoinedReplicas, stack: AsyncExitStack) -> _Claim | None:
+        lease = ProcessLease(0.0)
+        async with AsyncExitStack() as holding:
+            holding.callback(self._note_lease_end, joined)
+            self._leases += 1
             try:
-                held = await stack.enter_async_context(
+                held = await holding.enter_async_context(
                     joined.store.lock(
                         f"server {key}",
                         lease_seconds=self._lease_seconds,
@@ -329,38 +261,29 @@ class ServerOwners:
                     )
                 )
             except LockBusy:
-                found = await self._find_owner(key, joined)
-                if found is not None:
-                    return found
-            else:
-                return _Claim(record=await self._sign_in(key, held, joined, stack), held=held, lease=lease)
-            if anyio.current_time() > deadline:
-                hint = "try again in a moment; `fairlead doctor` checks the store"
-                reason = "another replica of this gateway runs it and does not answer"
-                raise ConnectFailed(server_id, reason, hint=hint)
-            await anyio.sleep(_LOOK_AGAIN_SECONDS)
+                return None
+            record = await self._sign_in(key, held, joined, holding)
+            stack.push_async_exit(holding.pop_all())
+        return _Claim(record=record, lease=lease)
 
-    async def _sign_in(self, key: str, held: Lease, joined: _Joined, stack: AsyncExitStack) -> _OwnerRecord:
+    def _note_lease_end(self, joined: JoinedReplicas) -> None:
+        self._leases -= 1
+        joined.on_lease_end()
+
+    async def _sign_in(
+        self, key: str, held: Lease, joined: JoinedReplicas, stack: AsyncExitStack
+    ) -> _OwnerRecord:
         """Store who owns a server now, until it is left."""
         before = await _read_record(key, joined)
         own = joined.directory.id
-        is_successor = before is not None and before.replica != own and not before.has_session
+        is_successor = before is not None and before.replica != own
         record = _OwnerRecord(own, held.token, is_successor)
         value = msgspec.json.encode(record)
         await joined.store.put(_NAMESPACE, key, value, expect=ANY, fence=held, durable=False)
         stack.push_async_callback(self._sign_out, key, held, joined)
         return record
 
-    async def _tell_session(
-        self, key: str, claim: _Claim, joined: _Joined, dispatcher: WireDispatcher
-    ) -> None:
-        """Let others know, as soon as it is known here, that a server has a session and is not shared."""
-        await dispatcher.session_began.wait()
-        value = msgspec.json.encode(msgspec.structs.replace(claim.record, has_session=True))
-        with suppress(StoreError):  # they ask this replica, too
-            await joined.store.put(_NAMESPACE, key, value, expect=ANY, fence=claim.held, durable=False)
-
-    async def _sign_out(self, key: str, held: Lease, joined: _Joined) -> None:
+    async def _sign_out(self, key: str, held: Lease, joined: JoinedReplicas) -> None:
         # A replica that is about to stop leaves its record, so that its successor tells what is lost with it.
         # A process that was idle, or ended by itself, is started anew without a word, as everywhere.
         if not joined.directory.is_draining:
@@ -375,35 +298,29 @@ class ServerOwners:
         else:
             lease.extend(deadline)
 
-    async def _find_owner(self, key: str, joined: _Joined) -> _Claim | None:
+    async def _find_owner(self, key: str, joined: JoinedReplicas) -> _Claim | None:
         """The replica that a server is at, if it answers."""
         record = await _read_record(key, joined)
         if record is None or record.replica == joined.directory.id:
             # Its owner has only just taken the lease, or it is a connection of our own that is about to end.
             return None
-        if record.has_session:
-            raise _HasSession
         owner = await joined.directory.find(record.replica)
         if owner is None or owner.protocol != PEER_PROTOCOL:
             return None
-        found = await ask_about_server(owner, key, joined.forwarder, joined.signatures)
-        if found == "has session":
-            raise _HasSession
-        return _Claim(record=record, replica=owner) if found else None
+        is_there = await ask_about_server(owner, key, joined.forwarder, joined.signatures)
+        return _Claim(record=record, replica=owner) if is_there else None
 
     @contextmanager
-    def _offer(
-        self, key: str, dispatcher: WireDispatcher, lease: ProcessLease, config: Server
-    ) -> Generator[None]:
+    def _offer(self, key: str, owned: OwnedServer) -> Generator[None]:
         """Let other replicas use a process for the length of the block."""
-        owned = self._owned[key] = _OwnedServer(dispatcher, lease, config.max_request_ms / 1000)
-        dispatcher.listeners.append(owned.listen)
+        self._owned[key] = owned
+        owned.dispatcher.listeners.append(owned.listen)
         try:
             yield
         finally:
             if self._owned.get(key) is owned:
                 del self._owned[key]
-            if lease.has_ended:
+            if owned.lease.has_ended:
                 self.lease_losses += 1
 
     # The side of other replicas.
@@ -420,34 +337,39 @@ class ServerOwners:
         body = await read_body(receive)
         if body is None:
             return
-        owned = self._owned.get(scope["path"].removeprefix(SERVERS_PATH))
+        key = scope["path"].removeprefix(SERVERS_PATH)
+        if scope["method"] == "PUT":
+            await self._start(key, body)(scope, receive, send)
+            return
+        owned = self._owned.get(key)
         if owned is None or not owned.is_usable:
-            await _NOT_OWNER(scope, receive, send)
+            await NOT_OWNER(scope, receive, send)
             return
         if scope["method"] == "GET":
-            status = 409 if owned.dispatcher.session_began.is_set() else 204
-            await RequestRefused(status=status)(scope, receive, send)
+            await RequestRefused(status=204)(scope, receive, send)
             return
         try:
-            exchange = _PeerExchange(_decode_request(body), send)
+            exchange = PeerExchange(decode_message(body), send)
         except msgspec.DecodeError:
             await RequestRefused.saying(400, "this is no request")(scope, receive, send)
             return
-        mine = owned.exchanges.setdefault(sender, [])
-        mine.append(exchange)
-        owned.dispatcher.used_at = time.monotonic()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
                 tasks.start_soon(self._until_dead, sender, tasks.cancel_scope)
                 tasks.start_soon(exchange.pass_on)
-                await self._relay(owned, exchange, scope, receive)
+                await owned.relay(sender, exchange, scope, receive)
                 tasks.cancel_scope.cancel()
         finally:
-            mine.remove(exchange)
-            owned.dispatcher.used_at = time.monotonic()
             if self._joined is not None:
                 self._joined.on_end()
+
+    def _start(self, key: str, body: bytes) -> RequestRefused:
+        """Start a server here that a replica which is about to stop has requests for."""
+        joined = self._joined
+        if joined is None or joined.directory.is_draining or not joined.start(body.decode("utf-8"), key):
+            return NOT_OWNER
+        return RequestRefused(status=204)
 
     async def _until_dead(self, sender: str, scope: anyio.CancelScope) -> None:
         """Cancel a request when the replica that sent it is gone without a word, as after a power cut."""
@@ -458,39 +380,19 @@ class ServerOwners:
                 if await self._joined.directory.find(sender) is None:
                     scope.cancel()
 
-    async def _relay(
-        self, owned: _OwnedServer, exchange: _PeerExchange, scope: Scope, receive: Receive
-    ) -> None:
-        request = exchange.request
-        params: dict[str, Any] = dict(request.params)
-        options: CallOptions = {}
-        if exchange.token is not None:
-            # The process is told a token of ours: those of other replicas may be the same.
-            params["_meta"] = _decode_object(params["_meta"])
-            options["on_progress"] = exchange.report
-        if request.method == "subscriptions/listen":
-            exchange.own_id = options["request_id"] = f"{id(exchange):x}-{request.id}"
-        else:
-            options["timeout"] = owned.max_seconds
-        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": request.id}
-        try:
-            answer["result"] = await owned.dispatcher.call_raw(request.method, params, options)
-        except RequestRejected as exc:
-            answer["error"] = exc.error.model_dump(exclude_none=True)
-        except (RequestFailed, NotSent) as exc:
-            if exc.delivery == "not_sent" and await exchange.refuse(scope, receive):
-                return
-            logger.info("a request of a replica was not answered", extra={"reason": str(exc)})
-            await exchange.end(None)
-            return
-        except MCPError as exc:
-            answer["error"] = exc.error.model_dump(exclude_none=True)
-        await exchange.end(answer)
 
-
-async def _read_record(key: str, joined: _Joined) -> _OwnerRecord | None:
+async def _read_record(key: str, joined: JoinedReplicas) -> _OwnerRecord | None:
     stored = await joined.store.get(_NAMESPACE, key)
     return None if stored is None else msgspec.json.decode(stored.value, type=_OwnerRecord)
+
+
+async def _why_not(key: str, joined: JoinedReplicas) -> str:
+    """Why no replica answers for a server."""
+    record = await _read_record(key, joined)
+    owner = await joined.directory.find(record.replica) if record is not None else None
+    if owner is not None and owner.protocol != PEER_PROTOCOL:
+        return f"a replica of another version of Fairlead ({owner.version}) runs it until it is stopped"
+    return "another replica of this gateway runs it and does not answer"
 
 
 async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:

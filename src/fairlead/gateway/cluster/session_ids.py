@@ -36,6 +36,7 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 _HOLDER_BYTES: Final = 16
 _SEALED_BYTES: Final = _NONCE_BYTES + REPLICA_ID_BYTES + _HOLDER_BYTES + RANDOM_BYTES + _TAG_BYTES
+_MAX_OPENED: Final = 4096
 _TEXT: Final = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{{-(-_SEALED_BYTES * 4 // 3)}}}", re.ASCII)
 
 
@@ -60,6 +61,8 @@ class SessionIds:
     def __init__(self, keys: Sequence[bytes], replica_id: str) -> None:
         self._ciphers = [AESGCM(key) for key in keys]
         self._owner = bytes.fromhex(replica_id)
+        self._opened: dict[tuple[str, str, str | None], SealedSession] = {}
+        """Ids that opened, by all that decides about that: each request of a session names the same one."""
 
     def seal(self, principal: str, bundle: str | None, random: bytes | None = None) -> str:
         """Return an id for a session of a principal at the endpoint of a bundle.
@@ -76,13 +79,20 @@ class SessionIds:
 
     def open(self, session_id: str, principal: str, bundle: str | None) -> SealedSession | None:
         """Return what an id says; None where it was not made by a replica for this principal and bundle."""
+        key = session_id, principal, bundle
+        if (known := self._opened.get(key)) is not None:
+            return known
         said = self._decrypt(session_id)
         if said is None:
             return None
         holder = said[REPLICA_ID_BYTES : REPLICA_ID_BYTES + _HOLDER_BYTES]
         if not hmac.compare_digest(holder, _holder(principal, bundle)):
             return None
-        return SealedSession(said[:REPLICA_ID_BYTES].hex(), said[REPLICA_ID_BYTES + _HOLDER_BYTES :])
+        opened = SealedSession(said[:REPLICA_ID_BYTES].hex(), said[REPLICA_ID_BYTES + _HOLDER_BYTES :])
+        if len(self._opened) >= _MAX_OPENED:
+            self._opened.clear()
+        self._opened[key] = opened
+        return opened
 
     def _decrypt(self, session_id: str) -> bytes | None:
         if not _TEXT.fullmatch(session_id):

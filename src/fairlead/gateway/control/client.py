@@ -70,8 +70,8 @@ async def attach_to_gateway(
 class ControlClient:
     """The part of a host that commands use, run by a gateway; elicitations are answered here.
 
-    Raises what the host there raises, and `GatewayGone` where the gateway cannot be asked and nothing it was
-    asked can have had an effect.
+    Raises what the host there raises, and `GatewayGone` where the gateway does not answer and nothing it was
+    sent can have had an effect.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ControlClient:
         self._http = http
 
     async def tools_of(self, server_id: str) -> tuple[ToolEntry, ...]:
-        """A server's tools: at once where they are known, else it is connected and asked."""
+        """A server's tools: at once where they are known, else it is connected and listed."""
         return await self._tools(ListTools(server_id))
 
     async def connect(self, server_id: str) -> dict[str, FairleadError]:
@@ -206,7 +206,7 @@ class ControlClient:
                 async with self._post(ANSWERS_PATH, reply):
                     pass
             except aiohttp.ClientError:
-                return  # the stream ends as well, and that is where it is told
+                return  # the stream ends as well, and that is where it is reported
 
     # Requests.
 

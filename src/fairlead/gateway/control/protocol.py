@@ -61,7 +61,7 @@ CommandWork = ListTools | CallTool | AllowTool | ListServers | RestartServer
 
 
 class ControlCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A command for the gateway, and how its user can be asked meanwhile."""
+    """A command for the gateway, and which elicitations its user can answer."""
 
     work: CommandWork
     config: str
@@ -117,4 +117,4 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     """Why each of these tools waits for a review."""
     trouble: LastFailure | None
     failure: CommandFailed | None
-    """What went wrong when it was asked just now."""
+    """Error of the request made just now."""

@@ -109,7 +109,7 @@ class _Open:
 
 
 class _PassedReply(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer to an elicitation, on its way to the worker that asked."""
+    """An answer to an elicitation, on its way to the worker that sent it."""
 
     principal: str
     reply: ElicitationReply
@@ -232,14 +232,14 @@ class _ControlServer:
 
 
 class CommandContext(RequestContext):
-    """Request context of a command: its user is asked on the stream that the outcome comes on."""
+    """Request context of a command: its user is prompted on the stream that the outcome comes on."""
 
     names_servers = True
 
     def __init__(
         self, client: ClientSession, abilities: frozenset[Ability], put: Put, elicitations: dict[str, _Open]
     ) -> None:
-        # No approval is asked for: the user typed the command, and a script confirms it with an option.
+        # No approval is needed: the user typed the command, and a script confirms it with an option.
         super().__init__(client, abilities=abilities)
         self._session = client
         self._put = put
@@ -253,7 +253,7 @@ class CommandContext(RequestContext):
 
     @property
     def is_parked(self) -> bool:
-        """Is the user being asked?"""
+        """Whether the user is being prompted."""
         return self._waiting > 0
 
     async def ask(self, request: ServerRequest, server_id: str) -> ClientResult:

@@ -31,7 +31,7 @@ class HandoverSender:
     """The supervisor's end: hands connections to one worker, and counts those that it has."""
 
     def __init__(self, channel: socket.socket, on_change: Callable[[], None]) -> None:
-        """Hand over on a channel; `on_change` is called when the worker may take more, or none any more."""
+        """Pass connections on over a channel; `on_change` is called when it may take more, or no more."""
         channel.setblocking(False)
         self._channel = channel
         self._on_change = on_change
@@ -49,7 +49,7 @@ class HandoverSender:
         return not self._untaken or time.monotonic() - self._untaken[0][1] < TAKING_SECONDS
 
     def send(self, connection: socket.socket) -> bool:
-        """Hand over a connection. False where that cannot be done now; then it is still the caller's.
+        """Pass a connection on. False where that cannot be done now; then it is still the caller's.
 
         It stays open here until the worker has it: one that a dying worker never took is given to another.
         """
@@ -63,7 +63,7 @@ class HandoverSender:
         return True
 
     def finish(self) -> None:
-        """Hand over no more. The worker takes what is on its way, finishes and ends."""
+        """Pass on no more. The worker takes what is on its way, finishes and ends."""
         self.is_leaving = True
         try:
             self._channel.shutdown(socket.SHUT_WR)

@@ -90,12 +90,16 @@ class PoolMember:
     def place(self) -> ReplicaPlace:
         """Where other workers send the calls of servers that run here."""
         keys = ReplicaKeys.of_cluster(ClusterKeys([self.key]))
-        return ReplicaPlace(address=f"unix:{self.peer_socket}", keys=keys)
+        return ReplicaPlace(address=self._at(self.number), keys=keys)
 
     @property
     def peer_socket(self) -> Path:
         """The socket at that address."""
         return Path(self._folder) / f"{self.number}.calls"
+
+    def _at(self, number: int) -> str:
+        """The address of a worker for calls of the others."""
+        return f"unix:{Path(self._folder) / f'{number}.calls'}"
 
     def new_id(self) -> str:
         """Make a random id that says whose it is."""
@@ -199,12 +203,22 @@ class PoolMember:
         number = owner_of(text)
         return number if number != self.number and number in self._living else None
 
+    def at_address(self, address: str) -> int | None:
+        """The living worker whose servers others call at an address, if that is another one."""
+        return next(
+            (each for each in self._living if each != self.number and address == self._at(each)), None
+        )
+
     async def pass_on(self, number: int, scope: Scope, receive: Receive, send: Send) -> None:
         """Give the connection of a request to another worker, which answers it. Nothing was sent yet."""
+        if not await self.try_pass_on(number, scope, receive):
+            await _SEPARATE(scope, receive, send)
+
+    async def try_pass_on(self, number: int, scope: Scope, receive: Receive) -> bool:
+        """Do the same where that can be done now. Returns whether it was."""
         connection = detach_connection(scope)
         if connection is None:
-            await _SEPARATE(scope, receive, send)
-            return
+            return False
         is_taken: bool | None = None
         try:
             with anyio.CancelScope(shield=True):
@@ -219,6 +233,7 @@ class PoolMember:
         # The transport here was given up: the application is done with it once that is noticed.
         while (await receive())["type"] != "http.disconnect":
             pass
+        return True
 
 
 class _OpenQuestion:

@@ -113,7 +113,7 @@ async def _take(peer: UNIXSocketStream, proof: bytes, adopt: Adopt) -> None:
         received = bytearray()
         while len(received) < size:
             received += await peer.receive(size - len(received))
-        # First told, then served: one that hears nothing serves the connection itself.
+        # First answered, then served: a sender that gets no answer serves the connection itself.
         await peer.send(_TAKEN)
         is_adopted = True
         with anyio.CancelScope(shield=True):

@@ -115,7 +115,7 @@ class WorkerPool:
         self.ended = anyio.Event()
         """Set when the pool is to end."""
         self.on_question: Callable[[str], Awaitable[None]] | None = None
-        """Called with what a worker asks the others about, before they are asked."""
+        """Called with a worker's question to the others, before it is sent to them."""
         self._words = tuple(words)
         self._key = key
         self._folder = folder
@@ -234,7 +234,7 @@ class WorkerPool:
                 tasks.start_soon(sender.follow)
                 tasks.start_soon(self._follow, slot, worker)
                 await channel.send(BeginWork(number=slot.number, key=self._key, folder=str(self._folder)))
-                if self._stopping.is_set():  # it was asked to end while this one was being started
+                if self._stopping.is_set():  # the stop was requested while this one was being started
                     sender.finish()
                 await process.wait()
                 tasks.cancel_scope.cancel()
@@ -352,7 +352,7 @@ class WorkerPool:
         return True
 
     def _place_waiting(self) -> bool:
-        """Hand over the connections that wait for a worker. Returns whether more may be accepted."""
+        """Pass on the connections that wait for a worker. Returns whether more may be accepted."""
         while (worker := self._choose()) is not None:
             if not self._unplaced:
                 return True
@@ -404,6 +404,6 @@ async def open_pool(size: int, words: Sequence[str], key: str) -> AsyncGenerator
 
 
 def worker_command(arguments: Sequence[str]) -> list[str]:
-    """The command line that starts a worker: this interpreter and this package, whatever the folder has."""
+    """The command line that starts a worker: this interpreter and this package, not the folder's."""
     # -P: the folder it runs in may be any project's, and is no place to import modules from.
     return [sys.executable, "-P", "-m", "fairlead", *arguments]

@@ -31,7 +31,7 @@ from fairlead.host.elicitation.forms import (
 MAX_FIELDS = 50
 MAX_CHOICES = 500
 MAX_VALUES = 10_000
-"""Of the whole schema: names, texts and whatever else is in it."""
+"""Most JSON values in the whole schema."""
 MAX_CHARACTERS = 256 * 1024
 """Of the whole schema, in all its texts."""
 MAX_NAME_CHARACTERS = 200
@@ -86,7 +86,7 @@ def read_form_steps(requested_schema: object) -> Steps[Form | FormRefused]:
 
 
 def _require_small_steps(schema: object) -> Steps[None]:
-    """Raise `ValueError` for more than a form may be, whatever it is."""
+    """Raise `ValueError` for a schema over the size limits of forms."""
     turn, values, characters = SliceTimer(), 0, 0
     pending: list[object] = [schema]
     while pending:
@@ -122,7 +122,7 @@ def _read_field(name: str, shape: _Shape, *, required: bool) -> Steps[Field]:
         raise ValueError("its name holds a secret")
     title, description = _text(shape, "title"), _text(shape, "description")
     label = _line(title) or _line(name)
-    common = _Common(name=name, label=label, description=shown(description), required=required)
+    common = _Common(name=name, label=label, description=escape_text(description), required=required)
     match shape.get("type"):
         case "string" if "enum" in shape or "oneOf" in shape:
             field = yield from _read_choice(common, shape)
@@ -212,8 +212,8 @@ def _with_default(field: Field, default: object) -> Field:
 
     Nor is one that hides something or holds a secret: to change it would put words into the user's mouth.
     """
-    said = default if is_list(default) else [default]
-    if any(isinstance(each, str) and gate.content(each) != each for each in said):
+    values = default if is_list(default) else [default]
+    if any(isinstance(each, str) and gate.content(each) != each for each in values):
         return field
     try:
         value = None if default is None else field.read(default)
@@ -299,12 +299,14 @@ def asks_for_secret(text: str, *, is_title: bool = False) -> bool:
 
     Some words do so as a name or title only: a `PIN` is a secret, a pin on a map is none.
     """
-    seen = unicodedata.normalize("NFKC", shown(text))  # so that nothing hides in letters of another width
+    seen = unicodedata.normalize(
+        "NFKC", escape_text(text)
+    )  # so that nothing hides in letters of another width
     words = re.sub(r"[\W_]+", " ", _CAMEL.sub(" ", seen)).casefold()
     return bool(_SECRET.search(words)) or (is_title and bool(_SECRET_TITLE.search(words)))
 
 
-def shown(text: str, limit: int = MAX_DESCRIPTION_CHARACTERS) -> str:
+def escape_text(text: str, limit: int = MAX_DESCRIPTION_CHARACTERS) -> str:
     """A server's words, safe to show: no control or invisible characters, and an end."""
     cleaned = gate.text(text, 4 * limit).strip()
     return cleaned if len(cleaned) <= limit else f"{cleaned[: limit - 1]}…"

@@ -24,10 +24,10 @@ class Selection:
     """The bundle; None for everything."""
     servers: Mapping[str, BundleFilter] | None = None
     left_out: frozenset[str] = frozenset()
-    """Servers that are no part of it, whatever the bundle says."""
+    """Servers that are excluded, even where the bundle names them."""
     mode: BundleMode = "auto"
     modes: Mapping[str, BundleMode] = field(default_factory=dict[str, BundleMode])
-    """Servers whose tools are handed over another way than the rest."""
+    """Delivery of tools (direct or behind meta-tools) of servers that differ from the rest."""
     always_direct: tuple[str, ...] = ()
     token_budget: int = 0
     resources: bool = True

@@ -64,7 +64,7 @@ class CatalogServers(Protocol):
         """Increases whenever servers, or what may be offered of them, change; None if that is not counted."""
         ...
 
-    def offering(self) -> Iterable[CatalogServer]:
+    def list_offered(self) -> Iterable[CatalogServer]:
         """The servers whose listings make up the catalog."""
         ...
 
@@ -95,7 +95,7 @@ class HostCatalogs:
         """The tools of a selection that are known now. Contacts no server."""
         if self._above is not None and self._servers.offers_the_same:
             return self._above.current(selection)
-        return self._catalogs.current(selection, self._servers.offering(), self._servers.generation)
+        return self._catalogs.current(selection, self._servers.list_offered, self._servers.generation)
 
     async def wait(self, selection: Selection, *, only_first: bool = False) -> None:
         """Wait until a large catalog that is being built is ready; the first one only, if `only_first`."""
@@ -117,7 +117,7 @@ class HostCatalogs:
 class Catalogs:
     """Keeps the latest catalog of each selection. Unchanged servers give the same objects, byte for byte.
 
-    A small catalog is made when it is asked for. A large one is made in the background (see `background`):
+    A small catalog is made on demand. A large one is made in the background (see `background`):
     until it is ready the one before is handed out, or at first one of as many servers as are small together.
     """
 
@@ -129,19 +129,22 @@ class Catalogs:
         self._builds: dict[CatalogKey, _Build] = {}
 
     def current(
-        self, selection: Selection, servers: Iterable[CatalogServer], generation: int | None = None
+        self,
+        selection: Selection,
+        servers: Callable[[], Iterable[CatalogServer]],
+        generation: int | None = None,
     ) -> Catalog:
         """The catalog of what is known now. While a large one is built off the event loop, the latest one.
 
         Args:
             selection: Which tools.
-            servers: The servers whose listings make up the catalog.
+            servers: Returns the servers whose listings make up the catalog.
             generation: Their generation: if it is that of the latest catalog, nothing is compared.
         """
         latest = self._latest.get(selection.catalog_key)
         if latest is not None and latest.generation == generation is not None:
             return latest.catalog
-        sources = _sources(selection, servers)
+        sources = _sources(selection, servers())
         if latest is not None and _same(latest.sources, sources):
             latest.generation = generation
             return latest.catalog

@@ -20,6 +20,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.sanitize.slices import has_slow_numbers
 from fairlead.catalog.search.query import read_query
 from fairlead.catalog.search.score import SemanticIndex
 from fairlead.config.models import EmbeddingSettings
@@ -100,10 +101,10 @@ class ToolEmbeddings:
         if tools is None or self._clock() < self._retry_at:
             return None
         texts = [queries] if isinstance(queries, str) else queries
-        asked = [query.text for text in texts for query in read_query(text)]
+        query_texts = [query.text for text in texts for query in read_query(text)]
         try:
             with anyio.fail_after(QUERY_SECONDS):
-                return tools.for_queries(await self._query_vectors(settings, asked))
+                return tools.for_queries(await self._query_vectors(settings, query_texts))
         except (EmbeddingFailed, TimeoutError) as exc:
             self._pause(exc)
             return None
@@ -152,7 +153,7 @@ class ToolEmbeddings:
     async def _embed_tools(
         self, settings: EmbeddingSettings, missing: Mapping[str, str], wanted: set[str]
     ) -> None:
-        """Make the vectors of tools, batch by batch; what was made is kept whatever happens after."""
+        """Make the vectors of tools, batch by batch; what was made is kept, also after a later failure."""
         try:
             keys = [*missing]
             for start in range(0, len(keys), BATCH):
@@ -236,6 +237,8 @@ class ToolEmbeddings:
 
 
 def _read_vectors(raw: bytes, count: int, unit_vector: Callable[[Sequence[float]], bytes]) -> list[bytes]:
+    if has_slow_numbers(raw):  # no vector of a model has them, and no other thread runs while they are parsed
+        raise EmbeddingFailed("its numbers are none of a vector")
     try:
         data = sorted(msgspec.json.decode(raw, type=_EmbeddingsResponse).data, key=lambda each: each.index)
         if len(data) != count or any(len(each.embedding) > _MAX_VALUES for each in data):

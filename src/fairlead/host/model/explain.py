@@ -49,7 +49,7 @@ class ToolExplanation:
     gateway_verdict: Verdict | None = None
     """The decision about its calls over a gateway, if `gateway.approval` changes it."""
     remembered: bool = False
-    """Whether an approval is remembered, so that its calls are not asked about."""
+    """Whether an approval is remembered, so that its calls need none."""
 
     @property
     def answer(self) -> str:
@@ -75,7 +75,7 @@ def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable
 def find_tool_keys(name: str, names: NameTable) -> list[ToolKey]:
     """The tools that the user may mean: by `server.tool`, another spelling, a public name, or a tool's own.
 
-    `server.tool` means that tool alone, whatever other servers call theirs.
+    `server.tool` means that tool alone, also where other servers have one of that name.
     """
     server_id, _, tool = name.partition(".")
     exact = {tool, unescape_name(tool), name, unescape_name(name)}
@@ -129,7 +129,7 @@ class Explainer:
                 verdict=None,
                 approval=None,
                 name=name,
-                naming=_naming(key, name),
+                naming=_explain_name(key, name),
             )
         assert server.config is not None
         bundle_filter = self._selection.bundle_filter(key.server_id)
@@ -150,7 +150,7 @@ class Explainer:
             verdict=decision.verdict,
             approval=approval,
             name=name,
-            naming=_naming(key, name),
+            naming=_explain_name(key, name),
             gateway_verdict=over_gateway if over_gateway != decision.verdict else None,
         )
 
@@ -178,13 +178,13 @@ class Explainer:
     def _state(self, key: ToolKey, denial: Reason) -> tuple[ToolState, Reason]:
         hidden = self._catalog.hidden.get(key)
         if hidden is None:
-            return self._handing(key)
+            return self._explain_delivery(key)
         if hidden.absence == "denied":
             return hidden.absence, denial
         place = hidden.origin or ("its pin" if hidden.absence == "quarantined" else "its definition")
         return hidden.absence, Reason(reason=hidden.reason, place=place)
 
-    def _handing(self, key: ToolKey) -> tuple[ToolState, Reason]:
+    def _explain_delivery(self, key: ToolKey) -> tuple[ToolState, Reason]:
         """Whether an offered tool is given directly or behind meta-tools."""
         selection, section = self._selection, _section(self._selection)
         mode = selection.modes.get(key.server_id, selection.mode)
@@ -229,8 +229,8 @@ class Explainer:
         else:
             lists = [(setting.value, setting.origin) for setting in server.definition.settings((field,))]
         for pattern, origin in _patterns(tool, lists):
-            said = "" if pattern == tool else f", as `{pattern}`"
-            return Reason(reason=f"{decision.reason}{said}", place=str(origin))
+            spelling = "" if pattern == tool else f", as `{pattern}`"
+            return Reason(reason=f"{decision.reason}{spelling}", place=str(origin))
         reason = decision.reason if decision.field else "its server is trusted, and no rule says otherwise"
         origin = lists[0][1] if lists else server.definition.origin((field,))
         return Reason(reason=reason, place=str(origin) if origin else None)
@@ -255,7 +255,7 @@ def _place(config: LoadedConfig, path: FieldPath) -> str | None:
     return str(config.origin(*path)) if value_at(config.merged.data, path) is not None else None
 
 
-def _naming(key: ToolKey, name: str) -> str:
+def _explain_name(key: ToolKey, name: str) -> str:
     if key.tool in name:
         return "its server's id and its own name as it is, so that no two tools share one"
     if all(character.isascii() and (character.isalnum() or character in "_-") for character in key.tool):

@@ -269,13 +269,13 @@ class MetaTools(HostTools):
                 return await self._toolset.answer(wanted, given)
         return await super().call(name, arguments)
 
-    async def _refuse(self, context: ToolContext, asked: CallInput) -> CallOutput:
-        raise ToolFailed(f"`{asked.name}` is not a tool of a server", hint="call it by itself")
+    async def _refuse(self, context: ToolContext, request: CallInput) -> CallOutput:
+        raise ToolFailed(f"`{request.name}` is not a tool of a server", hint="call it by itself")
 
-    async def _search(self, context: ToolContext, asked: SearchToolsInput) -> Reply[SearchToolsOutput]:
-        ranked = await self._toolset.rank(asked.queries, server=asked.server)
+    async def _search(self, context: ToolContext, request: SearchToolsInput) -> Reply[SearchToolsOutput]:
+        ranked = await self._toolset.rank(request.queries, server=request.server)
         answer = answer_search(
-            self._toolset.catalog, ranked, self._toolset.session, asked.queries, asked.limit
+            self._toolset.catalog, ranked, self._toolset.session, request.queries, request.limit
         )
         output = SearchToolsOutput(
             tools=answer.tools,
@@ -285,11 +285,11 @@ class MetaTools(HostTools):
         )
         return _reply(output, [*answer.lines()], output.unavailable)
 
-    async def _list(self, context: ToolContext, asked: ListInput) -> Reply[ListOutput]:
+    async def _list(self, context: ToolContext, request: ListInput) -> Reply[ListOutput]:
         catalog = (await self._toolset.ready()).catalog
-        chosen = [tool.key for tool in catalog.tools if asked.server in (None, tool.key.server_id)]
-        shown = [catalog.shown(key) for key in chosen[asked.start : asked.start + LISTED_AT_ONCE]]
-        end = asked.start + len(shown)
+        chosen = [tool.key for tool in catalog.tools if request.server in (None, tool.key.server_id)]
+        shown = [catalog.display_name(key) for key in chosen[request.start : request.start + LISTED_AT_ONCE]]
+        end = request.start + len(shown)
         output = ListOutput(
             tools=shown,
             next_start=end if end < len(chosen) else None,
@@ -300,9 +300,9 @@ class MetaTools(HostTools):
             lines.append(f"{len(chosen) - end} more: start={end}")
         return _reply(output, lines, output.unavailable)
 
-    async def _schemas(self, context: ToolContext, asked: SchemaInput) -> SchemaOutput:
+    async def _schemas(self, context: ToolContext, request: SchemaInput) -> SchemaOutput:
         catalog = (await self._toolset.ready()).catalog
-        return SchemaOutput(tools=[self._schema(catalog, name) for name in asked.names])
+        return SchemaOutput(tools=[self._schema(catalog, name) for name in request.names])
 
     def _schema(self, catalog: Catalog, name: str) -> dict[str, Any]:
         try:
@@ -310,7 +310,7 @@ class MetaTools(HostTools):
         except (UnknownTool, CallDenied) as exc:
             raise ToolFailed(str(exc), hint=exc.hint) from exc
         return {
-            "name": catalog.shown(tool.key),
+            "name": catalog.display_name(tool.key),
             "description": tool.entry.description or "",
             "inputSchema": screen_definition(tool.entry.definition).schema,
         }

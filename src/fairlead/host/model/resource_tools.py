@@ -196,19 +196,19 @@ class ReadingTools(HostTools):
             ),
         }
 
-    async def _resources(self, context: ToolContext, asked: ServerInput) -> OfferSource:
-        return await self._gather_offers(ResourceOffer, asked.server)
+    async def _resources(self, context: ToolContext, request: ServerInput) -> OfferSource:
+        return await self._gather_offers(ResourceOffer, request.server)
 
-    async def _templates(self, context: ToolContext, asked: ServerInput) -> OfferSource:
-        return await self._gather_offers(ResourceTemplate, asked.server)
+    async def _templates(self, context: ToolContext, request: ServerInput) -> OfferSource:
+        return await self._gather_offers(ResourceTemplate, request.server)
 
-    async def _prompts(self, context: ToolContext, asked: ServerInput) -> OfferSource:
-        return await self._gather_offers(PromptOffer, asked.server)
+    async def _prompts(self, context: ToolContext, request: ServerInput) -> OfferSource:
+        return await self._gather_offers(PromptOffer, request.server)
 
     async def _gather_offers(
         self, kind: type[ResourceOffer | ResourceTemplate | PromptOffer], server: str | None
     ) -> OfferSource:
-        """What the servers of the selection offer: others are neither asked nor started."""
+        """Offers of the selection's servers: others are neither contacted nor started."""
         if server is not None:
             self._require_readable(server)
         gathered = await await_for_model(self._host.offer_requests.gather(kind, server, among=self.may_read))
@@ -229,7 +229,7 @@ class ReadingTools(HostTools):
         try:
             config = self._host.configured(server_id)
         except FairleadError:
-            return None  # what is wrong with it is said when it is asked
+            return None  # its error is reported when it is used
         bundle_filter = self._selection.bundle_filter(server_id)
         listed = config.allow_tools or (
             bundle_filter.allow_tools if bundle_filter is not None and bundle_filter.grants else None
@@ -238,14 +238,14 @@ class ReadingTools(HostTools):
             return None
         return "it is untrusted and has not been reviewed"
 
-    async def _read(self, context: ToolContext, asked: ReadResourceInput) -> Reply[QuotedContent]:
-        self._require_readable(asked.server)
-        found = await await_for_model(self._host.resources.read(asked.server, asked.uri))
+    async def _read(self, context: ToolContext, request: ReadResourceInput) -> Reply[QuotedContent]:
+        self._require_readable(request.server)
+        found = await await_for_model(self._host.resources.read(request.server, request.uri))
         return Reply(output=QuotedContent(), content=tuple(_part(part) for part in found.parts))
 
-    async def _prompt(self, context: ToolContext, asked: PromptInput) -> Reply[QuotedContent]:
-        self._require_readable(asked.server)
-        found = await await_for_model(self._host.prompts.get(asked.server, asked.name, asked.arguments))
+    async def _prompt(self, context: ToolContext, request: PromptInput) -> Reply[QuotedContent]:
+        self._require_readable(request.server)
+        found = await await_for_model(self._host.prompts.get(request.server, request.name, request.arguments))
         blocks = (block for message in found.messages for block in _render_message(message))
         return Reply(output=QuotedContent(), content=tuple(blocks))
 
@@ -336,9 +336,9 @@ class ArtifactTools(HostTools):
         remarks = ResultNotes(handles=handles)
         return ToolResult(origin.server, page, untrusted=origin.untrusted, remarks=remarks)
 
-    async def _read(self, context: ToolContext, asked: ReadArtifactInput) -> Reply[ReadArtifactOutput]:
+    async def _read(self, context: ToolContext, request: ReadArtifactInput) -> Reply[ReadArtifactOutput]:
         reading = self._artifacts.read(
-            asked.handle, principal=self._principal, start=asked.start, length=asked.length
+            request.handle, principal=self._principal, start=request.start, length=request.length
         )
         page = await await_for_model(reading)
         artifact = page.artifact

@@ -73,7 +73,7 @@ def _by_score(catalog: Catalog, queries: str | Sequence[str], server_id: str) ->
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchAnswer:
-    """What a model is told."""
+    """Text for the model."""
 
     tools: list[str]
     """Signatures."""
@@ -120,14 +120,14 @@ def answer_search(
         else:
             fresh.append((hit, tool))
     lines = [_line(catalog, tool, hit.twins) for hit, tool in fresh]
-    names = [catalog.shown(tool.key) for tool in known]
+    names = [catalog.display_name(tool.key) for tool in known]
     used = estimate("\n".join([*lines, *names]))
-    told = {tool.key for _, tool in fresh} | {tool.key for tool in known}
-    rest = [hit.key for hit in ranked.hits if hit.key not in told]
+    described = {tool.key for _, tool in fresh} | {tool.key for tool in known}
+    rest = [hit.key for hit in ranked.hits if hit.key not in described]
     siblings = _siblings(ranked, rest, session, ANSWER_TOKENS - used, again=again)
     session.note_search(
         queries,
-        {hit.key: hit.query for hit in ranked.hits if hit.key in told},
+        {hit.key: hit.query for hit in ranked.hits if hit.key in described},
         [tool.entry for _, tool in fresh],
         [key for keys in siblings.values() for key in keys],
     )
@@ -153,5 +153,5 @@ def _siblings(
 
 def _line(catalog: Catalog, tool: CatalogTool, twins: tuple[ToolKey, ...]) -> str:
     """The line of a tool, with the other servers that have the same one: another account, say."""
-    line = signature(tool.entry, catalog.shown(tool.key), required_only=True)
-    return f"{line} (the same: {', '.join(map(catalog.shown, twins))})" if twins else line
+    line = signature(tool.entry, catalog.display_name(tool.key), required_only=True)
+    return f"{line} (the same: {', '.join(map(catalog.display_name, twins))})" if twins else line

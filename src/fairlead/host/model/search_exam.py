@@ -79,7 +79,7 @@ def measure_answers(
 
 
 def remember_questions(catalog: Catalog, questions: Sequence[SearchQuestion], key_of: KeyOf) -> PastQueries:
-    """The memory after each question was asked once, in a session of its own, and led to what it expects."""
+    """The memory after each query ran once, in a session of its own, and led to the expected tool."""
     found: dict[ToolKey, ToolMemory] = {}
     for number, question in enumerate(questions):
         wanted = [key_of(min(group)) for group in question.gold]

@@ -203,7 +203,7 @@ class Toolset:
                 if size_of_catalog(catalog) <= AT_ONCE
                 else []
             )
-            hint = f"did you mean `{catalog.shown(near[0])}`?" if near else self.login_hint()
+            hint = f"did you mean `{catalog.display_name(near[0])}`?" if near else self.login_hint()
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
 
@@ -249,7 +249,7 @@ class Toolset:
         Returns:
             The best hits first, and the servers that could not be searched.
         """
-        how = await self._how_to_search(queries)
+        how = await self._make_search_aids(queries)
         hits = await how.run(
             lambda: how.catalog.find(
                 queries,
@@ -266,7 +266,7 @@ class Toolset:
 
     async def rank(self, queries: Sequence[str], *, server: str | None = None) -> RankedTools:
         """Search the tools by what they do, for an answer to a model."""
-        how = await self._how_to_search(queries)
+        how = await self._make_search_aids(queries)
         return await how.run(
             lambda: rank_tools(
                 how.catalog,
@@ -278,7 +278,7 @@ class Toolset:
             )
         )
 
-    async def _how_to_search(self, queries: str | Sequence[str]) -> "_SearchAids":
+    async def _make_search_aids(self, queries: str | Sequence[str]) -> "_SearchAids":
         """What a search goes by, as configured: the tools, memory, meaning, a model elsewhere."""
         catalog = (await self.ready()).catalog
         selection = self.selection

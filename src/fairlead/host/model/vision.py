@@ -14,7 +14,7 @@ _AT_ONCE: Final = 256 * 1024
 """Characters of base64 that are decoded on the event loop."""
 
 _SEEING: Final = ("vision", "-vl", "vl-", "omni", "multimodal", "llava")
-"""Parts of names of models that take images, whatever their family does."""
+"""Parts of names of models that take images, though others of their family do not."""
 _TEXT_ONLY: Final = (
     *("gpt-3.5*", "gpt-4", "gpt-4-0*", "gpt-4-32k*", "o1-mini*", "o1-preview*", "o3-mini*", "gpt-oss*"),
     *("claude-2*", "claude-instant*"),

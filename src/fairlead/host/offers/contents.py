@@ -96,13 +96,13 @@ class CleanAnswer:
     def data(self) -> dict[str, Any]:
         """The whole answer, as plain data."""
         try:
-            said: object = gate.decode(self.raw)
+            decoded: object = gate.decode(self.raw)
         except (ValueError, RecursionError) as exc:
             message = f"its answer cannot be parsed: {gate.text(str(exc))}"
             raise CallFailed(self._server_id, message, delivery="done") from gate.displayable_cause(exc)
-        if not is_object(said):
+        if not is_object(decoded):
             raise CallFailed(self._server_id, "its answer is not an object", delivery="done")
-        return said
+        return decoded
 
 
 class ResourceContents(CleanAnswer):

@@ -44,7 +44,7 @@ class KnownOffers:
 
     async def read(self, listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
         """The offers of one kind in a listing. Many or large ones are parsed off the event loop."""
-        known = self.known(listing, kind, server_id)
+        known = self.read_known(listing, kind, server_id)
         if known is not None:
             return known
         definitions, generation = _definitions(listing, kind), gate.generation()
@@ -52,7 +52,7 @@ class KnownOffers:
         self._read[server_id, kind] = definitions, generation, offers
         return offers
 
-    def known(self, listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...] | None:
+    def read_known(self, listing: Listing, kind: type[OfferT], server_id: str) -> tuple[OfferT, ...] | None:
         """The same without waiting: None where there is too much to read at once, and it was not read yet."""
         definitions, generation = _definitions(listing, kind), gate.generation()
         known = self._read.get((server_id, kind))
@@ -118,7 +118,7 @@ class OfferRequests:
         known = await self._known.read(listing, kind, server_id)
         if known:
             return known
-        # Some offer what they did not declare, and were not asked for it when they connected.
+        # Some offer what they did not declare, which is not listed when they connect.
         connection = await self._servers.reach(server_id)
         undeclared = await connection.list_undeclared(_LISTS[kind])
         return await _read_off_loop(server_id, kind, tuple(undeclared))
@@ -196,11 +196,11 @@ async def _read_completion(server_id: str, raw: bytes) -> Completion:
         if len(raw) > gate.MAX_PARSED_BYTES:
             raise ValueError("it is too large")
         if has_slow_numbers(raw):
-            raise ValueError("it is full of numbers near the limits of a double")
-        said: object = gate.decode(raw)
-        if not is_object(said):
+            raise ValueError("its numbers take too long to read (very long, or near the limits of floats)")
+        decoded: object = gate.decode(raw)
+        if not is_object(decoded):
             raise ValueError("it is not an object")
-        found = msgspec.convert(repair_completion(said), Completion)
+        found = msgspec.convert(repair_completion(decoded), Completion)
     except (ValueError, RecursionError) as exc:
         raise CallFailed(
             server_id, f"its completion cannot be read: {gate.text(str(exc))}", delivery="done"

@@ -309,7 +309,7 @@ class ResourceOwners:
 
     def _find_owner(self, uri: str) -> OwnedUri | UriConflict | None:
         listing = self._by_canonical.get(_canonical(uri), ())
-        templates = self._matching(uri)
+        templates = self._find_matching(uri)
         for candidates in (
             [name for name in listing if name in self._trusted],
             [name for name in templates if name in self._trusted],
@@ -322,7 +322,7 @@ class ResourceOwners:
                 return UriConflict(uri=uri, servers=tuple(candidates))
         return None
 
-    def _matching(self, uri: str) -> list[str]:
+    def _find_matching(self, uri: str) -> list[str]:
         return [*dict.fromkeys(each.server_id for each in self._patterns if each.claims(uri))]
 
     @cached_property

@@ -130,7 +130,7 @@ class UriTemplate:
         reached = _reachable_positions(atoms, uri)
         return _values(atoms, reached, uri) if reached[-1] >> len(uri) else None
 
-    def typing(self, begun: str) -> TypedVariable | None:
+    def typed_variable(self, begun: str) -> TypedVariable | None:
         """The variable at the end of a partly typed URI, or `None`."""
         atoms = self._atoms()
         if atoms is None or len(begun) > MAX_URI_CHARACTERS:
@@ -147,7 +147,7 @@ class UriTemplate:
         return None
 
     def _atoms(self) -> "list[str | _Blank] | None":
-        """Texts and blanks in turn, or `None` where values cannot be told apart."""
+        """Texts and blanks in turn, or `None` where values cannot be separated."""
         atoms: list[str | _Blank] = []
         for part in self._parts:
             if isinstance(part, str):

@@ -152,29 +152,31 @@ class AllowList:
     def __init__(self, entries: Iterable[str]) -> None:
         self._patterns = tuple(map(parse_pattern, entries))
 
-    def covering(self, url: URL) -> Pattern | None:
+    def find_entry(self, url: URL) -> Pattern | None:
         """Return the entry that allows this URL, if there is one."""
         return next((pattern for pattern in self._patterns if pattern.covers(url)), None)
 
     def check(self, url: URL) -> None:
         """Raise `ToolFailed`, with the reason and what would allow it, unless this URL may be read."""
-        if self.covering(url) is not None:
+        if self.find_entry(url) is not None:
             return
         host = url.raw_host or ""
         if url.scheme == "http" and not is_loopback_host(host):
-            raise ToolFailed(f"{shown(url)} is not https, so it is not read", hint="try it with `https://`")
+            raise ToolFailed(
+                f"{escape_url(url)} is not https, so it is not read", hint="try it with `https://`"
+            )
         if not self._patterns:
             reason = "no site may be read yet: the user has allowed none"
         else:
             names = ", ".join(pattern.text for pattern in self._patterns[:20])
-            reason = f"{shown(url)} is not among what may be read: {names}"
+            reason = f"{escape_url(url)} is not among what may be read: {names}"
         raise ToolFailed(
             reason,
             hint=f"the user can allow it: `{command_line('docs allow', str(url.host_port_subcomponent))}`",
         )
 
 
-def shown(url: URL | str) -> str:
+def escape_url(url: URL | str) -> str:
     """Return a URL, or what a stranger says is one, as far as it is fit for a message."""
     text = ascii(str(url))[1:-1]
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -25,7 +25,7 @@ from pydantic import Field
 from yarl import URL
 
 from fairlead.errors import ConfigError, ToolFailed
-from fairlead.servers.docs.allowlist import MAX_URL, AllowList, join_url, parse_url, shown
+from fairlead.servers.docs.allowlist import MAX_URL, AllowList, escape_url, join_url, parse_url
 from fairlead.servers.docs.fetch import FetchContext, FetchedResponse
 from fairlead.servers.docs.pages import media_type, read_page
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 MAX_CACHE_BYTES = 64 * 1024 * 1024
 MAX_FRESH_SECONDS = 3600.0
-"""How long a page may go unchecked, whatever its server says."""
+"""Longest time before a cached page is revalidated, even where its server allows more."""
 PAGING_SECONDS = 600.0
 """How long a page that is read part by part stays the same."""
 
@@ -62,7 +62,7 @@ class CachedPage(msgspec.Struct, frozen=True, kw_only=True):
     fresh_seconds: float
 
     def is_fresh(self, now: float, *, paging: bool = False) -> bool:
-        """Tell whether it need not be asked about. A clock that was set back makes nothing fresh."""
+        """Whether it need not be revalidated. A clock that was set back makes nothing fresh."""
         age = now - self.checked_at
         return 0 <= age < max(self.fresh_seconds, PAGING_SECONDS if paging else 0.0)
 
@@ -75,11 +75,11 @@ class CachedPage(msgspec.Struct, frozen=True, kw_only=True):
 
 def fresh_seconds(headers: Mapping[str, str]) -> float | None:
     """Return how long a response may go unchecked by what it says; None: it is not to be kept."""
-    said = headers.get("Cache-Control", "").lower()
-    if "no-store" in said or headers.get("Vary", "").strip() == "*":
+    cache_control = headers.get("Cache-Control", "").lower()
+    if "no-store" in cache_control or headers.get("Vary", "").strip() == "*":
         return None
-    limit = _MAX_AGE.search(said)
-    if limit is None or "no-cache" in said:
+    limit = _MAX_AGE.search(cache_control)
+    if limit is None or "no-cache" in cache_control:
         return 0.0
     age = headers.get("Age", "").strip()
     spent = int(age) if age.isdecimal() and len(age) < 10 else 0
@@ -264,7 +264,7 @@ class _PageReader:
         try:
             url = parse_url(request.url)
         except ValueError as exc:
-            raise ToolFailed(f"`{shown(request.url)}` is not read: {exc}") from exc
+            raise ToolFailed(f"`{escape_url(request.url)}` is not read: {exc}") from exc
         try:
             allow = AllowList(self._allowed())
         except ConfigError as exc:
@@ -273,7 +273,9 @@ class _PageReader:
             with anyio.fail_after(self._deadline_seconds):
                 page = await self._find(url, allow, paging=request.start > 0)
         except TimeoutError as exc:
-            raise ToolFailed(f"{shown(url)} took longer than {self._deadline_seconds:g} seconds") from exc
+            raise ToolFailed(
+                f"{escape_url(url)} took longer than {self._deadline_seconds:g} seconds"
+            ) from exc
         return _reply(page, request)
 
     async def _find(self, url: URL, allow: AllowList, *, paging: bool) -> CachedPage:
@@ -285,7 +287,7 @@ class _PageReader:
                 if isinstance(found, CachedPage):
                     return found
                 url = _next(url, found, allow)
-        raise ToolFailed(f"more than {MAX_REDIRECTS} redirects, the last one to {shown(url)}")
+        raise ToolFailed(f"more than {MAX_REDIRECTS} redirects, the last one to {escape_url(url)}")
 
     async def _step(self, client: aiohttp.ClientSession, url: URL, *, paging: bool) -> CachedPage | str:
         """Return the page at a URL, or where it says to look instead."""
@@ -334,7 +336,7 @@ def _next(url: URL, location: str, allow: AllowList) -> URL:
         allow.check(target)
     except (ValueError, ToolFailed) as exc:
         raise ToolFailed(
-            f"{shown(url)} redirects to `{shown(location)}`, which is not followed: {exc}",
+            f"{escape_url(url)} redirects to `{escape_url(location)}`, which is not followed: {exc}",
             hint=exc.hint if isinstance(exc, ToolFailed) else None,
         ) from exc
     return target
@@ -348,7 +350,9 @@ def _sendable(value: str) -> str | None:
 def _reply(page: CachedPage, request: FetchInput) -> Reply[FetchOutput]:
     size = len(page.text)
     if request.start > size:
-        raise ToolFailed(f"the text of {shown(page.url)} has {size} characters, so none at {request.start}")
+        raise ToolFailed(
+            f"the text of {escape_url(page.url)} has {size} characters, so none at {request.start}"
+        )
     text = _cut(page.text[request.start : request.start + request.max_bytes], request.max_bytes)
     end = request.start + len(text)
     output = FetchOutput(

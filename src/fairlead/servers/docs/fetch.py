@@ -13,7 +13,7 @@ from yarl import URL
 from fairlead.errors import ToolFailed
 from fairlead.net.http import AddressRefused, open_vetted_client, tls_context
 from fairlead.net.ssrf import Vet, is_redirect, public_or_loopback
-from fairlead.servers.docs.allowlist import shown
+from fairlead.servers.docs.allowlist import escape_url
 from fairlead.servers.docs.pages import MAX_INPUT, kind_of
 
 USER_AGENT = "fairlead (docs.fetch)"
@@ -79,7 +79,7 @@ class FetchContext:
                     url=url, status=response.status, headers=response.headers, body=body, whole=whole
                 )
         except (aiohttp.ClientError, OSError) as exc:
-            raise ToolFailed(f"{shown(url)} cannot be read: {_trouble(exc)}") from exc
+            raise ToolFailed(f"{escape_url(url)} cannot be read: {_trouble(exc)}") from exc
 
 
 async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
@@ -92,7 +92,9 @@ async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         limit = MAX_INPUT
     encoding = ",".join(response.headers.getall("Content-Encoding", ())).strip().lower()
     if encoding not in _ENCODINGS:
-        raise ToolFailed(f"{shown(response.url)} is packed as `{shown(encoding)}`, which was not asked for")
+        raise ToolFailed(
+            f"{escape_url(response.url)} is packed as `{escape_url(encoding)}`, which was not requested"
+        )
     if kind_of(response.headers.get("Content-Type", "")) == "binary":
         return b"", True
     parts: list[bytes] = []
@@ -121,6 +123,7 @@ def _trouble(exc: aiohttp.ClientError | OSError) -> str:
         case aiohttp.ClientPayloadError():
             return "the answer broke off, or is packed wrongly"
         case aiohttp.ClientResponseError():
-            return f"its server does not speak HTTP as it should: {shown(exc.message.partition(chr(10))[0])}"
+            reason = escape_url(exc.message.partition(chr(10))[0])
+            return f"its server does not speak HTTP as it should: {reason}"
         case _:
             return "its server hung up"

@@ -241,22 +241,22 @@ def is_hiding(style: str) -> bool:
     """Whether these declarations hide an element from readers."""
     if len(style) > _MAX_STYLE:
         return True
-    said = _declarations(style)
+    declarations = _declarations(style)
     return (
-        said.get("display") == "none"
-        or said.get("visibility") in ("hidden", "collapse")
-        or said.get("content-visibility") == "hidden"
-        or _is_faint(said)
-        or _is_tiny(said)
-        or _is_clipped(said)
-        or _is_off_page(said)
+        declarations.get("display") == "none"
+        or declarations.get("visibility") in ("hidden", "collapse")
+        or declarations.get("content-visibility") == "hidden"
+        or _is_faint(declarations)
+        or _is_tiny(declarations)
+        or _is_clipped(declarations)
+        or _is_off_page(declarations)
     )
 
 
 def _declarations(style: str) -> dict[str, str]:
     """The declarations of a style, plainly written; of two about one thing the last, or the important one."""
     plain = _ESCAPE.sub(_unescape_css, _COMMENT.sub("", style)).lower()
-    said: dict[str, str] = {}
+    declarations: dict[str, str] = {}
     important: set[str] = set()
     for declaration in plain.split(";"):
         name, _, value = declaration.partition(":")
@@ -264,9 +264,9 @@ def _declarations(style: str) -> dict[str, str]:
         weighty = words.endswith(("!important", "! important"))
         name, words = name.strip(), words.partition("!")[0].strip()
         if words and (weighty or name not in important):
-            said[name] = words
+            declarations[name] = words
             important |= {name} if weighty else set()
-    return said
+    return declarations
 
 
 def _unescape_css(escape: re.Match[str]) -> str:
@@ -280,18 +280,20 @@ def _size(value: str | None) -> float | None:
     return float(found[1]) * _PIXELS.get(found[2], 1.0) if found else None
 
 
-def _is_faint(said: dict[str, str]) -> bool:
-    opacity = _NUMBER.match(said.get("opacity", ""))
+def _is_faint(declarations: dict[str, str]) -> bool:
+    opacity = _NUMBER.match(declarations.get("opacity", ""))
     if opacity is not None:
         share = float(opacity[1]) / (100 if opacity[2] == "%" else 1)
         if share < 0.05:
             return True
-    if "opacity(0" in said.get("filter", "").replace(" ", "") and "opacity(0." not in said.get("filter", ""):
+    if "opacity(0" in declarations.get("filter", "").replace(
+        " ", ""
+    ) and "opacity(0." not in declarations.get("filter", ""):
         return True
-    color = said.get("color", said.get("-webkit-text-fill-color", "")).replace(" ", "")
+    color = declarations.get("color", declarations.get("-webkit-text-fill-color", "")).replace(" ", "")
     if color == "transparent" or _TRANSPARENT.fullmatch(color):
         return True
-    behind = said.get("background-color", said.get("background", "")).replace(" ", "")
+    behind = declarations.get("background-color", declarations.get("background", "")).replace(" ", "")
     return bool(color) and _COLORS.get(color, color) == _COLORS.get(behind, behind)
 
 
@@ -303,44 +305,46 @@ _COLORS = {"white": "#fff", "#ffffff": "#fff", "rgb(255,255,255)": "#fff", "blac
 _COLORS.update({"#000000": "#000", "rgb(0,0,0)": "#000"})
 
 
-def _is_tiny(said: dict[str, str]) -> bool:
-    size = _size(said.get("font-size"))
-    if size is None and "font" in said:
-        size = next((_size(word) for word in said["font"].split() if re.match(r"[+.\d]+[a-z%]", word)), None)
-        size = 0.0 if re.search(r"(?:^|\s)0(?:\s|/)", said["font"]) else size
+def _is_tiny(declarations: dict[str, str]) -> bool:
+    size = _size(declarations.get("font-size"))
+    if size is None and "font" in declarations:
+        size = next(
+            (_size(word) for word in declarations["font"].split() if re.match(r"[+.\d]+[a-z%]", word)), None
+        )
+        size = 0.0 if re.search(r"(?:^|\s)0(?:\s|/)", declarations["font"]) else size
     if size is not None and size < _LEGIBLE:
         return True
-    cut = "hidden" in said.get("overflow", "") or "clip" in said.get("overflow", "")
-    sides = [_size(said.get(name)) for name in ("width", "height", "max-width", "max-height")]
+    cut = "hidden" in declarations.get("overflow", "") or "clip" in declarations.get("overflow", "")
+    sides = [_size(declarations.get(name)) for name in ("width", "height", "max-width", "max-height")]
     if cut and any(side is not None and side <= 1 for side in sides):
         return True
-    transform = said.get("transform", "") + " scale(" + said.get("scale", "1") + ")"
+    transform = declarations.get("transform", "") + " scale(" + declarations.get("scale", "1") + ")"
     return re.search(r"scale[xy3d]*\(\s*(?:0*\.0*|0+)\s*[,)]", transform) is not None
 
 
-def _is_clipped(said: dict[str, str]) -> bool:
-    clip = said.get("clip", "").replace(" ", "")
+def _is_clipped(declarations: dict[str, str]) -> bool:
+    clip = declarations.get("clip", "").replace(" ", "")
     if re.fullmatch(r"rect\((?:[01](?:px)?,?){4}\)", clip):
         return True
-    path = said.get("clip-path", said.get("-webkit-clip-path", "")).replace(" ", "")
+    path = declarations.get("clip-path", declarations.get("-webkit-clip-path", "")).replace(" ", "")
     return re.match(r"inset\((?:50|[6-9]\d|100)%|circle\(0|polygon\([0px%,]*\)", path) is not None
 
 
-def _is_off_page(said: dict[str, str]) -> bool:
+def _is_off_page(declarations: dict[str, str]) -> bool:
     away = ["text-indent", "margin-left", "margin-top", "margin-right", "letter-spacing", "word-spacing"]
-    if said.get("position") in ("absolute", "fixed", "relative", "sticky"):
+    if declarations.get("position") in ("absolute", "fixed", "relative", "sticky"):
         away += ["left", "top", "right", "bottom", "inset", "inset-inline-start"]
-    sizes = (_size(said.get(name)) for name in away)
+    sizes = (_size(declarations.get(name)) for name in away)
     if any(size is not None and size <= -_FAR for size in sizes):
         return True
-    moved = re.findall(r"translate[xyz3d]*\(([^)]*)\)", said.get("transform", ""))
-    moved += [said.get("translate", "")]
+    moved = re.findall(r"translate[xyz3d]*\(([^)]*)\)", declarations.get("transform", ""))
+    moved += [declarations.get("translate", "")]
     lengths = (_size(part) for one in moved for part in re.split(r"[, ]+", one) if part)
     return any(length is not None and length <= -_FAR for length in lengths)
 
 
 def find_hidden_selectors(css: str) -> frozenset[str]:
-    """The simple selectors (`.class`, `#id`, `tag`, `tag.class`) that style sheets hide for everybody."""
+    """The simple selectors (`.class`, `#id`, `tag`, `tag.class`) that style sheets hide in every medium."""
     hidden: set[str] = set()
     depth = 0
     for rule in _COMMENT.sub("", css).split("}", _MAX_RULES)[:_MAX_RULES]:

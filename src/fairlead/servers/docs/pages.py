@@ -58,10 +58,10 @@ def run_child(module: str, *arguments: str, given: bytes, seconds: float, max_ou
     deadline.start()
     assert child.stdout is not None
     try:
-        said = child.stdout.read(max_output + 1)
-        if len(said) > max_output:
+        output = child.stdout.read(max_output + 1)
+        if len(output) > max_output:
             return None
-        return said if child.wait() == 0 else None
+        return output if child.wait() == 0 else None
     finally:
         deadline.cancel()
         child.kill()
@@ -163,13 +163,13 @@ def read_page(body: bytes, content_type: str, *, url: str, whole: bool = True) -
         note = f"reading PDFs needs the package `pypdf`: {extra_hint('pdf')}"
         return ReadPage(whole=False, note=note)
     # What a site says may be of any length; a command line cannot be, nor can it hold a NUL.
-    asked = (kind, content_type[:500].replace("\0", ""), url[:8000].replace("\0", ""))
-    asked = (*asked, "whole" if whole else "part")
+    arguments = (kind, content_type[:500].replace("\0", ""), url[:8000].replace("\0", ""))
+    arguments = (*arguments, "whole" if whole else "part")
     limits: dict[str, Any] = {"seconds": PAGE_SECONDS + GRACE_SECONDS, "max_output": 6 * MAX_TEXT + 65_536}
-    said = run_child("fairlead.servers.docs.pages", str(PAGE_SECONDS), *asked, given=body, **limits)
-    if said is None:
+    output = run_child("fairlead.servers.docs.pages", str(PAGE_SECONDS), *arguments, given=body, **limits)
+    if output is None:
         return ReadPage(whole=False, note=f"the page cannot be read in {PAGE_SECONDS:g} s")
-    return msgspec.json.decode(said, type=ReadPage)
+    return msgspec.json.decode(output, type=ReadPage)
 
 
 def _main(seconds: str, kind: Kind, content_type: str, url: str, whole: str) -> None:
@@ -214,8 +214,8 @@ def decode(body: bytes, content_type: str, *, is_html: bool = False) -> str:
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if body.startswith(mark):
             return body.decode(encoding, "replace")
-    said = _CHARSET.search(content_type)
-    name = said[1] if said else None
+    charset = _CHARSET.search(content_type)
+    name = charset[1] if charset else None
     if name is None and is_html and (meta := _META_CHARSET.search(body, 0, 1024)):
         name = meta[1].decode()
     encoding = _encoding(name or "")

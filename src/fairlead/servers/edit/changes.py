@@ -1,7 +1,7 @@
 """Changes of files below confined folders: checked against what was read, atomic, all or none, with undo.
 
 A change says what the file holds before and after. It is made only if the file still holds what the change
-was computed from, so an edit that another program made meanwhile is not lost. A file is written beside its
+was computed from, so an edit that another program made meanwhile is not lost. A file is written next to its
 place and moved there in one step: a reader sees the old content or the new, never a part.
 """
 
@@ -171,7 +171,7 @@ class FileChanges:
         name = change.names[-1]
         if change.before is None and change.after is not None:
             self._make_folders(change.names[:-1])
-        with self._confinement.folder_at(change.names[:-1]) as folder, _writing(change.shown):
+        with self._confinement.folder_at(change.names[:-1]) as folder, _convert_write_errors(change.shown):
             if change.after is None:
                 os.unlink(folder.location(name), dir_fd=folder.fd)
             else:
@@ -184,7 +184,7 @@ class FileChanges:
             shown = "/".join(map(escape_name, names[:end]))
             with (
                 self._confinement.folder_at(names[: end - 1]) as folder,
-                _writing(shown),
+                _convert_write_errors(shown),
                 suppress(FileExistsError),
             ):
                 os.mkdir(folder.location(names[end - 1]), dir_fd=folder.fd)
@@ -204,9 +204,9 @@ class FileChanges:
 
 
 def _write(folder: OpenFolder, name: str, change: Change) -> None:
-    """Write a file beside its place, and move it there."""
+    """Write a file next to its target, and rename it over the target."""
     assert change.after is not None
-    # Opened without the bits of others: nobody may read a private file's new content before it has its mode.
+    # Opened for this user only: a private file's new content must not be readable before it has its mode.
     temporary = f".{secrets.token_hex(8)}.fairlead-edit"
     fd = os.open(
         folder.location(temporary),
@@ -255,7 +255,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 @contextmanager
-def _writing(shown: str) -> Generator[None]:
+def _convert_write_errors(shown: str) -> Generator[None]:
     """Convert an `OSError` of the block to an error about writing a path."""
     try:
         yield

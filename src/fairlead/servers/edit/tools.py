@@ -17,7 +17,7 @@ from fairlead.errors import ToolFailed
 from fairlead.servers.edit.changes import MAX_FILE_BYTES, Change, FileChanges, FileContent
 from fairlead.servers.edit.patch import FilePatch, apply_hunks, parse_patch
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
-from fairlead.servers.repo.files import PathText, version_of, where_paths_start
+from fairlead.servers.repo.files import PathText, describe_path_base, version_of
 from fairlead.servers.repo.folders import Confinement
 
 MAX_DIFF_LINES = 400
@@ -141,7 +141,7 @@ def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
     """The tools that change files within `confinement`, which stays the caller's to close."""
     changes = FileChanges(confinement)
     shown = _ShownChanges()
-    where = where_paths_start(confinement)
+    where = describe_path_base(confinement)
 
     def tool(
         name: str,
@@ -290,7 +290,7 @@ def _plan_write(files: FileChanges, request: WriteFileInput) -> _Step:
         )
     if found.data is not None:
         _require_version(found, request.version)
-    return _Step(changes=(_change(found, _encode(request.content, _coding_of(found), found.shown)),))
+    return _Step(changes=(_change(found, _encode(request.content, _detect_coding(found), found.shown)),))
 
 
 def _require_version(found: FileContent, version: str | None) -> None:
@@ -305,11 +305,11 @@ def _require_version(found: FileContent, version: str | None) -> None:
 
 
 def _plan_replace(files: FileChanges, request: ReplaceInput) -> _Step:
-    found = _existing(files, request.path, request.version)
+    found = _read_existing(files, request.path, request.version)
     text, coding = _decode(found)
     old, new = request.old_text, request.new_text
     if old not in text and "\r\n" in text:
-        # Models read and write plain line breaks, whatever the file has.
+        # Models read and write plain newlines, also where the file has CRLF.
         old, new = (value.replace("\r\n", "\n").replace("\n", "\r\n") for value in (old, new))
     count = text.count(old)
     if count == 0:
@@ -344,8 +344,8 @@ def _plan_one_patch(files: FileChanges, patch: FilePatch) -> _Step:
         target = files.read(patch.target)
         text = apply_hunks("", patch.hunks, target.shown)
         return _Step(changes=(_change(target, _encode(text, _PLAIN, target.shown)),))
-    source = _existing(files, patch.source)
-    data = _patched(source, patch)
+    source = _read_existing(files, patch.source)
+    data = _apply_patch(source, patch)
     if patch.target is None:
         return _Step(changes=(_change(source, None),))
     if patch.target == patch.source:
@@ -353,7 +353,7 @@ def _plan_one_patch(files: FileChanges, patch: FilePatch) -> _Step:
     return _move(source, files.read(patch.target), data)
 
 
-def _patched(source: FileContent, patch: FilePatch) -> bytes | None:
+def _apply_patch(source: FileContent, patch: FilePatch) -> bytes | None:
     """The content after the hunks, which must fit a deleted file too: so that it is the one meant."""
     if not patch.hunks:
         return source.data
@@ -362,7 +362,7 @@ def _patched(source: FileContent, patch: FilePatch) -> bytes | None:
 
 
 def _plan_move(files: FileChanges, request: MoveInput) -> _Step:
-    source = _existing(files, request.source, request.version)
+    source = _read_existing(files, request.source, request.version)
     return _move(source, files.read(request.target), source.data)
 
 
@@ -374,10 +374,10 @@ def _move(source: FileContent, target: FileContent, data: bytes | None) -> _Step
 
 
 def _plan_delete(files: FileChanges, request: DeleteInput) -> _Step:
-    return _Step(changes=(_change(_existing(files, request.path, request.version), None),))
+    return _Step(changes=(_change(_read_existing(files, request.path, request.version), None),))
 
 
-def _existing(files: FileChanges, path: str, version: str | None = None) -> FileContent:
+def _read_existing(files: FileChanges, path: str, version: str | None = None) -> FileContent:
     found = files.read(path)
     if found.data is None:
         raise ToolFailed(f"there is no `{found.shown}`", hint="`repo.listDir` shows what is there")
@@ -392,7 +392,7 @@ def _change(found: FileContent, after: bytes | None) -> Change:
     return Change(names=found.names, shown=found.shown, before=found.data, after=after, mode=found.mode)
 
 
-def _coding_of(found: FileContent) -> _Coding:
+def _detect_coding(found: FileContent) -> _Coding:
     data = found.data or b""
     if coding := next((coding for coding in _MARKED if data.startswith(coding.mark)), None):
         return coding
@@ -407,7 +407,7 @@ def _coding_of(found: FileContent) -> _Coding:
 
 def _decode(found: FileContent) -> tuple[str, _Coding]:
     assert found.data is not None
-    coding = _coding_of(found)
+    coding = _detect_coding(found)
     try:
         return found.data.removeprefix(coding.mark).decode(coding.encoding), coding
     except UnicodeDecodeError as error:

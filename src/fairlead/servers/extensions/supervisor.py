@@ -1,8 +1,9 @@
 """The process of an extension that a host starts: it forks the worker, again without a file that stops it.
 
-A file that raises costs the worker nothing. One that never ends, or ends the process, can only be told from
-outside. The worker is forked, so that another one costs no time: everything but the files is loaded by then.
-Its parent is a process that does nothing else, so that code which kills its parent does not end the server.
+A file that raises costs the worker nothing. One that never ends, or ends the process, can only be
+noticed from outside. The worker is forked, so that another one costs no time: everything but the files
+is loaded by then. Its parent is a process that does nothing else, so that code which kills its parent does
+not end the server.
 """
 
 import os
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> int:
     """Serve the files of an archive until the host closes stdin. Returns the worker's exit status."""
     path, digest, name = argv
     archive = Archive.open(path, digest)
-    if os.name != "posix":  # without `fork`, a file that never ends is not told from a slow one
+    if os.name != "posix":  # without `fork`, a file that never ends looks like a slow one
         run_worker(archive, name, {}, None)
         return 0
     left_out: dict[str, str] = {}
@@ -118,8 +119,8 @@ def _be_parent(archive: Archive, name: str, left_out: Mapping[str, str], reports
         signal.signal(number, signal.SIG_IGN)  # they are for the worker
     _leave_messages()
     with suppress(OSError):
-        while asked := own_end.recv(1):
-            own_end.sendall(asked)
+        while ping := own_end.recv(1):
+            own_end.sendall(ping)
     _, status = os.waitpid(worker, 0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
@@ -132,7 +133,7 @@ def _leave_messages() -> None:
 
 
 def _work(archive: Archive, name: str, left_out: Mapping[str, str], links: WorkerLinks) -> NoReturn:
-    """Be the worker. Whatever happens, this process does not go on as the supervisor."""
+    """Run the worker. This process ends with it, and never goes on as the supervisor."""
     status = 1
     try:
         os.write(links.reports, f"{os.getpid()}\n".encode())

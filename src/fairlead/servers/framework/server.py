@@ -105,7 +105,7 @@ class McpServer:
         return tuple(self._tools.values())
 
     def sdk_server(self) -> Server[Any]:
-        """The SDK's server for these tools, for whatever transport drives it."""
+        """The SDK's server for these tools, for any transport."""
         server: Server[Any] = Server(
             self.name,
             version=self._version,

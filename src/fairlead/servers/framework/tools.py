@@ -16,7 +16,7 @@ from fairlead.errors import ToolFailed
 
 UNTRUSTED_RESULTS = frozenset({"docs.fetch", "shell.run", "agent.run", "agent.reply"})
 """First-party tools whose results are what third parties wrote, or what a model made of it: untrusted
-content, whatever the trust in the server. The host consults this where it marks results."""
+content, even of a trusted server. The host consults this where it marks results."""
 
 
 class ToolModel(BaseModel):
@@ -86,17 +86,17 @@ logger = logging.getLogger(__name__)
 
 
 async def run_tool(tool: AnyTool, context: ToolContext, arguments: Mapping[str, Any]) -> types.CallToolResult:
-    """Call a tool. Whatever goes wrong is told to the model that called it, and nothing else of it."""
+    """Call a tool. Every failure becomes an error result, without internal details."""
     try:
         checked: BaseModel = tool.input.model_validate(arguments)
         return _success_result(await tool.handler(context, checked))
     except ValidationError as exc:
-        return _error_result(_what_is_wrong(exc))
+        return _error_result(_describe_faults(exc))
     except ToolFailed as exc:
         return _error_result(f"{exc}\n\nhint: {exc.hint}" if exc.hint else str(exc))
     except Exception:
         logger.exception("a first-party tool broke", extra={"tool": tool.name})
-        return _error_result(f"`{tool.name}` broke: this is a bug in it, not in what you asked")
+        return _error_result(f"`{tool.name}` failed: this is a bug in the tool, not in your arguments")
 
 
 async def preview_tool(tool: AnyTool, arguments: Mapping[str, Any]) -> str | None:
@@ -106,7 +106,7 @@ async def preview_tool(tool: AnyTool, arguments: Mapping[str, Any]) -> str | Non
     try:
         return await tool.preview(tool.input.model_validate(arguments))
     except ValidationError as exc:
-        return f"as things are, it would fail: {_what_is_wrong(exc)}"
+        return f"as things are, it would fail: {_describe_faults(exc)}"
     except ToolFailed as exc:
         return f"as things are, it would fail: {exc}"
     except Exception:
@@ -153,7 +153,7 @@ def _error_result(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
-def _what_is_wrong(exc: ValidationError) -> str:
+def _describe_faults(exc: ValidationError) -> str:
     """Every fault of the arguments, in words, without the values that were sent."""
     faults = (
         f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"

@@ -5,7 +5,7 @@ costs no more than the first of them; and it never outlives the call, however th
 the same ones each time, whichever engine finds them: those in the first files by path.
 
 ripgrep opens files by their paths, so a folder that is swapped for a link while it runs would lead it out,
-and it reads ignore files whatever they are. So it runs confined to the folder by Landlock, or else in a mount
+and it reads ignore files of any kind. So it runs confined to the folder by Landlock, or else in a mount
 namespace that has nothing but the folder (bubblewrap), with little memory and time. Where neither is to be
 had, and where it runs into its limits or waits for a pipe, the scan does it: that goes from folder to folder,
 opens regular files only, and cannot be led astray.
@@ -106,12 +106,12 @@ class Runner:
                 if reader.is_done:
                     return 0, ""
                 # It says little and at its end, so this can wait until then.
-                said = process.stderr.read(_MOST_SAID)
+                stderr = process.stderr.read(_MOST_SAID)
                 process.stderr.close()
                 status = process.wait()
             finally:
                 process.kill()
-        return (0, "") if self._is_stopped else (status, said.decode("utf-8", "replace"))
+        return (0, "") if self._is_stopped else (status, stderr.decode("utf-8", "replace"))
 
 
 class _Stuck(Exception):
@@ -158,13 +158,13 @@ def _read(process: subprocess.Popen[bytes], *, is_watched: bool) -> bytes:
     if is_watched:
         waiting: set[bytes] = set()
         while not select.select([process.stdout], [], [], _QUIET_SECONDS)[0]:
-            before, waiting = waiting, set(_opening(process.pid))
+            before, waiting = waiting, set(_find_blocked_opens(process.pid))
             if before & waiting:
                 raise _Stuck
     return process.stdout.read(_CHUNK)
 
 
-def _opening(pid: int) -> Iterator[bytes]:
+def _find_blocked_opens(pid: int) -> Iterator[bytes]:
     """The threads of a process and of its children that sleep while they open a file, and which one."""
     pending = [pid]
     for process in pending:
@@ -198,18 +198,18 @@ def ripgrep(program: str, runner: Runner, folder: OpenFolder, search: ScanQuery,
             if confine is None:
                 logger.info("ripgrep cannot be confined here, so Python searches")
                 return False
-            status, said = _in_order(confine, runner, folder, search, reader)
+            status, stderr = _in_order(confine, runner, folder, search, reader)
     except OSError as error:
-        status, said = _FAILED, str(error)
+        status, stderr = _FAILED, str(error)
     except _Stuck:
         logger.warning("ripgrep waits for a pipe in place of a file, so Python searches")
         return False
-    if status == _FAILED and re.search("regex|pattern", said):
-        raise _invalid(said)
-    if status == _FAILED and said:
-        logger.warning("ripgrep cannot be used, so Python searches", extra={"said": said})
+    if status == _FAILED and re.search("regex|pattern", stderr):
+        raise _invalid(stderr)
+    if status == _FAILED and stderr:
+        logger.warning("ripgrep cannot be used, so Python searches", extra={"said": stderr})
         return False
-    if _is_beyond_limits(status, said):
+    if _is_beyond_limits(status, stderr):
         logger.warning("ripgrep was ended by its limits, so Python searches", extra={"status": status})
         return False
     if status not in (0, 1, _FAILED):
@@ -280,7 +280,7 @@ def _open_path(stack: ExitStack, path: Path) -> int:
 
 @functools.cache
 def find_needed_files(program: str) -> tuple[Path, ...]:
-    """A program and what it needs to run: its loader and libraries. None at all where that cannot be told."""
+    """A program and what it needs to run: its loader and libraries. None where that is unknown."""
     real = Path(os.path.realpath(program))
     try:
         with real.open("rb") as file:
@@ -327,7 +327,7 @@ def _in_order(
 ) -> tuple[int, str]:
     """Have ripgrep's matches read in the order of their paths.
 
-    When it sorts, it works on one processor. So it is not told to, and what it finds is sorted here, unless
+    When it sorts, it works on one processor. So it runs unsorted, and what it finds is sorted here, unless
     that is very much: then the first matches are soon found in order.
     """
     unsorted = reader.fork(limit=_MOST_UNSORTED)
@@ -341,9 +341,9 @@ def _in_order(
     return ended
 
 
-def _is_beyond_limits(status: int, said: str) -> bool:
+def _is_beyond_limits(status: int, stderr: str) -> bool:
     """Whether ripgrep was ended by one of its limits."""
-    return status < 0 or status > _KILLED or "allocation" in said
+    return status < 0 or status > _KILLED or "allocation" in stderr
 
 
 def scan(runner: Runner, folder: OpenFolder, search: ScanQuery, reader: MatchReader) -> None:
@@ -351,13 +351,13 @@ def scan(runner: Runner, folder: OpenFolder, search: ScanQuery, reader: MatchRea
     passed_on = () if folder.fd is None else (folder.fd,)
     try:
         job = Job(command=python_scan.command(folder, search), pass_fds=passed_on)
-        status, said = runner.run(job, folder, reader)
+        status, stderr = runner.run(job, folder, reader)
     except OSError as error:
         raise ToolFailed("there is no ripgrep here, and no Python to search with") from error
     if status == python_scan.FAILED:
-        raise _invalid(said)
+        raise _invalid(stderr)
     if status != 0:
-        logger.error("the scan broke", extra={"status": status, "said": said})
+        logger.error("the scan broke", extra={"status": status, "said": stderr})
         raise ToolFailed("the search was interrupted", hint="try again")
 
 
@@ -431,10 +431,10 @@ def _is_in_place(folder: OpenFolder) -> bool:
         return False
 
 
-def _invalid(said: str) -> ToolFailed:
+def _invalid(stderr: str) -> ToolFailed:
     """The error of the query, from the stderr of a search."""
-    stated = re.search(r"^error: (.+)", said, re.MULTILINE)
-    reason = stated[1] if stated else said.strip().partition("\n")[0].removeprefix("rg: ")
+    stated = re.search(r"^error: (.+)", stderr, re.MULTILINE)
+    reason = stated[1] if stated else stderr.strip().partition("\n")[0].removeprefix("rg: ")
     return ToolFailed(
         f"invalid regular expression: {clean_line(reason)}",
         hint="pass `fixed: true` to search for text as it is, or put `\\` before special characters",

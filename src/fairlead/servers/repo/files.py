@@ -170,7 +170,7 @@ class Excerpt:
     text: str
     encoding: Encoding
     is_cut: bool
-    """Whether there is more of what was asked for."""
+    """Whether there is more than this page."""
     end: int | None
     """The offset at which it ends, where that is known."""
 
@@ -318,14 +318,14 @@ _MARKS: dict[EntryType, str] = {"dir": "/", "link": "  (link)", "other": "  (nei
 def file_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
     """The tools that read files and list folders within `confinement`, which stays the caller's to close."""
 
-    async def read_file(_: ToolContext, asked: ReadFileInput) -> Reply[ReadFileOutput]:
-        return await to_thread.run_sync(_read_file, confinement, asked)
+    async def read_file(_: ToolContext, request: ReadFileInput) -> Reply[ReadFileOutput]:
+        return await to_thread.run_sync(_read_file, confinement, request)
 
-    async def list_dir(_: ToolContext, asked: ListDirInput) -> Reply[ListDirOutput]:
-        return await to_thread.run_sync(_list_dir, confinement, asked)
+    async def list_dir(_: ToolContext, request: ListDirInput) -> Reply[ListDirOutput]:
+        return await to_thread.run_sync(_list_dir, confinement, request)
 
     annotations = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    where = where_paths_start(confinement)
+    where = describe_path_base(confinement)
     return (
         ToolDefinition(
             name="repo.readFile",
@@ -351,7 +351,7 @@ def file_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
     )
 
 
-def where_paths_start(confinement: Confinement) -> str:
+def describe_path_base(confinement: Confinement) -> str:
     """A sentence for tool descriptions: where the paths that a model gives start."""
     if len(confinement.roots) == 1:
         return "Paths are relative to the project's folder, like `src/main.py`; links are not followed."
@@ -415,7 +415,7 @@ class ReadFileOutput(ToolModel):
     content: str
     """The text; empty for an image or another binary file."""
     truncated: bool
-    """Whether there is more of what was asked for."""
+    """Whether there is more than this page."""
     total_bytes: int
     """The size of the whole file."""
     encoding: Encoding
@@ -423,7 +423,7 @@ class ReadFileOutput(ToolModel):
     next_offset: int | None = None
     """The offset to go on at, where it is truncated."""
     version: str | None = None
-    """Version of the content, where it was asked for and all of it was read."""
+    """Version of the content, where it was requested and all of it was read."""
 
 
 def _read_file(confinement: Confinement, request: ReadFileInput) -> Reply[ReadFileOutput]:
@@ -462,15 +462,15 @@ def _file_version(file: OpenFile) -> str:
 
 def _render_file(output: ReadFileOutput) -> list[str]:
     """The text itself, and then what has to be known about it."""
-    told = [output.content or "(there is no text here)"]
+    parts = [output.content or "(there is no text here)"]
     if output.truncated:
         on = f"; go on with offset {output.next_offset}" if output.next_offset is not None else ""
-        told.append(f"(cut: the file has {output.total_bytes} bytes{on})")
+        parts.append(f"(cut: the file has {output.total_bytes} bytes{on})")
     if output.encoding in {"latin-1", "utf-8-replaced"}:
-        told.append(f"(not all of this is UTF-8; it was read as {output.encoding})")
+        parts.append(f"(not all of this is UTF-8; it was read as {output.encoding})")
     if output.version:
-        told.append(f"(version {output.version})")
-    return told
+        parts.append(f"(version {output.version})")
+    return parts
 
 
 def _read_binary(file: OpenFile, head: FileHead, request: ReadFileInput) -> Reply[ReadFileOutput]:

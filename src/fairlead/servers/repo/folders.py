@@ -3,8 +3,8 @@
 Each name of a path is opened relative to the folder opened before it, never through a symbolic link, so that
 swapping a folder for a link between check and use has no effect. Only regular files are handed out, no pipes,
 devices or sockets. Links are refused even where they stay inside a root, since a link can be changed at any
-moment. A hard link cannot be told from the file: a user who can create one below a root can have that file
-read. Folders mounted below a root are read like any other.
+moment. A hard link cannot be distinguished from the file: a user who can create one below a root can have
+that file read. Folders mounted below a root are read like any other.
 """
 
 import errno
@@ -342,7 +342,7 @@ class Confinement:
         return names
 
     def _relative(self, path: str) -> str:
-        """How a path should have been written, as far as that can be told from its text."""
+        """How a path should have been written, as far as its text shows."""
         plain = os.path.normpath(path)
         for root in self.roots:
             if os.path.isabs(plain) and Path(plain).is_relative_to(root.path):

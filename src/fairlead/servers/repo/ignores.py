@@ -13,7 +13,7 @@ MAX_GLOBS = 64
 """How many globs those with `{a,b}` in them may stand for."""
 
 Verdict = bool | None
-"""True: left out. False: kept, whatever weaker rules say. None: no rule fits."""
+"""True: left out. False: kept, despite weaker rules. None: no rule matches."""
 
 
 class GlobInvalid(ValueError):
@@ -82,7 +82,7 @@ class IgnoreFiles:
 class GlobFilter:
     """What is left out for a caller's globs, as the lines of an ignore file.
 
-    So globs only ever narrow a search: what a project ignores stays ignored, whatever they say. ripgrep's own
+    So globs only ever narrow a search: what a project ignores stays ignored. ripgrep's own
     `--glob` is the other way round: `src/**` brings back `src/node_modules`, and `**` every secret.
     """
 
@@ -97,19 +97,19 @@ def glob_filter(globs: Iterable[str]) -> GlobFilter:
     A glob that names a folder asks for all that is in it. Raises `GlobInvalid`.
     """
     lines: list[str] = []
-    names_hidden = asked = False
+    names_hidden = has_positive = False
     for glob in globs:
         excluded = glob.startswith("!")
         for plain in _parse_glob(glob):
             if excluded:
                 lines.append(f"\\{plain}" if plain[0] in "!#" else plain)
                 continue
-            asked = True
+            has_positive = True
             names_hidden = names_hidden or "/." in f"/{plain}"
             lines += [f"!{plain}", f"!{_inside(plain)}"]
     if len(lines) > 2 * MAX_GLOBS:
         raise GlobInvalid("these are too many")
-    return GlobFilter(lines=("*", "!*/", *lines) if asked else tuple(lines), names_hidden=names_hidden)
+    return GlobFilter(lines=("*", "!*/", *lines) if has_positive else tuple(lines), names_hidden=names_hidden)
 
 
 def _parse_glob(glob: str) -> list[str]:

@@ -52,7 +52,7 @@ def landlock_version() -> int:
 def start_confined(start: Callable[[], T], reach: ReadAccess) -> T:
     """Call `start` in a thread that can reach no more than this, as will the process it starts.
 
-    Raises `OSError` where the kernel cannot confine, and whatever `start` raises.
+    Raises `OSError` where the kernel cannot confine, and what `start` raises.
     """
     call = _LandlockCall(start, reach)
     thread = threading.Thread(target=call.run, name="confined-start", daemon=True)
@@ -72,7 +72,7 @@ class _LandlockCall(Generic[T]):
         try:
             _restrict(self._reach)
             self._outcome.append(self._start())
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that asked
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             self._error = error
 
     def result(self) -> T:

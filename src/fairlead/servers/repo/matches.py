@@ -22,9 +22,9 @@ class Match(ToolModel):
     line_number: int
     line_text: str
     before: list[str] | None = None
-    """The lines above it, if asked for."""
+    """The lines above it, if requested."""
     after: list[str] | None = None
-    """The lines below it, if asked for."""
+    """The lines below it, if requested."""
 
 
 _RECORD = re.compile(rb"([^\0]*)\0(\d+)([:-])([^\n]*)\n")

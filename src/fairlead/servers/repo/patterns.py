@@ -126,7 +126,7 @@ class _Group:
 
     @property
     def literals(self) -> tuple[str, ...]:
-        """Texts one of which is in every match; none if that cannot be told."""
+        """Texts one of which is in every match; none if that is unknown."""
         found = [_best_literals(pieces) for pieces in self.alternatives]
         return tuple(itertools.chain(*found)) if all(found) else ()
 

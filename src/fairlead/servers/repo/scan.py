@@ -72,16 +72,16 @@ def command(folder: OpenFolder, search: ScanQuery, *, lifetime: int = 60) -> lis
 
 
 def main(request: str) -> None:
-    """Search as asked, and print what is found."""
-    asked = json.loads(request)
+    """Run one search, described as JSON, and print the matches."""
+    job = json.loads(request)
     if sys.platform != "win32":
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        # If those who should end it are gone, it ends by itself, whatever `re` is doing.
-        signal.alarm(asked["lifetime"])
-    root = Root(name="", path=Path(asked["path"]), prefix="", fd=None)
-    folder = OpenFolder(root=root, names=(), fd=asked["fd"])
+        # If the processes that should end it are gone, it ends by itself, even inside of `re`.
+        signal.alarm(job["lifetime"])
+    root = Root(name="", path=Path(job["path"]), prefix="", fd=None)
+    folder = OpenFolder(root=root, names=(), fd=job["fd"])
     try:
-        for line in find_lines(folder, ScanQuery(**asked["search"])):
+        for line in find_lines(folder, ScanQuery(**job["search"])):
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
     except PatternInvalid as error:

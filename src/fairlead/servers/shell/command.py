@@ -1,6 +1,6 @@
 """Runs one command in a sandbox: its output as it comes, a time limit, and no process left afterwards.
 
-The command is the first process of a PID namespace of its own. When that ends, for whatever reason, the
+The command is the first process of a PID namespace of its own. When that ends, for any reason, the
 kernel ends all others in it before it reports the end; so waiting for it is waiting for all of them.
 """
 
@@ -110,7 +110,7 @@ async def run_command(
         words += ["--setenv", name, value]
     info_read, info_write = os.pipe()
     try:
-        words += ["--info-fd", str(info_write), "--", *_compared(view), *argv]
+        words += ["--info-fd", str(info_write), "--", *_compare_view(view), *argv]
         # Started by the thread of the event loop: bubblewrap ends when the thread that started it does.
         with keep_descriptors_back():
             process = await anyio.open_process(
@@ -151,7 +151,7 @@ async def run_command(
     )
 
 
-def _compared(view: SandboxView) -> tuple[str, ...]:
+def _compare_view(view: SandboxView) -> tuple[str, ...]:
     try:
         return comparison(view, {})
     except FileNotFoundError as exc:
@@ -166,12 +166,12 @@ async def _follow(
     stdout, reason = process.stdout, None
 
     async def report() -> None:
-        told, last = -1, started
+        reported, last = -1, started
         while True:
             await anyio.sleep(REPORT_SECONDS)
             now = anyio.current_time()
-            if output.total != told or now - last >= QUIET_REPORT_SECONDS:
-                told, last = output.total, now
+            if output.total != reported or now - last >= QUIET_REPORT_SECONDS:
+                reported, last = output.total, now
                 await on_output(now - started, output.last(400).decode(errors="replace"))
 
     async with anyio.create_task_group() as tasks:

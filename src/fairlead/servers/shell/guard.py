@@ -165,7 +165,7 @@ class FolderGuard:
     def _hold(self, each: FoundPath) -> HeldPath:
         """Give something another name. No process is left that could interfere."""
         new = f"{each.names[-1]}.fairlead-{secrets.token_hex(4)}"
-        held = HeldPath(path=self._shown(each.names), renamed_to=None)
+        held = HeldPath(path=self._render_path(each.names), renamed_to=None)
         try:
             with OpenParent(self._root, each.names) as parent:
                 _retry_writable(parent.fd, lambda: _rename(each.names[-1], new, parent.fd))
@@ -173,7 +173,7 @@ class FolderGuard:
                     self._disarm(new, parent.fd)
         except OSError:
             return held
-        return replace(held, renamed_to=self._shown((*each.names[:-1], new)))
+        return replace(held, renamed_to=self._render_path((*each.names[:-1], new)))
 
     @staticmethod
     def _disarm(name: str, parent: int) -> None:
@@ -216,7 +216,7 @@ class FolderGuard:
     def _path_of(self, names: Names) -> Path:
         return self._root.path.joinpath(*names)
 
-    def _shown(self, names: Names) -> str:
+    def _render_path(self, names: Names) -> str:
         return display_path(self._root, names)
 
 

@@ -32,7 +32,7 @@ FoundKind = Literal["folder", "file", "link", "special", "too deep"]
 _GIT = ".git"
 GIT_HEAD: Final = "HEAD"
 _GIT_MARKS = frozenset({"objects", "commondir"})
-"""Beside `HEAD`, one of these makes a folder a repository."""
+"""Together with `HEAD`, one of these makes a folder a repository."""
 
 _DEPENDENCIES = frozenset({"node_modules", "site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox"})
 """Folders of installed packages. Editors do not act on what is in a package, which often has such folders,
@@ -229,7 +229,7 @@ def _kind(entry: os.DirEntry[str]) -> FoundKind:
 
 
 def _is_guarded(name: str, *, in_package: bool) -> bool:
-    # Most names are told apart by a look at their first letter: there may be a million of them.
+    # Most names are ruled out by their first letter: there may be a million of them.
     if name[0] != "." and name.lower() not in PROTECTED_FILES and not name.endswith(PROTECTED_SUFFIX):
         return False
     return is_private(name) if in_package else is_protected_name(name)
@@ -309,7 +309,7 @@ def _references(root: Root) -> Iterator[str]:
             yield from [entry.path for entry in entries if entry.is_symlink()]
     except OSError:
         pass
-    for key, value in _configured(os.path.join(git, "config")):
+    for key, value in _read_git_config(os.path.join(git, "config")):
         if key == "path":  # `include.path`, relative to the file
             yield os.path.join(git, os.path.expanduser(value))
         elif key == "hookspath":
@@ -318,7 +318,7 @@ def _references(root: Root) -> Iterator[str]:
             yield from (os.path.join(root.path, word) for word in _paths_in(value))
 
 
-def _configured(path: str) -> Iterator[tuple[str, str]]:
+def _read_git_config(path: str) -> Iterator[tuple[str, str]]:
     """Keys and values of git's configuration, roughly: what is guarded in vain does little harm."""
     try:
         fd = os.open(path, FILE)

@@ -19,13 +19,13 @@ from pydantic import Field
 from fairlead.bubblewrap import SandboxView
 from fairlead.errors import ToolFailed
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
-from fairlead.servers.repo.files import PathText, where_paths_start
+from fairlead.servers.repo.files import PathText, describe_path_base
 from fairlead.servers.repo.folders import Confinement
 from fairlead.servers.shell.command import CommandOutcome, KeptOutput, OnOutput, run_command
 from fairlead.servers.shell.guard import FolderGuard, HeldPath
 
 WHOLE_BYTES: Final = 46_000
-"""An output up to this size is shown whole. A longer one does not fit the default budget of a result beside
+"""An output up to this size is shown whole. A longer one does not fit the default budget of a result with
 what is shown of it, and so becomes an artifact."""
 HEAD_BYTES: Final = 10_000
 TAIL_BYTES: Final = 32_000
@@ -111,10 +111,10 @@ def shell_tools(confinement: Confinement, access: ShellAccess) -> tuple[AnyTool,
     async def run(context: ToolContext, request: RunInput) -> Reply[RunOutput]:
         argv = _words(request, program)
         cwd = await to_thread.run_sync(_folder, confinement, request.cwd)
-        on_output = _reporting(context)
+        on_output = _progress_reporter(context)
         async with _alone(confinement, access.locks, request.timeout_seconds, on_output):
             guards = [FolderGuard(root) for root in confinement.roots]
-            async with _guarded(guards) as held:
+            async with _guard_folders(guards) as held:
                 view = replace(access.view, cwd=cwd)
                 for guard in guards:
                     view = guard.add_to(view)
@@ -138,7 +138,7 @@ def shell_tools(confinement: Confinement, access: ShellAccess) -> tuple[AnyTool,
                 "Run a command in a sandbox: it can change the repository, has "
                 f"{network}, an empty home and an empty `/tmp`, and ends with all that it started. What "
                 "version control, editors and agents would run later is read-only (`.git/hooks`, `.vscode`, "
-                f"`.envrc` …). {where_paths_start(confinement)}"
+                f"`.envrc` …). {describe_path_base(confinement)}"
             ),
             input=RunInput,
             output=RunOutput,
@@ -198,7 +198,7 @@ def _folder(confinement: Confinement, path: str) -> Path:
         return folder.path
 
 
-def _reporting(context: ToolContext) -> OnOutput:
+def _progress_reporter(context: ToolContext) -> OnOutput:
     async def report(seconds: float, last: str) -> None:
         await context.progress(seconds, None, last)
 
@@ -238,7 +238,7 @@ def _open_lock(root: Path, locks: Path | None) -> int:
 
 
 async def _lock(fd: int, report: OnOutput) -> None:
-    started = told = anyio.current_time()
+    started = reported = anyio.current_time()
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -246,13 +246,13 @@ async def _lock(fd: int, report: OnOutput) -> None:
             await anyio.sleep(_LOCK_POLL_SECONDS)
         else:
             return
-        if (now := anyio.current_time()) - told >= _WAIT_REPORT_SECONDS:
-            told = now
+        if (now := anyio.current_time()) - reported >= _WAIT_REPORT_SECONDS:
+            reported = now
             await report(now - started, "waiting for another command in this folder")
 
 
 @asynccontextmanager
-async def _guarded(guards: Sequence[FolderGuard]) -> AsyncGenerator[list[HeldPath]]:
+async def _guard_folders(guards: Sequence[FolderGuard]) -> AsyncGenerator[list[HeldPath]]:
     """Guard the folders for the length of the block; the list has what was renamed once that has ended."""
     held: list[HeldPath] = []
     prepared: list[FolderGuard] = []
@@ -272,13 +272,13 @@ async def _guarded(guards: Sequence[FolderGuard]) -> AsyncGenerator[list[HeldPat
 
 def _require_sandbox(outcome: CommandOutcome) -> None:
     """Raise if there was no sandbox to run the command in."""
-    said = outcome.output.last(1_000)
+    output = outcome.output.last(1_000)
     if (
         outcome.exit_code
         and outcome.output.total <= 1_000
-        and said.startswith((b"bwrap: ", b"fairlead: what"))
+        and output.startswith((b"bwrap: ", b"fairlead: what"))
     ):
-        words = said.decode(errors="replace").strip()
+        words = output.decode(errors="replace").strip()
         hint = "try again; if it stays so, run `fairlead doctor`"
         raise ToolFailed(f"the command could not be started in its sandbox: {words}", hint=hint)
 

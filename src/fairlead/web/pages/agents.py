@@ -58,7 +58,7 @@ def act(panel: HostPanel) -> Answer:
                 change = await panel.edits.plan_agent(agent, kind, principal=request.principal)
                 if change.is_none:
                     return confirm(request, "/agents", f"{change.path} is as it should be.")
-                # Of the rest of the file nothing is shown: other servers may have secrets beside the entry.
+                # Of the rest of the file nothing is shown: other servers may have secrets next to the entry.
                 lines = [f"  {line}" for line in change.diff().splitlines() if line[:1] in ("+", "-")]
                 fields = form(
                     request,

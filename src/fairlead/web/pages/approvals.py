@@ -13,6 +13,7 @@ from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
     as_json,
     block,
+    build,
     button,
     code,
     diff_block,
@@ -42,9 +43,13 @@ def approvals(panel: HostPanel) -> Answer:
 
     async def answer(request: PageRequest) -> Response:
         waiting = _groups(panel.pending(request.decides_for))
-        asked: Child = [_group(request, panel, calls) for calls in waiting]
-        if not waiting:
-            asked = tag("p", "No call waits for you.", class_="card dim")
+        about = [panel.describe_tool(calls[0].request.server_id, calls[0].request.tool) for calls in waiting]
+        asked = await build(
+            lambda: (
+                [_group(request, text, calls) for text, calls in zip(about, waiting, strict=True)]
+                or tag("p", "No call waits for you.", class_="card dim")
+            )
+        )
         reviews = (tag("h2", "Reviews"), _reviews(panel)) if request.is_admin else ()
         content = (
             tag("p", tag("button", "Notify me in this browser", type="button", id="notify", hidden=True)),
@@ -85,10 +90,9 @@ def _groups(pending: Sequence[PendingCall]) -> list[list[PendingCall]]:
     return [*found.values()]
 
 
-def _group(request: PageRequest, panel: HostPanel, calls: Sequence[PendingCall]) -> Html:
+def _group(request: PageRequest, about: str | None, calls: Sequence[PendingCall]) -> Html:
     approval = calls[0].request
     name = f"{approval.server_id}.{approval.tool}"
-    about = panel.describe_tool(approval.server_id, approval.tool)
     return tag(
         "article",
         tag("h3", code(name)),
@@ -98,7 +102,7 @@ def _group(request: PageRequest, panel: HostPanel, calls: Sequence[PendingCall])
             tag("strong", approval.principal),
             " asks through ",
             server_link(approval.server_id) if request.is_admin else code(approval.server_id),
-            ". Asked because ",
+            ". Needs approval because ",
             approval.reason,
             ".",
         ),

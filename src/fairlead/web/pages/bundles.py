@@ -137,7 +137,7 @@ def _form(request: PageRequest, panel: HostPanel) -> Html:
 
     name = typed("Name", "name", "Part of its path, such as `design` in `/mcp/design`.", required=True)
     tools = typed("Only these tools", "tools", "Leave it empty for all, else `server.tool`, one per line.")
-    description = typed("What it is for", "description", "Shown beside it.")
+    description = typed("What it is for", "description", "Shown next to it.")
     return form(
         request,
         PATH,

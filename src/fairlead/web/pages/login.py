@@ -39,7 +39,7 @@ def _login_response(request: PageRequest, session: BrowserSession | None) -> Res
 
 
 def _next_page(request: PageRequest) -> str:
-    """The page that was asked for before the login. Any link can name it, so it is put below the session."""
+    """The page that was requested before the login. Any link can name it, so it is put below the session."""
     return own_path(request.field("next") or request.query("next"), "/")
 
 

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import choice, live, page, plural
+from fairlead.web.layout import build, choice, live, page, plural
 from fairlead.web.page_request import Answer, PageRequest
 from fairlead.web.watch import FoundLines
 
@@ -28,11 +28,13 @@ def logs(panel: HostPanel) -> Answer:
         server_id = None if chosen == GATEWAY else chosen
         found = await panel.watch.find_lines(server_id, query, int(count))
         follows = request.query("follow") != "no"
-        content = (
-            _search(chosen, query, count, servers, follows=follows),
-            live("log", _lines(found, query, chosen, follows=follows)),
+        content = await build(
+            lambda: (
+                _search(chosen, query, count, servers, follows=follows),
+                live("log", _lines(found, query, chosen, follows=follows)),
+            )
         )
-        return HTMLResponse(page(request, panel, "Logs", *content))
+        return HTMLResponse(page(request, panel, "Logs", content))
 
     return answer
 

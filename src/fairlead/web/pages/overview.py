@@ -1,9 +1,10 @@
 """The start page: what needs the user first, then how things are going."""
 
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
+from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.config.command_lines import command_line
@@ -30,9 +31,11 @@ from fairlead.web.layout import (
 from fairlead.web.page_request import Answer, PageRequest
 from fairlead.web.panel import PendingCall
 
+T = TypeVar("T")
+
 HOUR: Final = 3600.0
 MOST_CARDS: Final = 20
-"""How many broken servers are shown whole. The rest is counted."""
+"""How many cards of a kind are shown. The rest is counted."""
 
 
 def overview(panel: HostPanel) -> Answer:
@@ -40,7 +43,8 @@ def overview(panel: HostPanel) -> Answer:
 
     async def answer(request: PageRequest) -> Response:
         history = await panel.watch.history()
-        found = summarize(history.calls, now=time.time(), seconds=HOUR)
+        known, now = history.calls, time.time()
+        found = await to_thread.run_sync(lambda: summarize(known, now=now, seconds=HOUR))
         servers = panel.status()
         content = (
             live("attention", _attention(request, panel, servers)),
@@ -64,15 +68,15 @@ def _attention(request: PageRequest, panel: HostPanel, servers: Sequence[ServerS
     cards: list[Child] = []
     if pending := panel.pending(request.decides_for):
         cards.append(_pending(pending))
-    cards += [
-        _broken(request, status) for status in broken[:MOST_CARDS] if status.server_id not in unapproved
-    ]
-    if len(broken) > MOST_CARDS:
-        more = f"{plural(len(broken) - MOST_CARDS, 'more server')} not working"
-        cards.append(tag("p", tag("a", more, href="/servers"), class_="card bad"))
-    cards += [_changed(server_id, count) for server_id, count in panel.held_back().items()]
-    cards += [_unapproved(server_id) for server_id in unapproved]
-    cards += [_unreviewed(server_id) for server_id in panel.unreviewed() if server_id not in unapproved]
+    cards += _first(
+        [status for status in broken if status.server_id not in unapproved],
+        lambda status: _broken(request, status),
+        "not working",
+    )
+    cards += _first([*panel.held_back().items()], lambda held: _changed(*held), "with changed tools")
+    cards += _first([*unapproved], _unapproved, "to approve")
+    unreviewed = [each for each in panel.unreviewed().items() if each[0] not in unapproved]
+    cards += _first(unreviewed, lambda each: _unreviewed(*each), "to review")
     if not servers:
         return _first_steps()
     if not cards:
@@ -81,6 +85,15 @@ def _attention(request: PageRequest, panel: HostPanel, servers: Sequence[ServerS
         words = tag("span", dot, "Nothing needs you now.", class_="good")
         return tag("div", words, None if panel.sessions() else agents, class_="card row spread")
     return (tag("h2", "Needs you"), cards)
+
+
+def _first(items: Sequence[T], card: Callable[[T], Html], what: str) -> list[Child]:
+    """Cards of the first items, and how many servers more there are."""
+    cards: list[Child] = [card(item) for item in items[:MOST_CARDS]]
+    if len(items) > MOST_CARDS:
+        more = f"{plural(len(items) - MOST_CARDS, 'more server')} {what}"
+        cards.append(tag("p", tag("a", more, href="/servers"), class_="card"))
+    return cards
 
 
 def _first_steps() -> Html:
@@ -173,12 +186,12 @@ def _unapproved(server_id: str) -> Html:
     )
 
 
-def _unreviewed(server_id: str) -> Html:
+def _unreviewed(server_id: str, why: str) -> Html:
     link = tag("a", f"Review {server_id}", href=server_path(server_id, "review"), class_="button")
     return tag(
         "article",
-        tag("h3", server_link(server_id), " was not reviewed"),
-        tag("p", "Its tools are held back, or each of their calls needs your approval, until you decide."),
+        tag("h3", server_link(server_id), " needs a review"),
+        tag("p", why[:1].upper() + why[1:]),
         tag("p", link),
         class_="card",
     )

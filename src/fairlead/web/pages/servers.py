@@ -17,6 +17,7 @@ from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
     block,
+    build,
     button,
     choice,
     code,
@@ -147,14 +148,17 @@ def one(panel: HostPanel) -> Answer:
         tokens = (await panel.tool_costs()).get(server_id)
         path = server_path(server_id)
         acts = _actions(request, details.status, path, can_switch=details.can_switch, files=details.files)
-        content = (
-            tag("div", live("actions", acts), _changes(panel, details), class_="row"),
-            live("facts", _facts(details, tokens), _notes(details)),
-            live("permissions", _permissions(details)),
-            live("login", _login(request, details, panel.login(server_id))) if details.has_login else None,
-            live("log", _log(details)) if details.status.transport in CHILD_TRANSPORTS else None,
+        changes, login = _changes(panel, details), panel.login(server_id)
+        content = await build(
+            lambda: (
+                tag("div", live("actions", acts), changes, class_="row"),
+                live("facts", _facts(details, tokens), _notes(details)),
+                live("permissions", _permissions(details)),
+                live("login", _login(request, details, login)) if details.has_login else None,
+                live("log", _log(details)) if details.status.transport in CHILD_TRANSPORTS else None,
+            )
         )
-        return HTMLResponse(page(request, panel, server_id, *content))
+        return HTMLResponse(page(request, panel, server_id, content))
 
     return answer
 
@@ -201,7 +205,7 @@ def _row(request: PageRequest, status: ServerStatus, tokens: int | None) -> Sequ
 
 def _tool_count(status: ServerStatus) -> Child:
     if status.tools is None:
-        return tag("span", "?", title="It was not asked yet: it starts at the first use.")
+        return tag("span", "?", title="Not connected yet: it starts at the first use.")
     old = tag("span", "as last seen", class_="note") if status.stale else None
     return (f"{status.tools:,}", old)
 

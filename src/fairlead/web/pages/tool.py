@@ -17,6 +17,7 @@ from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
     as_json,
     block,
+    build,
     button,
     code,
     form,
@@ -58,7 +59,7 @@ def one(panel: HostPanel) -> Answer:
     async def answer(request: PageRequest) -> Response:
         details = await panel.tool(request.query("server"), request.query("name"))
         trial = panel.trials.find(request.query("call"), request.principal) if request.query("call") else None
-        return HTMLResponse(_page(request, panel, details, trial=trial))
+        return HTMLResponse(await _page(request, panel, details, trial=trial))
 
     return answer
 
@@ -76,7 +77,8 @@ def call(panel: HostPanel) -> Answer:
         typed = {key: values[0] for key, values in request.form.items() if key.startswith(("arg/", ALL))}
         arguments, problems = _read(details, typed, as_text=request.field("do") == "json")
         if problems:
-            return HTMLResponse(_page(request, panel, details, typed=typed, problems=problems), 422)
+            page_again = await _page(request, panel, details, typed=typed, problems=problems)
+            return HTMLResponse(page_again, 422)
         assert request.admitted is not None, "strangers call nothing"
         trial = ToolTrial(
             id=new_trial_id(),
@@ -106,7 +108,7 @@ def _read(
     return (value, {}) if is_object(value) else ({}, {ALL: ["arguments are a JSON object: { … }"]})
 
 
-def _page(
+async def _page(
     request: PageRequest,
     panel: HostPanel,
     details: ToolDetails,
@@ -116,17 +118,18 @@ def _page(
     problems: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     key = details.entry.key
-    content = (
-        tag("p", "A tool of ", server_link(key.server_id), ".", class_="dim"),
-        live("outcome", _outcome(request, trial)) if trial is not None else None,
-        _try(
-            request, details, typed if typed is not None else trial.typed if trial else None, problems or {}
-        ),
-        _about(details),
-        _schema("Arguments", details.schema, "inputSchema"),
-        _schema("Result", details.output_schema, "outputSchema") if details.output_schema else None,
+    given = typed if typed is not None else trial.typed if trial else None
+    content = await build(
+        lambda: (
+            tag("p", "A tool of ", server_link(key.server_id), ".", class_="dim"),
+            live("outcome", _outcome(request, trial)) if trial is not None else None,
+            _try(request, details, given, problems or {}),
+            _about(details),
+            _schema("Arguments", details.schema, "inputSchema"),
+            _schema("Result", details.output_schema, "outputSchema") if details.output_schema else None,
+        )
     )
-    return page(request, panel, key.shown_tool, *content)
+    return page(request, panel, key.shown_tool, content)
 
 
 # What it is.
@@ -214,7 +217,7 @@ def _try(
         extra = tag("details", tag("summary", "As JSON instead"), json_form, open=is_open, id="as-json")
     form_inputs = form(request, "/tool", inputs, **hidden)
     note = (
-        "The call is made now, as yours. What is denied stays denied; what would be asked about is your yes."
+        "The call is made now, as yours. What is denied stays denied; where approval is needed, this is it."
     )
     return (
         tag("h2", "Try it"),

@@ -5,6 +5,7 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
+    build,
     choice,
     code,
     field,
@@ -35,24 +36,20 @@ def catalog(panel: HostPanel) -> Answer:
         sort = request.query("sort") if request.query("sort") in SORTS else ""
         found = await panel.tools(query, server_id or None, start=start, limit=PAGE, sort=sort)
         servers = [status.server_id for status in panel.status()]
-        content = (
-            _search(query, server_id, servers, sort),
-            live(
-                "tools",
-                _summary(found),
-                _render_tools(found),
-                page_links(
+        query_fields = {"q": query, "server": server_id, "sort": sort}
+        content = await build(
+            lambda: (
+                _search(query, server_id, servers, sort),
+                live(
                     "tools",
-                    "/tools",
-                    start,
-                    found.matching,
-                    PAGE,
-                    {"q": query, "server": server_id, "sort": sort},
+                    _summary(found),
+                    _render_tools(found),
+                    page_links("tools", "/tools", start, found.matching, PAGE, query_fields),
+                    _render_hidden(found),
                 ),
-                _render_hidden(found),
-            ),
+            )
         )
-        return HTMLResponse(page(request, panel, "Tools", *content))
+        return HTMLResponse(page(request, panel, "Tools", content))
 
     return answer
 

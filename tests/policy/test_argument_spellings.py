@@ -1,0 +1,124 @@
+"""Rules on arguments against spellings that shells, glob libraries and URL handlers read."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.policy.test_arguments import ETC, LOCAL, REMOTE, allows, narrowing
+
+SPELLINGS: list[Any] = [
+    '/"etc"/passwd',
+    "/e''tc/passwd",
+    "\"/et\"'c/passwd'",
+    "/+(etc)/passwd",
+    "/@(etc|tmp)/passwd",
+    "/!(tmp)/passwd",
+    "/?(e)tc/passwd",
+    "/e@(t)c/passwd",
+    "jar:file:///etc/x.jar!/a",
+    "blob:file:///etc/passwd",
+    "URL:file:///etc/passwd",
+    "git+file:///etc/passwd",
+    "sqlite:////etc/passwd",
+    "unix:/etc/passwd",
+    "file://[::1]/etc/passwd",
+    "file://me@localhost/etc/passwd",
+    "file://0x7f.1/etc/passwd",
+    "file://///etc/passwd",
+    "/tmp/.%2e/etc/passwd",
+    "/tmp/%c0%ae%c0%ae/etc/passwd",
+    "%u002fetc%u002fpasswd",
+    "\u29f8etc\u29f8passwd",
+    "/tmp/\u2025/etc/passwd",
+    "\\\\?\\etc\\passwd",
+    "/proc/0001/root/etc/passwd",
+    "/proc/net/../root/etc/passwd",
+    "$'\\x2fetc\\x2fpasswd'",
+    "${X:-/etc}/passwd",
+    "![x](file:///etc/passwd)",
+    "<!ENTITY a SYSTEM 'file:///etc/passwd'>",
+    "a=1&path=%2Fetc%2Fpasswd",
+    "- /etc/passwd\n- b",
+    "a\u2028/etc/passwd",
+    "data:text/plain;base64,L2V0Yy9wYXNzd2Q=",
+    '"\\u002fetc\\u002fpasswd"',
+    json.dumps(json.dumps("/etc/passwd")),
+    {"x": {"file:///etc/passwd": []}},
+    {"scheme": "file", "path": "/etc/passwd"},
+    "php://filter/resource=/etc/passwd",
+    "php://filter/read=string.rot13/resource=%252fetc%252fpasswd",
+    "php://filter/resource=file:///etc/passwd",
+    "https://example.com/fetch?url=/etc/passwd",
+    "https://example.com/fetch?url=file%253A%252F%252F%252Fetc%252Fpasswd",
+    "https://example.com/fetch?path=../../../../etc/passwd",
+    "https://example.com/x#/etc/passwd",
+    "vscode://open?file=/etc/passwd",
+    "glob:///e*/passwd",
+    "cat /e*/passwd",
+    "--file=/{etc,tmp}/passwd",
+    "ftp://127.0.0.2/etc/passwd",
+    "ftp://0/etc/passwd",
+    "ssh://me.localhost/etc/passwd",
+    "ssh://ip6-localhost/etc/passwd",
+    "file:etc/passwd",
+    "~-/passwd",
+    "~+/passwd",
+    "~2/passwd",
+    "cat ~-1/passwd",
+    "/e$@tc/passwd",
+    "$1/passwd",
+    "//wsl$/Debian/etc/passwd",
+    "\\\\server\\share\\etc\\passwd",
+    "/etc./passwd",
+    "/etc /passwd",
+    "/tmp/....//....//etc/passwd",
+    "/tmp/..././etc/passwd",
+    "\u27cbetc\u27cbpasswd",
+    "\u3002\u3002/" * 6 + "etc/passwd",
+    "0x2f6574632f706173737764",
+    ["/e", "tc/passwd"],
+    list("/etc/passwd"),
+    list(b"/etc/passwd"),
+    {"type": "Buffer", "data": list(b"/etc/passwd")},
+    {"/": {"etc": {"passwd": "x"}}},
+    {"etc": ["passwd"]},
+    "x" * 20_000 + " &sol;etc&sol;passwd",
+]
+
+
+@pytest.mark.requirement("HARD-76")
+@pytest.mark.parametrize("context", [LOCAL, REMOTE], ids=["local", "remote"])
+@pytest.mark.parametrize("value", SPELLINGS, ids=lambda value: str(value)[:40])
+def test_no_spelling_leads_past_a_rule(value: Any, context: Any) -> None:
+    assert narrowing(ETC, {"path": value}, context) != "no"
+    assert not allows({"path": "/home/me/**"}, {"path": value}, context)
+
+
+@pytest.mark.parametrize(
+    ("glob", "value"),
+    [
+        ("/home/me/**", "/home/me/it's mine.txt"),
+        ("/home/me/**", "/home/me/draft (1).md"),
+        ("it's *", "it's a test"),
+        ("select 'a/b' *", "select 'a/b' from x"),
+    ],
+)
+def test_quotes_and_parentheses_in_names_are_allowed_as_before(glob: str, value: str) -> None:
+    assert allows({"path": glob}, {"path": value})
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["https://example.com/etc/passwd", "a/etc/passwd", "see https://example.com/a?b=c#d", {"a": {"b": "c"}}],
+)
+def test_what_names_no_file_of_this_machine_is_not_asked_about(value: Any) -> None:
+    assert narrowing(ETC, {"path": value}) == "no"
+
+
+def test_many_globs_in_one_text_are_a_doubt_and_not_compiled() -> None:
+    """Each of 64 expansions was a regular expression of 16,000 characters: 1.3 s."""
+    started = time.process_time()
+    assert narrowing(ETC, {"path": "{a,b}" * 3_200}) == "maybe"
+    assert time.process_time() - started < 0.3
