@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import pytest
 
@@ -203,7 +204,7 @@ def token(pair: Pair) -> str:
 def test_a_token_made_on_one_machine_opens_the_other_until_it_is_revoked(pair: Pair) -> None:
     made: str = json.loads(pair.one.run("gateway", "token", "add", "guest", "--json"))["token"]
     opened = {"Authorization": f"Bearer {made}"}
-    eventually(lambda: pair.other.send("/mcp", INITIALIZE, **opened)[0] == 200)
+    assert pair.other.send("/mcp", INITIALIZE, **opened)[0] == 200, "at once, at any replica"
     assert "guest" in pair.other.run("gateway", "token", "list", "--json")
     pair.other.run("gateway", "token", "remove", "guest")
     eventually(lambda: pair.one.send("/mcp", INITIALIZE, **opened)[0] == 401)
@@ -280,9 +281,20 @@ def test_an_artifact_kept_at_one_is_read_at_the_other(pair: Pair) -> None:
 
 
 def test_a_dashboard_session_begun_at_one_goes_on_at_the_other_and_ends_at_both(pair: Pair) -> None:
-    words = ("gateway", "token", "add", "boss", "--scope", "decide", "--scope", "admin", "--json")
+    words = (
+        "gateway",
+        "token",
+        "add",
+        f"boss-{uuid4().hex}",
+        "--scope",
+        "decide",
+        "--scope",
+        "admin",
+        "--json",
+    )
     boss = {"Authorization": f"Bearer {json.loads(pair.one.run(*words))['token']}"}
-    eventually(lambda: pair.other.send(APPROVALS_PATH, **boss)[0] == 200)
+    for each in (pair.one, pair.other):  # a command made it, not one of the two
+        eventually(lambda each=each: each.send(APPROVALS_PATH, **boss)[0] == 200)
     _, _, body = pair.one.send(DASHBOARD_LINKS_PATH, {}, **boss)
     code = json.loads(body)["links"][0].partition("code=")[2]
     status, headers, _ = pair.other.send(f"/login?code={code}", Host=NAME)

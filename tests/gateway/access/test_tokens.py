@@ -4,6 +4,8 @@ import json
 import stat
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from fairlead.errors import ConfigError, ConfigUnreadable
@@ -93,6 +95,22 @@ def test_a_running_gateway_learns_of_tokens_that_come_and_go(tmp_path: Path) -> 
     assert tokens.owner(token) is not None
     named.remove("late")
     assert tokens.owner(token) is None
+
+
+async def test_a_token_is_refused_by_the_first_turn_of_the_event_loop_after_its_removal(
+    tmp_path: Path,
+) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    tokens = Tokens("local", named)
+    token = named.add("late")
+    for _ in range(3):
+        assert tokens.owner(token) is not None
+        assert tokens.owner(token) is not None  # the same turn: what is asked now was read before
+        named.remove("late")
+        await anyio.lowlevel.checkpoint()
+        assert tokens.owner(token) is None
+        token = named.add("late")
+        await anyio.lowlevel.checkpoint()
 
 
 def test_a_damaged_file_lets_nobody_in_but_the_local_user(tmp_path: Path) -> None:

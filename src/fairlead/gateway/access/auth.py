@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final, Protocol, runtime_checkable
 
 import anyio
@@ -12,7 +13,7 @@ from fairlead.config.principal import LOCAL, GroupedPrincipal
 from fairlead.gateway.access.jwt import JwtAccess, TokenForbidden, TokenInvalid, TokenUnverifiable
 from fairlead.gateway.access.origin import OriginPolicy, RequestRefused, deciding_headers, is_protocol_path
 from fairlead.gateway.access.rate_limit import RateLimit
-from fairlead.gateway.access.tokens import AGENT_SCOPES, Tokens
+from fairlead.gateway.access.tokens import AGENT_SCOPES, TokenOwner, Tokens
 from fairlead.gateway.registry import APPROVALS_PATH, STATUS_PATH
 from fairlead.net.listen import mark_authenticated
 
@@ -135,6 +136,7 @@ class TokenAuthenticator:
         self._tokens = tokens
         self._jwt = jwt
         self._rate = rate or RateLimit(None)
+        self._latest: tuple[TokenOwner, AuthenticatedRequest] | None = None
 
     async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         """Check token, scope, bundle and rate limit, in this order."""
@@ -198,14 +200,18 @@ class TokenAuthenticator:
         self, token: str
     ) -> AuthenticatedRequest | TokenInvalid | TokenForbidden | TokenUnverifiable | None:
         # The gateway's own tokens first: they are compared by digest, without a request to the issuer.
-        if self._tokens and (owner := self._tokens.owner(token)):
-            return AuthenticatedRequest(
+        if self._tokens and (owner := await self._tokens.look_up(token)):
+            if self._latest is not None and self._latest[0] is owner:
+                return self._latest[1]  # the very same values
+            admitted = AuthenticatedRequest(
                 principal=owner.principal,
                 credential=owner.credential,
                 label=owner.label,
                 bundles=owner.bundles,
                 scopes=owner.scopes,
             )
+            self._latest = owner, admitted
+            return admitted
         if self._jwt is None:
             return None
         found = await self._jwt.verify(token)
@@ -237,6 +243,7 @@ def bundle_of(path: str) -> str | None:
     return steps[1] if len(steps) > 1 and is_protocol_path(path) else None
 
 
+@lru_cache(maxsize=256)
 def scope_of(path: str) -> str:
     """What a token must be for to be used at a path."""
     if is_protocol_path(path):

@@ -1,10 +1,12 @@
 """Named tokens of a gateway whose replicas share a store: made and revoked once, for all of them.
 
 They are digests, as in the file of a single machine. Each replica follows the list and decides from memory: a
-revoked token is refused as soon as the store's message arrives, and within two seconds without one.
+revoked token is refused as soon as the store's message arrives, and within two seconds without one. A token
+that is not in memory is looked up in the store before it is refused: another replica may just have made it.
 """
 
 import logging
+import math
 import random
 from collections.abc import Callable
 from typing import Final
@@ -22,6 +24,8 @@ NAMESPACE: Final = "gateway tokens"
 KEY: Final = "named"
 TOPIC: Final = "gateway tokens"
 LOOK_SECONDS: Final = 2.0
+LOOKUP_TIMEOUT_SECONDS: Final = 2.0
+"""How long a request with an unknown token waits for the store before it is refused."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +63,24 @@ class TokenMirror:
         """Whom each token stands for, by its digest."""
         self.version = 0
         """Of the list in the store: another one means other owners."""
+        self._lookup = anyio.Lock()
+        self._lookup_began = -math.inf
+
+    async def look_once_more(self) -> None:
+        """Read the tokens for a request whose token is not known: one read for all that wait for it.
+
+        A store that is away or slow leaves the tokens as they are.
+        """
+        asked = anyio.current_time()
+        try:
+            with anyio.fail_after(LOOKUP_TIMEOUT_SECONDS):
+                async with self._lookup:
+                    # A read that began later has seen all that was there when this one was asked for.
+                    if self._lookup_began <= asked:
+                        self._lookup_began = anyio.current_time()
+                        await self.look()
+        except (StoreError, ConfigUnreadable, TimeoutError) as exc:
+            logger.warning("an unknown token was not looked up", extra={"reason": str(exc)})
 
     async def look(self) -> None:
         """Read the tokens from the store."""

@@ -4,6 +4,7 @@ A token is (principal, client label, scopes). All tokens of this machine's user 
 `local`: those of agents have the scope `mcp`, the user's own has `decide` and `admin`.
 """
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -46,6 +47,8 @@ AGENT_SCOPES: Final = frozenset(("mcp",))
 PERSON_SCOPES: Final = frozenset(("status", "decide", "admin"))
 """The scopes of the token of this machine's user. Without `mcp`: no agent has a use for that token."""
 
+_PREFIX = "fl_"
+"""How every named token begins."""
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
@@ -168,7 +171,7 @@ class TokenFile:
                 "a token for some bundles cannot see or decide about all of them",
                 hint="leave out `--scope`, or `--bundle`",
             )
-        token = f"fl_{secrets.token_urlsafe(32)}"
+        token = f"{_PREFIX}{secrets.token_urlsafe(32)}"
         made = NamedToken(
             name=name,
             digest=digest_of(token),
@@ -224,6 +227,10 @@ class SharedOwners(Protocol):
         """Another number where the owners changed."""
         ...
 
+    async def look_once_more(self) -> None:
+        """Read them again, in bounded time, for a token that is not among them."""
+        ...
+
 
 class Tokens:
     """Recognizes tokens. A token that is removed from its file opens nothing from the next request on."""
@@ -249,7 +256,10 @@ class Tokens:
         self._own = [(source, scopes) for source, scopes in _sources(local, decide) if source is not None]
         self._named = named
         files = [source for source, _ in self._own if isinstance(source, Path)]
-        self._files = (*files, named.path) if named is not None else tuple(files)
+        # As text: a `Path` would be spelled out again with every request.
+        self._files = tuple(map(str, (*files, named.path) if named is not None else files))
+        self._checked_by: asyncio.AbstractEventLoop | None = None
+        """The loop that is about to run requests which were all read before the files were looked at."""
         self._stamps: tuple[tuple[int, ...] | None, ...] | None = None
         self._owners: dict[str, TokenOwner] = {}
         self._latest: tuple[bytes, TokenOwner] | None = None
@@ -270,13 +280,36 @@ class Tokens:
             SECRETS.learn(token)  # only its digest was known before
         return owner
 
+    async def look_up(self, token: str) -> TokenOwner | None:
+        """Return the owner of a token, after a look into the shared store where it is not known here yet."""
+        owner = self.owner(token)
+        if owner is None and self._shared is not None and token.startswith(_PREFIX):
+            await self._shared.look_once_more()
+            self._look_again()
+            owner = self.owner(token)
+        return owner
+
     def is_valid(self, credential: str) -> bool:
         """Return whether the token with this digest is still valid."""
         self._refresh()
         return credential in self._owners
 
     def _refresh(self) -> None:
-        # Every time: a `stat` takes a microsecond, and what is removed must be refused at once.
+        """Read the files again where they changed: what is removed must be refused at once.
+
+        They are looked at for every request, except for those that the event loop runs in the same turn: it
+        had read these before the first of them looked. A request that is sent after a change is in a later
+        turn, after `_look_again`.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            pass  # there are no turns
+        else:
+            if self._checked_by is loop:
+                return
+            self._checked_by = loop
+            loop.call_soon(self._look_again)
         stamps = tuple(map(_stamp, self._files))
         version = self._shared.version if self._shared is not None else 0
         if stamps != self._stamps or version != self._shared_version:
@@ -284,6 +317,9 @@ class Tokens:
             self._latest = None
             shared = dict(self._shared.owners) if self._shared is not None else {}
             self._owners = shared | self._read_own() | self._read_named()
+
+    def _look_again(self) -> None:
+        self._checked_by = None
 
     def _read_own(self) -> dict[str, TokenOwner]:
         found: dict[str, TokenOwner] = {}
@@ -329,7 +365,7 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
+def _stamp(path: str) -> tuple[int, ...] | None:
     try:
         status = os.stat(path)
     except OSError:
