@@ -33,13 +33,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `long`, except where everything is to run."""
-    if os.environ.get("FAIRLEAD_FULL"):
-        return
+    """Leave out what is marked `long`, except where everything is to run; begin with the slow files.
+
+    A file runs in one process: a slow one that began last would have all others wait for it.
+    """
     long = [item for item in items if item.get_closest_marker("long")]
-    if long:
+    if long and not os.environ.get("FAIRLEAD_FULL"):
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 LOOP_LIMIT_SECONDS = 0.5

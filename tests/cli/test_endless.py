@@ -15,6 +15,8 @@ from tests.cli.gateway_support import INITIALIZE, Up, command, gateway
 from tests.conftest import Machine
 from tests.connection.transport.test_pacing import endless
 
+pytestmark = pytest.mark.slow
+
 
 def cpu_seconds(pid: int) -> float:
     with open(f"/proc/{pid}/stat") as file:

@@ -28,6 +28,8 @@ from tests.cli.gateway_support import (
 )
 from tests.conftest import Machine
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(machine: Machine) -> Iterator[None]:

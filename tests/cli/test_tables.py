@@ -16,6 +16,8 @@ from fairlead.testing import ScriptedServer
 from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine
 
+pytestmark = pytest.mark.slow
+
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\x1b[=>]")
 TABLES = [
     ("list",),

@@ -19,6 +19,8 @@ from tests.conftest import Machine, Outcome
 from tests.gateway.support import MODES, ByName, Raw, text_of, until
 from tests.policy.permission_cells import CELLS, Cell, Table, one_of_each, require_alike
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 90.0
 MODERN_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}

@@ -19,6 +19,8 @@ from tests.conftest import Machine
 from tests.fixtures import listing_stdio
 from tests.host.support import hosting
 
+pytestmark = pytest.mark.slow
+
 MANY = 10_000
 ALL: dict[str, Any] = {"trust": "untrusted", "allow_tools": ["*"]}
 

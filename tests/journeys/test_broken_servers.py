@@ -21,6 +21,8 @@ from tests.cli.login.support import BROWSER
 from tests.journeys.support.person import Journey, Printed
 from tests.journeys.support.web import answering, free_port, wanting, web_server
 
+pytestmark = pytest.mark.slow
+
 NOT_READY, NEEDS_A_PERSON, FIXABLE = 4, 3, 1
 PYTHON = sys.executable
 

@@ -27,6 +27,8 @@ from tests.journeys.support.person import Journey
 from tests.journeys.support.terminal import Terminal, terminal
 from tests.journeys.support.web import Handler, web_server
 
+pytestmark = pytest.mark.slow
+
 if sys.platform != "linux":
     pytest.skip("what is broken here is broken by means of Linux", allow_module_level=True)
 

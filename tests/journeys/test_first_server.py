@@ -6,6 +6,8 @@ from tests.journeys.support.agents import started_agent, text_of
 from tests.journeys.support.person import Journey
 from tests.journeys.support.terminal import start_gateway, stop_gateway, terminal
 
+pytestmark = pytest.mark.slow
+
 MOST_COMMANDS = 3
 
 

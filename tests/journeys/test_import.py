@@ -12,6 +12,8 @@ from tests.journeys.support.agents import started_agent, text_of
 from tests.journeys.support.person import Journey
 from tests.journeys.support.terminal import terminal
 
+pytestmark = pytest.mark.slow
+
 MOST_COMMANDS = 4
 SECRET = "sk-of-the-import-journey-0123456789"
 

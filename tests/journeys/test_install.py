@@ -9,6 +9,8 @@ from tests.journeys.support.agents import file_of, started_agent, text_of
 from tests.journeys.support.person import Journey
 from tests.journeys.support.terminal import terminal
 
+pytestmark = pytest.mark.slow
+
 BEFORE = {
     "codex": '# mine\nmodel = "o9"   # the large one\n\n[mcp_servers.other]\ncommand = "other"\n',
     "gemini": '{\n  // mine\n  "theme": "dark", "mcpServers": {"other": {"command": "other"}}\n}',

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.testing.watchdog import LoopHeld, LoopWatchdog, watch_loop
 
-pytestmark = pytest.mark.blocks_loop
+pytestmark = [pytest.mark.blocks_loop, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,8 @@ from fairlead.net.listen import ConnectionLimits
 from tests.gateway.guarded_support import TOKEN, guarded
 from tests.gateway.support import MODERN, Raw, Served, serving, until
 
+pytestmark = pytest.mark.slow
+
 HALF = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 BAD_BODIES = {

@@ -9,6 +9,8 @@ import pytest
 from tests.gateway.cluster.ownership_model import Rules, System, broken_rule, first_state, goals, successors
 from tests.gateway.cluster.state_search import SearchOutcome, search
 
+pytestmark = pytest.mark.slow
+
 logger = logging.getLogger(__name__)
 
 ALL_GOALS = {

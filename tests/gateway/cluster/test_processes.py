@@ -15,6 +15,8 @@ from tests.cli.gateway_support import INITIALIZE
 from tests.gateway.test_replicas import Replica, eventually, replica
 from tests.redis_server import RedisServer, redis_server
 
+pytestmark = pytest.mark.slow
+
 CALL: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 2,
