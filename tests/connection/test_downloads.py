@@ -74,13 +74,13 @@ def script(tmp_path: Path) -> str:
 async def test_a_download_that_can_be_seen_is_no_part_of_the_start(
     tmp_path: Path, lines: tuple[str, ...], end: tuple[str, ...]
 ) -> None:
-    runner = write_runner(tmp_path / "uvx", lines, *end, seconds=3, server=script(tmp_path))
+    runner = write_runner(tmp_path / "uvx", lines, *end, seconds=6, server=script(tmp_path))
     told: list[str | None] = []
     command = Command(argv=(runner, "some-server"))
     async with supervised() as tasks:
         supervisor = Supervisor(
             "x",
-            ServerLimits(startup_timeout_ms=2_000),
+            ServerLimits(startup_timeout_ms=5_000),
             [lambda: StdioDispatcher(command)],
             tasks=tasks,
             on_download=told.append,
