@@ -21,9 +21,9 @@ import jsonschema_rs
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.coerce import coerce
 from fairlead.catalog.schema.effort import FLAT_AND_SHORT, EffortExceeded, ValueSize, effort, measure, weigh
-from fairlead.catalog.schema.keywords import Schema, all_schemas, in_place_schemas, map_schemas
+from fairlead.catalog.schema.keywords import INVERTING, Schema, all_schemas, in_place_schemas, map_schemas
 from fairlead.catalog.schema.normalize import ScreenedSchema, screen_definition
-from fairlead.catalog.schema.portable import INVERTING, without_odd_patterns
+from fairlead.catalog.schema.portable import without_odd_patterns
 from fairlead.catalog.tools import ToolEntry
 from fairlead.config.untyped import as_object, is_object
 
@@ -96,9 +96,15 @@ def _check_of(definition: bytes) -> "Check":
 
 
 class Check:
-    """A compiled schema."""
+    """A compiled schema.
 
-    def __init__(self, screened: ScreenedSchema) -> None:
+    Args:
+        screened: The schema.
+        is_lenient: Whether what a server may accept passes, as arguments do. Clients accept no less of a
+            result than its schema says.
+    """
+
+    def __init__(self, screened: ScreenedSchema, *, is_lenient: bool = True) -> None:
         self.schema = screened.schema
         self._weight = weigh(screened.schema)
         self._is_cheap_if_flat = self._weight.of(FLAT_AND_SHORT) <= MAX_EFFORT
@@ -110,7 +116,7 @@ class Check:
             self._hindrance = f"the cost of checking `{self._weight.unknown}` is unknown"
         if self._hindrance is None:
             try:
-                self._validator = _compile(_certain(screened.schema))
+                self._validator = _compile(_certain(screened.schema) if is_lenient else screened.schema)
             except ValueError as exc:
                 self._hindrance = f"its schema cannot be used: {_message(exc)}"
 
