@@ -51,6 +51,25 @@ SHAPES = {
     **{f"broken_{name}": broken for name, broken in BROKEN.items()},
     "free_array": tool(f'{{{TEXT},"structuredContent":[1,2]}}'),
     "named": tool(f'{{{TEXT},"structuredContent":{{"resultType":"x"}}}}'),
+    "price": tool(
+        f'{{{TEXT},"structuredContent":{{"a":1.15}}}}',
+        {"type": "object", "properties": {"a": {"type": "number", "multipleOf": 0.01}}},
+    ),
+    "dated": tool(
+        f'{{{TEXT},"structuredContent":{{"a":"2026-01-02"}}}}',
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string", "format": "date", "formatMinimum": "2020-01-01"}},
+        },
+    ),
+    "inherited": tool(
+        f'{{{TEXT},"structuredContent":{{"a":1}}}}',
+        {
+            "type": "object",
+            "dependentRequired": {"toString": ["b"]},
+            "dependentSchemas": {"constructor": {"required": ["b"]}},
+        },
+    ),
 }
 MODERN_SHAPES = {
     "array": tool(f'{{{TEXT},"structuredContent":[1,2]}}', ANY_VALUE),

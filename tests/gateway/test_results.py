@@ -169,6 +169,31 @@ BROKEN = {
     "twice": tool(
         f'{{"structuredContent":{{"result":"a"}},{TEXT},"structuredContent":{{"result":5}}}}', OBJECT
     ),
+    **{
+        f"invalid_with_{name}": tool(f'{{{TEXT},"structuredContent":{{"result":5}}}}', {**OBJECT, **more})
+        for name, more in {
+            "draft": {"$schema": "http://json-schema.org/draft-07/schema#"},
+            "comment": {"$comment": "c"},
+            "extension": {"x-wrapped": True},
+            "discriminator": {"discriminator": {"propertyName": "result"}},
+        }.items()
+    },
+    "missing_without_type": tool(f"{{{TEXT}}}", {"properties": OBJECT["properties"]}),
+    "invalid_without_type": tool(
+        f'{{{TEXT},"structuredContent":{{"result":5}}}}', {"properties": OBJECT["properties"]}
+    ),
+    "required_with_default": tool(
+        f'{{{TEXT},"structuredContent":{{}}}}',
+        {"type": "object", "properties": {"a": {"type": "string", "default": "x"}}, "required": ["a"]},
+    ),
+    "next_to_reference": tool(
+        f'{{{TEXT},"structuredContent":{{"a":"x"}}}}',
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/text", "minLength": 3}},
+            "$defs": {"text": {"type": "string"}},
+        },
+    ),
 }
 
 
@@ -186,7 +211,7 @@ async def test_a_result_that_breaks_its_promise_arrives_as_an_error_with_all_it_
                 result = await calls.call(version, name)
                 assert result["isError"] is True
                 assert "hello" in words(result)
-                if name == "invalid":
+                if name.startswith("invalid"):
                     assert '{"result":5}' in words(result)
                 if name == "error_with_other":
                     assert '{"why":"x"}' in words(result)

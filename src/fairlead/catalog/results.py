@@ -308,7 +308,7 @@ class ToolResult:
 
     def _misfit(self) -> str | None:
         """Violation of the output schema by the structured content, if any. A failed call needs none."""
-        check = output_check(self.definition) if self.definition is not None else None
+        check = output_check(read_output_schema(self.definition)) if self.definition is not None else None
         if check is None or self.is_error or self.structured is None:
             return None
         verdict = check.verdict(self.structured)
@@ -394,22 +394,30 @@ def says_error(raw: bytes | memoryview) -> bool:
 
 
 class _Promise(msgspec.Struct, rename="camel"):
-    output_schema: Any = None
+    output_schema: msgspec.Raw = msgspec.Raw()
+
+
+def read_output_schema(definition: bytes) -> bytes:
+    """Output schema in a tool's definition, empty if there is none."""
+    try:
+        return bytes(msgspec.json.decode(definition, type=_Promise).output_schema)
+    except (ValueError, RecursionError):
+        return b""
 
 
 @lru_cache(maxsize=1024)
-def output_check(definition: bytes) -> "Check | None":
-    """Compiled output schema of a tool, if it has a usable one."""
-    if b"outputSchema" not in definition:
+def output_check(schema: bytes) -> "Check | None":
+    """Compiled output schema, if it can be used. What does not pass is refused by some client as well."""
+    if not schema:
         return None
     # Not at the top: most results are never checked, and compilers take time to load.
-    from fairlead.catalog.schema.normalize import MAX_BYTES, screen_output
+    from fairlead.catalog.schema.normalize import MAX_BYTES, screen_output_assertions
     from fairlead.catalog.schema.validate import Check
 
-    if len(definition) > MAX_BYTES:
+    if len(schema) > MAX_BYTES:
         return None
     try:
-        promise = msgspec.json.decode(definition, type=_Promise)
+        value: object = msgspec.json.decode(schema)
     except (ValueError, RecursionError):
         return None
-    return Check(screen_output(promise.output_schema)) if is_object(promise.output_schema) else None
+    return Check(screen_output_assertions(value), is_lenient=False) if is_object(value) else None

@@ -29,8 +29,8 @@ from fairlead.catalog.repair.content import (
     repair_meta,
     text_block,
 )
-from fairlead.catalog.repair.protocol_versions import VERSIONS
-from fairlead.catalog.results import DELIVERY, TRUE, ToolResult, output_check
+from fairlead.catalog.repair.protocol_versions import VERSIONS, definition_for
+from fairlead.catalog.results import DELIVERY, TRUE, ToolResult, output_check, read_output_schema
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.slices import decode, decode_finite
 from fairlead.config.untyped import is_object
@@ -164,7 +164,7 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
         fields = _decode_fields(raw)
     except _UNREADABLE:
         return _repair(result, number, keeps_null=keeps_null)
-    schema = _read_output_schema(result.definition, number) if result.definition is not None else None
+    schema = _listed_output_schema(result.definition, number) if result.definition is not None else None
     structured = bytes(fields.structured_content)
     is_sound = (
         fields.content is not UNSET
@@ -178,7 +178,7 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
         return raw
     is_lost = structured == b"null" and not keeps_null
     is_kept = keeps_null or _is_finite(structured)
-    if structured and not is_lost and is_kept and _trouble(structured, result, schema, number) is None:
+    if structured and not is_lost and is_kept and _trouble(structured, schema, number) is None:
         return raw
     return _repair(result, number, keeps_null=keeps_null)
 
@@ -229,32 +229,17 @@ def _is_string(raw: Raw) -> bool:
     return len(raw) > 0 and memoryview(raw)[0] == _QUOTE  # which copies nothing
 
 
-class _Schema(msgspec.Struct, frozen=True):
-    """The output schema that a tool is listed with for one family of protocol versions."""
-
-    definition: bytes
-
-
-class _OutputDefinition(msgspec.Struct, rename="camel"):
-    output_schema: Raw = Raw()
-
-
 @lru_cache(maxsize=4096)
-def _read_output_schema(definition: bytes, number: int) -> _Schema | None:
-    """Older versions have output schemas of objects alone, the oldest none: others are left out."""
-    if number < _OUTPUT_SINCE:
+def _listed_output_schema(definition: bytes, number: int) -> bytes | None:
+    """The output schema that the tool is listed with for clients of one protocol version."""
+    schema = read_output_schema(definition)
+    if not schema.startswith(b"{"):
         return None
-    try:
-        schema = msgspec.json.decode(definition, type=_OutputDefinition).output_schema
-        said: Any = msgspec.json.decode(schema) if schema else None
-    except _UNREADABLE:
-        return None
-    if not is_object(said) or not (number == _NEWEST or said.get("type") == "object"):
-        return None
-    return _Schema(definition)
+    listed = definition_for("tool", {"outputSchema": Raw(schema)}, number)
+    return _encode(listed["outputSchema"]) if "outputSchema" in listed else None
 
 
-def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, number: int) -> str | None:
+def _trouble(structured: bytes, schema: bytes | None, number: int) -> str | None:
     """Return why a client would refuse structured content; None where it would not."""
     if number < _OUTPUT_SINCE:
         return "this protocol version has no structured content"
@@ -266,7 +251,7 @@ def _trouble(structured: bytes, result: ToolResult, schema: _Schema | None, numb
         return _TOO_DEEP
     if schema is None or len(structured) > MAX_CHECKED_BYTES:
         return None
-    check = output_check(schema.definition)
+    check = output_check(schema)
     if check is None:
         return None
     try:
@@ -330,8 +315,8 @@ def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     if meta is not None or changes:
         kept: dict[str, Any] = _decode_raw(meta) if meta is not None else {}
         fields["_meta"] = Raw(_encode({**kept, **({REPAIRED: changes} if changes else {})}))
-    schema = _read_output_schema(result.definition, number) if result.definition is not None else None
-    trouble = _trouble(structured, result, schema, number) if structured else None
+    schema = _listed_output_schema(result.definition, number) if result.definition is not None else None
+    trouble = _trouble(structured, schema, number) if structured else None
     if structured and trouble is None and not keeps_null and not _is_finite(structured):
         trouble = _TOO_LARGE
     if trouble is not None:

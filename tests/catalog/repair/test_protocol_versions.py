@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from mcp_types.methods import validate_server_result
 
@@ -265,3 +266,21 @@ def test_an_output_schema_asserts_nothing_that_only_some_clients_check(number: i
         "properties": {"at": {"type": "string"}, "constructor": {}, "format": {"type": "string"}},
         "additionalProperties": {"items": {"type": "string"}},
     }
+
+
+def test_limits_of_formats_are_left_out_with_them_however_they_are_spelled() -> None:
+    output = (
+        b'{"type":"object","properties":'
+        b'{"a":{"format":"date","formatMinimum":"2020-01-01"},"b":{"\\u0066ormatMaximum":"2030-01-01"}}}'
+    )
+    shown = definition_for("tool", {"outputSchema": msgspec.Raw(output)}, 3)
+    assert shown["outputSchema"] == {"type": "object", "properties": {"a": {}, "b": {}}}
+
+
+def test_fractions_that_clients_divide_by_in_another_way_are_left_out_where_that_accepts_more() -> None:
+    fraction: dict[str, Any] = {"multipleOf": 0.01, "type": "number"}
+    output = {**OBJECT, "properties": {"price": fraction, "even": {"multipleOf": 2}}}
+    shown = definition_for("tool", {"outputSchema": output}, 3)["outputSchema"]
+    assert shown["properties"] == {"price": {"type": "number"}, "even": {"multipleOf": 2}}
+    inverted = {**OBJECT, "properties": {"price": {"not": fraction}}}
+    assert definition_for("tool", {"outputSchema": inverted}, 3)["outputSchema"] == inverted

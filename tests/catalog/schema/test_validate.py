@@ -348,6 +348,14 @@ def test_the_size_of_a_value_counts_all_its_parts_and_characters() -> None:
         ({"properties": {"a": {"$ref": "#/$defs/a", "maxLength": 1}}, "$defs": {"a": {}}}, {"a": "long"}),
         ({"properties": {"a": {"oneOf": [{"type": "strng"}, {"type": "string"}]}}}, {"a": "x"}),
         ({"properties": {"a": {"type": "string", "format": "date"}}}, {"a": "tomorrow"}),
+        ({"properties": {"a": {"pattern": "^\\w+$"}}}, {"a": "M\u00fcller"}),
+        ({"properties": {"a": {"pattern": "^\\d+$"}}}, {"a": "\u0663"}),
+        ({"properties": {"a": {"pattern": "^a$"}}}, {"a": "a\n"}),
+        ({"patternProperties": {"^\\w+$": {}}, "additionalProperties": False}, {"\u00fc": 1}),
+        ({"properties": {"a": {"type": "boolean"}}}, {"a": "Yes"}),
+        ({"properties": {"a": {"anyOf": [{"type": "boolean"}, {"type": "null"}]}}}, {"a": 1}),
+        ({"properties": {"a": {"type": "array", "uniqueItems": True}}}, {"a": ["x", "x"]}),
+        ({"properties": {"a": {"type": "string", "format": "date-time"}}}, {"a": 1700000000}),
     ],
 )
 def test_what_the_server_may_accept_is_not_refused(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
@@ -366,6 +374,10 @@ def test_what_the_server_may_accept_is_not_refused(schema: dict[str, Any], argum
         ({"properties": {"a": {"type": "integer"}}}, {"a": "x"}),
         ({"properties": {"a": {"default": 1, "type": "integer"}}, "required": ["a"]}, {"a": "x"}),
         ({"properties": {"a": {"enum": ["x"]}}}, {"a": "y"}),
+        ({"properties": {"a": {"pattern": "^\\w+$"}}}, {"a": "a-b"}),
+        ({"properties": {"a": {"type": "boolean"}}}, {"a": "perhaps"}),
+        ({"properties": {"a": {"type": "boolean"}, "b": {"type": "integer"}}}, {"a": "yes", "b": "x"}),
+        ({"properties": {"a": {"pattern": "^\\w+$", "maxLength": 2}}}, {"a": "M\u00fcller"}),
     ],
 )
 def test_what_the_server_would_certainly_refuse_is_refused(
@@ -374,6 +386,14 @@ def test_what_the_server_would_certainly_refuse_is_refused(
     definition = json.dumps({"name": "t", "inputSchema": {"type": "object", **schema}}).encode()
     entry = ToolEntry(key=ToolKey("s", "t"), definition=definition)
     assert fit_arguments(entry, arguments).verdict.outcome == "invalid"
+
+
+def test_arguments_are_coerced_next_to_those_that_are_left_to_the_server() -> None:
+    properties = {"n": {"type": "integer"}, "name": {"pattern": "^\\w+$"}}
+    definition = json.dumps({"name": "t", "inputSchema": {"type": "object", "properties": properties}})
+    entry = ToolEntry(key=ToolKey("s", "t"), definition=definition.encode())
+    fit = fit_arguments(entry, {"n": "5", "name": "M\u00fcller"})
+    assert (fit.verdict.outcome, fit.arguments) == ("unchecked", {"n": 5, "name": "M\u00fcller"})
 
 
 _LONG = "x" * 257

@@ -35,7 +35,9 @@ MAX_DEPTH: Final = 100
 
 # Strict models: what every client accepts, which is in places less than the protocol's own schema allows.
 
-_DATE_TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$"
+_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_DATE_TIME = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_TIME}:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-]{_TIME})$"
+"""What the TypeScript SDKs take: seconds and the zone are required, which is less than ISO 8601 allows."""
 
 _Text = str | UnsetType
 _Flag = bool | UnsetType
@@ -371,7 +373,7 @@ def _date_time(value: object, _repairing: _Repairing, _at: str) -> str:
             pass  # such as month 13: reported below
         else:
             return value
-    raise _Unusable(_describe_mismatch(value, "a date and time with its zone, as ISO 8601 has it"))
+    raise _Unusable(_describe_mismatch(value, "a date and time with seconds and zone, as in ISO 8601"))
 
 
 def _sizes(value: object, repairing: _Repairing, at: str) -> list[str]:

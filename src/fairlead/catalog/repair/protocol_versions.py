@@ -18,7 +18,7 @@ from msgspec import Raw
 from fairlead.catalog.definitions import DefinitionKind, visible_definition
 from fairlead.catalog.repair.definitions import IDENTITY, repair_definition
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.schema.keywords import map_schemas
+from fairlead.catalog.schema.keywords import INVERTING, all_schemas, map_schemas
 from fairlead.catalog.tools import Listing, RejectedTool, Repair, ToolEntry
 from fairlead.config.untyped import as_object, is_list, is_object
 
@@ -235,28 +235,51 @@ _OF_EVERY_OBJECT: Final = frozenset(
     )
 )
 """Properties that every JavaScript object has."""
-_UNASSERTED: Final = re.compile(rb'"(?:format|%b)"' % "|".join(sorted(_OF_EVERY_OBJECT)).encode())
+_FORMATS: Final = frozenset(
+    ("format", "formatMinimum", "formatMaximum", "formatExclusiveMinimum", "formatExclusiveMaximum")
+)
+"""Keywords about formats. Those with a limit cannot be compiled without the first."""
+_UNASSERTED: Final = re.compile(
+    rb'\\u|"(?:multipleOf|%b)"' % "|".join(sorted(_FORMATS | _OF_EVERY_OBJECT)).encode()
+)
+"""What may be one of these keywords or names, also spelled with escapes."""
 
 
 def _asserted_output(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any]:
-    """Output schema without what JavaScript clients check and the protocol's dialect does not.
+    """Output schema without what some clients check and the protocol's dialect does not.
 
-    They refuse a result whose value has another `format`, such as a time without its zone as Python writes
-    it, and find a property that the result lacks in what every JavaScript object has (`constructor`). The
-    definition that is pinned has all of it.
+    JavaScript clients refuse a result whose value has another `format`, such as a time without its zone as
+    Python writes it, and find a property that the result lacks in what every JavaScript object has
+    (`constructor`). All clients divide as floats do, so that 1.15 is no multiple of 0.01. The definition that
+    is pinned has all of it.
     """
     if isinstance(raw, Raw) and not _UNASSERTED.search(raw):
         return raw
     schema: dict[str, Any] = _decode(raw) if isinstance(raw, Raw) else raw
-    return as_object(map_schemas(schema, "", _without_unasserted))
+    asserted = as_object(map_schemas(schema, "", _without_unasserted))
+    if any(not INVERTING.isdisjoint(inner) for inner in all_schemas(asserted)):
+        return asserted
+    return as_object(map_schemas(asserted, "", _without_fractions))
 
 
 def _without_unasserted(schema: dict[str, Any], _where: str) -> dict[str, Any]:
-    schema = {keyword: value for keyword, value in schema.items() if keyword != "format"}
+    schema = {keyword: value for keyword, value in schema.items() if keyword not in _FORMATS}
     if is_object(properties := schema.get("properties")):
         schema["properties"] = {
             name: {} if name in _OF_EVERY_OBJECT else value for name, value in properties.items()
         }
+    for keyword in ("dependentRequired", "dependentSchemas"):
+        if is_object(dependents := schema.get(keyword)):
+            schema[keyword] = {
+                name: value for name, value in dependents.items() if name not in _OF_EVERY_OBJECT
+            }
+    return schema
+
+
+def _without_fractions(schema: dict[str, Any], _where: str) -> dict[str, Any]:
+    factor = schema.get("multipleOf", 1)
+    if isinstance(factor, float) and not factor.is_integer():
+        return {keyword: value for keyword, value in schema.items() if keyword != "multipleOf"}
     return schema
 
 

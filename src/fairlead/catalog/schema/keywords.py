@@ -29,6 +29,8 @@ MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs")
 """Keywords that hold schemas by name."""
 HOLDERS = frozenset((*LISTS, *SINGLES, *MAPS))
 """Keywords that hold schemas."""
+INVERTING = frozenset(("not", "if", "oneOf", "contains"))
+"""Keywords under which a wider subschema can make the whole narrower."""
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Schema]]:

@@ -371,6 +371,18 @@ def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
     )
 
 
+def screen_output_assertions(raw: dict[str, Any]) -> ScreenedSchema:
+    """Normalize an output schema for validation: what `screen_output` returns, without unknown keywords.
+
+    Clients' validators ignore those, such as `$schema` and `x-…`. Here they would prevent the check, since
+    its cost would not be known.
+    """
+    screened = screen_output(raw)
+    if screened.rejected is not None:
+        return screened
+    return ScreenedSchema(schema=_Reading().read_any_root(screened.schema))
+
+
 class _Harmful(Exception):
     """The tool cannot be offered. The message says why."""
 

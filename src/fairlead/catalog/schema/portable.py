@@ -11,10 +11,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from fairlead.catalog.schema.keywords import all_schemas
+from fairlead.catalog.schema.keywords import INVERTING, all_schemas
 
-INVERTING = frozenset(("not", "if", "oneOf", "contains"))
-"""Keywords under which a wider subschema can make the whole narrower."""
 _OTHER_DIALECTS = frozenset(
     (
         "$id",

@@ -7,9 +7,11 @@ what it does not support (look-around, back-references) is left to the server.
 
 Only arguments that the server would certainly refuse are invalid. A required property with a default is the
 server's to fill in; keywords next to a `$ref` do not count, since drafts up to 7 ignore them; and a schema
-whose repair may have made it stricter is not used at all.
+whose repair may have made it stricter is not used at all. What does not fit in a way that servers of some
+language accept (see `Check.may_pass`) is sent, unless coercion can make it fit.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -17,13 +19,14 @@ from itertools import islice
 from typing import Any, Literal
 
 import jsonschema_rs
+import msgspec
 
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.coerce import coerce
 from fairlead.catalog.schema.effort import FLAT_AND_SHORT, EffortExceeded, ValueSize, effort, measure, weigh
-from fairlead.catalog.schema.keywords import Schema, all_schemas, in_place_schemas, map_schemas
+from fairlead.catalog.schema.keywords import INVERTING, Schema, all_schemas, in_place_schemas, map_schemas
 from fairlead.catalog.schema.normalize import ScreenedSchema, screen_definition
-from fairlead.catalog.schema.portable import INVERTING, without_odd_patterns
+from fairlead.catalog.schema.portable import without_odd_patterns
 from fairlead.catalog.tools import ToolEntry
 from fairlead.config.untyped import as_object, is_object
 
@@ -41,6 +44,18 @@ ValidationOutcome = Literal["valid", "invalid", "unchecked"]
 
 _ANNOTATIONS = frozenset(("$ref", "$defs", "title", "description", "default", "examples", "deprecated"))
 """Keywords next to a reference that assert nothing."""
+_TIMES = frozenset(("date-time", "date", "time", "duration"))
+_WORDS = ("0", "1", "true", "false", "yes", "no", "on", "off", "y", "n", "t", "f")
+_FLAGS: list[Any] = [
+    True,
+    False,
+    0,
+    1,
+    *{form for word in _WORDS for form in (word, word.title(), word.upper())},
+]
+"""What Pydantic takes for a boolean."""
+_BREAKS = re.compile(rb"\\[nru]")
+"""Line breaks in JSON, and other characters that are escaped by their number."""
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=256 * 1024, dfa_size_limit=256 * 1024)
 
 
@@ -66,6 +81,7 @@ class FittedArguments:
 
 
 _VALID = ValidationResult(outcome="valid")
+_DOUBTFUL = ValidationResult(outcome="unchecked", reason="servers of some languages accept it")
 
 
 def check_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> ValidationResult:
@@ -78,11 +94,14 @@ def fit_arguments(entry: ToolEntry, arguments: Mapping[str, Any]) -> FittedArgum
     check = _check_of(entry.definition)
     given = arguments if isinstance(arguments, dict) else {**arguments}
     verdict = check.verdict(given)
-    if verdict.outcome == "invalid":
-        coerced = coerce(check.schema, given)
-        if coerced.changed and (second := check.verdict(coerced.arguments)).outcome != "invalid":
-            return FittedArguments(arguments=coerced.arguments, verdict=second, changed=coerced.changed)
-    return FittedArguments(arguments=given, verdict=verdict)
+    if verdict.outcome != "invalid":
+        return FittedArguments(arguments=given, verdict=verdict)
+    coerced = coerce(check.schema, given)
+    if coerced.changed and (second := check.verdict(coerced.arguments)).outcome != "invalid":
+        return FittedArguments(arguments=coerced.arguments, verdict=second, changed=coerced.changed)
+    if coerced.changed and check.may_pass(coerced.arguments):
+        return FittedArguments(arguments=coerced.arguments, verdict=_DOUBTFUL, changed=coerced.changed)
+    return FittedArguments(arguments=given, verdict=_DOUBTFUL if check.may_pass(given) else verdict)
 
 
 def check_of(entry: ToolEntry) -> "Check":
@@ -96,13 +115,20 @@ def _check_of(definition: bytes) -> "Check":
 
 
 class Check:
-    """A compiled schema."""
+    """A compiled schema.
 
-    def __init__(self, screened: ScreenedSchema) -> None:
+    Args:
+        screened: The schema.
+        is_lenient: Whether what a server may accept passes, as arguments do. Clients accept no less of a
+            result than its schema says.
+    """
+
+    def __init__(self, screened: ScreenedSchema, *, is_lenient: bool = True) -> None:
         self.schema = screened.schema
         self._weight = weigh(screened.schema)
         self._is_cheap_if_flat = self._weight.of(FLAT_AND_SHORT) <= MAX_EFFORT
         self._validator: jsonschema_rs.Validator | None = None
+        self._wider: dict[bool, Check] = {}
         self._hindrance = screened.rejected
         if screened.changes and any(not INVERTING.isdisjoint(one) for one in all_schemas(screened.schema)):
             self._hindrance = self._hindrance or "its schema had to be repaired, and may mean something else"
@@ -110,7 +136,7 @@ class Check:
             self._hindrance = f"the cost of checking `{self._weight.unknown}` is unknown"
         if self._hindrance is None:
             try:
-                self._validator = _compile(_certain(screened.schema))
+                self._validator = _compile(_certain(screened.schema) if is_lenient else screened.schema)
             except ValueError as exc:
                 self._hindrance = f"its schema cannot be used: {_message(exc)}"
 
@@ -148,6 +174,22 @@ class Check:
             return ValidationResult(outcome="invalid", problems=("something in it does not fit the schema",))
         return ValidationResult(outcome="invalid", problems=tuple(_problems(self._validator, value)))
 
+    def may_pass(self, value: dict[str, Any]) -> bool:
+        """Whether some server may accept arguments that are invalid here.
+
+        Pydantic, for one, takes `"yes"` and 1 for booleans, numbers for times, and lists with duplicates for
+        sets. Regular expressions differ in which letters beyond ASCII and which line breaks they match.
+        """
+        try:
+            text = msgspec.json.encode(value)
+        except (ValueError, TypeError, RecursionError):
+            return False
+        is_plain = text.isascii() and _BREAKS.search(text) is None
+        if is_plain not in self._wider:
+            wider = map_schemas(self.schema, "", partial(_widen, keeps_patterns=is_plain))
+            self._wider[is_plain] = Check(ScreenedSchema(schema=as_object(wider)))
+        return self._wider[is_plain].verdict(value).outcome != "invalid"
+
     def _explainable(self, value: object, size: ValueSize, cost: float) -> bool:
         """Whether there is time to describe what is wrong."""
         if size.values > MAX_EXPLAINED.values or size.characters > MAX_EXPLAINED.characters:
@@ -184,6 +226,22 @@ def _without_doubts(schema: dict[str, Any], _where: str, *, root: dict[str, Any]
         schema = {keyword: value for keyword, value in schema.items() if keyword in _ANNOTATIONS}
     if defaults := _required_with_default(schema, root):
         return {**schema, "required": [name for name in schema["required"] if name not in defaults]}
+    return schema
+
+
+def _widen(schema: dict[str, Any], _where: str, *, keeps_patterns: bool) -> dict[str, Any]:
+    """Schema that accepts also what servers of some languages accept."""
+    schema = {keyword: value for keyword, value in schema.items() if keyword != "uniqueItems"}
+    if schema.get("type") == "boolean" and "enum" not in schema:
+        del schema["type"]
+        schema["enum"] = _FLAGS
+    elif schema.get("type") == "string" and schema.get("format") in _TIMES:
+        schema["type"] = ["string", "number"]
+    if not keeps_patterns:
+        schema.pop("pattern", None)
+        if schema.pop("patternProperties", None) is not None:
+            schema.pop("additionalProperties", None)
+            schema.pop("unevaluatedProperties", None)
     return schema
 
 
