@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from fairlead.host.offers.resources import qualify
-from fairlead.testing import ScriptedServer
+from fairlead.testing import ScriptedServer, watch_loop
 from tests.gateway.support import MODES, serving
 from tests.host.asking import AskingServer
 
@@ -95,3 +95,20 @@ async def test_news_of_a_resource_come_from_its_owner_under_the_uri_that_is_watc
         await client.call_tool("a_update", {"uri": NOTES})
         await heard.wait()
         assert updated == [NOTES, qualify("a", NOTES)]
+
+
+@pytest.mark.requirement("HARD-66")
+async def test_many_templates_delay_neither_a_list_nor_a_read_of_a_long_uri(tmp_path: Path) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$'()*,;=:@"
+    server = AskingServer(
+        tmp_path / "record",
+        resources=[{"uri": f"x://y/{number}/{'y/' * 50}", "name": "r"} for number in range(400)],
+        templates=[
+            {"uriTemplate": f"x://{{a}}/{{b}}{letters}{number}", "name": "t"} for number in range(100)
+        ],
+    )
+    async with serving(tmp_path, x=untrusted(server)) as served, Client(f"{served.url}/mcp") as client:
+        with watch_loop(0.25), anyio.fail_after(10):
+            assert (await client.list_resources()).resources
+            with pytest.raises(MCPError, match="no server has"):
+                await client.read_resource(f"x://y/{'zy' * 3_000}")

@@ -308,22 +308,28 @@ class ResourceOwners:
     # Claims.
 
     def _find_owner(self, uri: str) -> OwnedUri | UriConflict | None:
-        listing = self._by_canonical.get(_canonical(uri), ())
-        templates = self._find_matching(uri)
-        for candidates in (
-            [name for name in listing if name in self._trusted],
-            [name for name in templates if name in self._trusted],
-            listing,
-            templates,
-        ):
+        for candidates in self._claims(uri):
             if len(candidates) == 1:
                 return OwnedUri(server_id=candidates[0], uri=uri)
             if candidates:
                 return UriConflict(uri=uri, servers=tuple(candidates))
         return None
 
-    def _find_matching(self, uri: str) -> list[str]:
-        return [*dict.fromkeys(each.server_id for each in self._patterns if each.claims(uri))]
+    def _claims(self, uri: str) -> Iterator[list[str]]:
+        """The servers that claim a URI, the strongest claim first.
+
+        Templates are compared only where no stronger claim decides: a server chooses how many it has, and
+        comparing them with every listed URI would take minutes.
+        """
+        listing = self._by_canonical.get(_canonical(uri), [])
+        yield [name for name in listing if name in self._trusted]
+        yield self._find_matching(uri, trusted=True)
+        yield listing
+        yield self._find_matching(uri, trusted=False)
+
+    def _find_matching(self, uri: str, *, trusted: bool) -> list[str]:
+        patterns = [each for each in self._patterns if (each.server_id in self._trusted) == trusted]
+        return [*dict.fromkeys(each.server_id for each in patterns if each.claims(uri))]
 
     @cached_property
     def _listed(self) -> dict[str, dict[str, Definition]]:

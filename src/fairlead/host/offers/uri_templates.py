@@ -7,7 +7,7 @@ some text between them, a URI can be matched too, whole or half typed, which is 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from urllib.parse import quote, unquote
 
@@ -257,26 +257,35 @@ _Atoms = Sequence[str | _Blank]
 def _reachable_positions(atoms: _Atoms, text: str) -> list[int]:
     """Where one can be before each atom, and after the last. A value has at least one character."""
 
-    @cache
-    def places(characters: str) -> int:
-        bits = ("1" if character in characters else "0" for character in reversed(text))
-        return int("0" + "".join(bits), 2)
-
+    places = _places(text)
     everywhere = (1 << len(text)) - 1
     reached = [1]
     for atom in atoms:
         here = reached[-1]
         if isinstance(atom, str):
             for offset, character in enumerate(atom):
-                here &= places(character) >> offset
+                here &= places.get(character, 0) >> offset
             here <<= len(atom)
         else:
-            inside = everywhere & ~places(atom.ended_by)
+            inside = everywhere
+            for character in atom.ended_by:
+                inside &= ~places.get(character, 0)
             here = (here & inside) << 1
             # The sum carries each place on through all that is inside, as far as it goes.
             here |= ((here & inside) + inside) ^ inside
         reached.append(here)
     return reached
+
+
+@lru_cache(maxsize=8)
+def _places(text: str) -> Mapping[str, int]:
+    """Where each character of a text is. A URI is compared with many templates in a row."""
+    places: dict[str, int] = {}
+    bit = 1
+    for character in text:
+        places[character] = places.get(character, 0) | bit
+        bit <<= 1
+    return places
 
 
 def _last(places: int) -> int | None:
