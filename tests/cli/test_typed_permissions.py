@@ -384,6 +384,33 @@ def test_approve_says_what_a_projects_entry_lets_its_tools_do(
     assert said is None or said in shown
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"command": "never-run", "args": 5},
+        {"command": "never-run", "allow_tools": []},
+        {"command": "never-run", "trust": "very"},
+        {"url": 5, "approval": "allow"},
+    ],
+)
+def test_a_mistake_in_one_entry_of_a_project_keeps_no_other_from_being_approved(
+    machine: Machine, fairlead: Fairlead, broken: dict[str, Any]
+) -> None:
+    document = {"servers": {"broken": broken, "sound": {"command": "never-run"}}}
+    machine.write_project(json.dumps(document))
+    shown = fairlead("approve")
+    assert shown.status == 3
+    assert "sound, from" in shown.out
+    assert "broken, from" not in shown.out, "there is no telling what would run"
+    assert "`broken` cannot be approved before its entry is mended" in shown.err
+    refused = fairlead("approve", "broken", "--yes")
+    assert refused.status == 1
+    assert "servers.broken" in refused.err
+    approved = fairlead("approve", "--all", "--yes")
+    assert approved.status == 0
+    assert "approved `sound`" in approved.err
+
+
 def test_a_hint_names_the_entry_to_edit_where_a_review_cannot_write_it(
     machine: Machine, fairlead: Fairlead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

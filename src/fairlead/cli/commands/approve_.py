@@ -1,5 +1,7 @@
 """`fairlead approve`."""
 
+from collections.abc import Iterable
+
 import click
 
 from fairlead.actions.config_edits import approve_server
@@ -7,10 +9,10 @@ from fairlead.actions.saved_state import read_saved
 from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import load
 from fairlead.config.load import LoadedServer
-from fairlead.errors import ConsentRequired
+from fairlead.errors import ConfigInvalid, ConsentRequired
 from fairlead.terminal.decisions import show_consent
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import confirm, print_data, print_notices, report, say
+from fairlead.terminal.output import confirm, print_data, print_notices, report, say, warn
 
 
 @click.command("approve")
@@ -38,15 +40,20 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
         say("note: calls that wait are answered with `fairlead approvals answer` now")
         return answer_pending(action_context(ctx), {})
     saved = read_saved(loaded)
-    waiting = [server for name, server in loaded.servers.items() if not saved[name].approved]
+    unapproved = [server for name, server in loaded.servers.items() if not saved[name].approved]
+    waiting = [server for server in unapproved if server.config is not None]
     if server_id is not None:
         named = loaded.server(server_id)
-        if named not in waiting:
+        if named not in unapproved:
             say(f"`{server_id}` needs no approval")
             return Exit.OK
+        if named not in waiting:
+            raise ConfigInvalid(*named.problems)
         waiting = [named]
-    elif not every:
-        return _list_waiting(waiting)
+    else:
+        _warn_of_mistakes(server for server in unapproved if server.config is None)
+        if not every:
+            return _list_waiting(waiting)
     refused = 0
     approved: list[str] = []
     report(approved=approved)
@@ -64,6 +71,13 @@ def command(ctx: click.Context, server_id: str | None, *, every: bool, yes: bool
     if refused and server_id is not None:
         raise ConsentRequired(server_id, "not approved", hint="answer yes, or pass `--yes`")
     return Exit.NEEDS_A_PERSON if refused else Exit.OK
+
+
+def _warn_of_mistakes(broken: Iterable[LoadedServer]) -> None:
+    """Name the entries that cannot be approved yet: there is no telling what would run."""
+    for server in broken:
+        problem = next(each for each in server.problems if each.severity == "error")
+        warn(f"`{server.server_id}` cannot be approved before its entry is mended: {problem}", problem.hint)
 
 
 def _list_waiting(waiting: list[LoadedServer]) -> int:
