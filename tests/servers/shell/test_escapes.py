@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from anyio import to_thread
 from fairlead.servers.protected import is_protected_name
 from fairlead.servers.repo.folders import Confinement
 from fairlead.servers.shell.survey import find_protected
-from tests.servers.shell.support import Shell, git, needs_bwrap, open_shell
+from tests.servers.shell.support import GIT, SECONDS, Shell, git, needs_bwrap, open_shell
 
 pytestmark = needs_bwrap
 
@@ -82,6 +83,11 @@ def protected_content(repo: Path) -> dict[str, str]:
 
 
 _OF_GIT = {".git", "objects", "refs", "hooks", "info", "logs", "branches", "remotes", "worktrees", "modules"}
+
+
+def run_outside(repo: Path, line: str) -> None:
+    """Run a line of shell as the user would, to set a repository up."""
+    subprocess.run(["sh", "-c", line], cwd=repo, env=GIT, timeout=SECONDS, check=True)
 
 
 def provoke(repo: Path) -> None:
@@ -214,3 +220,133 @@ async def test_nothing_that_runs_later_is_changed(
     }
     await to_thread.run_sync(provoke, repo)
     assert not await to_thread.run_sync(canary.exists)
+
+
+# What git and editors reach over links and settings.
+
+MAKE_HOOKS = (
+    "mkdir -p scripts/hooks; printf '#!/bin/sh\\nexit 0\\n' > scripts/hooks/pre-commit; "
+    "chmod +x scripts/hooks/pre-commit; "
+)
+HOOK_AT = EVIL_HOOK + " > {0}; chmod +x {0}"
+
+REFERENCES = {
+    "the folder of hooks is a link": (
+        MAKE_HOOKS + "rm -rf .git/hooks; ln -s ../scripts/hooks .git/hooks",
+        HOOK_AT.replace("{0}", "scripts/hooks/pre-commit"),
+    ),
+    "a new hook where the folder of hooks is a link": (
+        MAKE_HOOKS + "rm -rf .git/hooks; ln -s ../scripts/hooks .git/hooks",
+        HOOK_AT.replace("{0}", "scripts/hooks/post-commit"),
+    ),
+    "an included configuration names the hooks": (
+        MAKE_HOOKS + "printf '[core]\\nhooksPath = scripts/hooks\\n' > shared.gitconfig",
+        HOOK_AT.replace("{0}", "scripts/hooks/pre-commit"),
+    ),
+    "a setting with a comment": (
+        MAKE_HOOKS + "printf '[core]\\nhooksPath = scripts/hooks # ours\\n' >> .git/config",
+        HOOK_AT.replace("{0}", "scripts/hooks/pre-commit"),
+    ),
+    "a setting beside the name of its section": (
+        MAKE_HOOKS + "printf '[core] hooksPath = scripts/hooks\\n' >> .git/config",
+        HOOK_AT.replace("{0}", "scripts/hooks/pre-commit"),
+    ),
+    "a setting over two lines": (
+        MAKE_HOOKS + "printf '[core]\\nhooksPath = \"scripts/\\\\\\nhooks\"\\n' >> .git/config",
+        HOOK_AT.replace("{0}", "scripts/hooks/pre-commit"),
+    ),
+    "the configuration of the working tree": (
+        MAKE_HOOKS + "git config extensions.worktreeConfig true; "
+        "git config --worktree core.hooksPath scripts/hooks",
+        HOOK_AT.replace("{0}", "scripts/hooks/pre-commit"),
+    ),
+    "hooks in the folder of git's": (
+        "mkdir .git/ours; printf '#!/bin/sh\\n' > .git/ours/pre-commit; git config core.hooksPath .git/ours",
+        HOOK_AT.replace("{0}", ".git/ours/pre-commit"),
+    ),
+    "a configuration in the folder of git's": (
+        "touch .git/extra; git config --add include.path extra",
+        "printf '[core]\\n" + EVIL + "\\n' >> .git/extra",
+    ),
+    "a hook that leads over another link": (
+        "ln -s pre-commit.sh tools/hook; ln -sf ../../tools/hook .git/hooks/pre-commit",
+        "rm tools/hook; " + HOOK_AT.replace("{0}", "tools/hook"),
+    ),
+    "a hook that leads through a folder that is a link": (
+        "mv tools real; ln -s real tools",
+        "rm tools; mkdir tools; " + HOOK_AT.replace("{0}", "tools/pre-commit.sh"),
+    ),
+    "a link in a configured folder of hooks": (
+        (
+            "mkdir -p scripts/hooks; ln -s ../../tools/pre-commit.sh scripts/hooks/pre-commit; "
+            "git config core.hooksPath scripts/hooks"
+        ),
+        HOOK_AT.replace("{0}", "tools/pre-commit.sh"),
+    ),
+    "a link in a protected folder of hooks": (
+        (
+            "mkdir .githooks; ln -s ../src/check.sh .githooks/pre-commit; git config core.hooksPath .githooks; "
+            "printf '#!/bin/sh\\n' > src/check.sh; chmod +x src/check.sh"
+        ),
+        HOOK_AT.replace("{0}", "src/check.sh"),
+    ),
+    "a filter in a line for a shell": (
+        (
+            "printf '#!/bin/sh\\ncat\\n' > tools/clean.sh; chmod +x tools/clean.sh; "
+            "echo '*.txt filter=ours' > .gitattributes; echo x > a.txt; git add a.txt; "
+            "git config filter.ours.clean 'sh -c \"tools/clean.sh %f\"'"
+        ),
+        "printf '#!/bin/sh\\ntouch {canary}\\ncat\\n' > tools/clean.sh; echo y > a.txt",
+    ),
+    "hooks of a nested repository": (
+        (
+            "mkdir -p vendor/hooks; printf '#!/bin/sh\\n' > vendor/hooks/post-checkout; "
+            "chmod +x vendor/hooks/post-checkout; git -C vendor/library config core.hooksPath ../hooks; "
+            "git -C vendor/library commit -q --allow-empty -m x"
+        ),
+        HOOK_AT.replace("{0}", "vendor/hooks/post-checkout"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "attack"), REFERENCES.values(), ids=REFERENCES.keys())
+async def test_what_git_reaches_over_links_and_settings_is_not_changed(
+    repo: Path, shell: Shell, canary: Path, given: str, attack: str
+) -> None:
+    await to_thread.run_sync(run_outside, repo, given)
+    await shell(attack.replace("{canary}", str(canary)))
+    await to_thread.run_sync(provoke, repo)
+    await to_thread.run_sync(git, repo, "add", "-A", "src", "a.txt")
+    await to_thread.run_sync(git, repo / "vendor" / "library", "checkout", "-q", "-b", "later")
+    assert not await to_thread.run_sync(canary.exists)
+
+
+async def test_a_file_that_a_link_in_an_editors_folder_leads_to_is_read_only(
+    repo: Path, shell: Shell
+) -> None:
+    (repo / "tasks.json").write_text("{}")
+    (repo / ".vscode" / "tasks.json").symlink_to("../tasks.json")
+    outcome = await shell("echo x > tasks.json; echo 2 > src/main.py")
+    assert "Read-only" in outcome.output
+    assert (repo / "tasks.json").read_text() == "{}"
+    assert (repo / "src" / "main.py").read_text() == "2\n"
+
+
+async def test_a_linked_working_tree_keeps_the_hooks_that_the_main_one_names(
+    repo: Path, tmp_path: Path, canary: Path
+) -> None:
+    await to_thread.run_sync(run_outside, repo, MAKE_HOOKS + "git config core.hooksPath scripts/hooks")
+    await to_thread.run_sync(git, repo, "worktree", "add", "-q", str(tmp_path / "tree"))
+    tree = tmp_path / "tree"
+    await to_thread.run_sync(run_outside, tree, MAKE_HOOKS)
+    with open_shell(tree, home=tmp_path / "home") as shell:
+        await shell(HOOK_AT.replace("{0}", "scripts/hooks/pre-commit").replace("{canary}", str(canary)))
+    await to_thread.run_sync(git, tree, "commit", "-qm", "later", "--allow-empty")
+    assert not await to_thread.run_sync(canary.exists)
+
+
+async def test_a_repository_that_was_held_is_none_any_more(repo: Path, shell: Shell) -> None:
+    await shell("git init -q src/n; mkdir -p src/n/.git/HEAD.fairlead/x")
+    (left,) = (repo / "src" / "n").iterdir()
+    assert left.name.startswith(".git.fairlead-")
+    assert not (left / "HEAD").exists()

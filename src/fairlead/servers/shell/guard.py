@@ -134,6 +134,11 @@ class FolderGuard:
             status = status_of(self._root, names)
             if status is not None:
                 held.append(self._hold(FoundPath(names, "file", identity_of(status))))
+        for names in survey.links.keys() - survey.found.keys():
+            # A link without a protected name, over which something guarded is reached.
+            status = status_of(self._root, names)
+            if status is not None and self._read_link(names) != survey.links[names]:
+                held.append(self._hold(FoundPath(names, "file", identity_of(status))))
         for names, target in survey.links.items():
             self._put_back(names, target)
         return held
@@ -180,8 +185,11 @@ class FolderGuard:
         """Take its `HEAD` from a renamed `.git`: git would still take the folder itself for a repository."""
         fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
         try:
+            # A name that cannot be known: something in its place would keep the folder a repository.
             with suppress(FileNotFoundError):
-                _retry_writable(fd, lambda: _rename(GIT_HEAD, f"{GIT_HEAD}.fairlead", fd))
+                _retry_writable(
+                    fd, lambda: _rename(GIT_HEAD, f"{GIT_HEAD}.fairlead-{secrets.token_hex(4)}", fd)
+                )
         finally:
             os.close(fd)
 

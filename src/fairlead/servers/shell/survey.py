@@ -6,17 +6,16 @@ configuration may name a folder of hooks.
 """
 
 import os
-import re
-import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from fairlead.bubblewrap import Identity
 from fairlead.errors import ToolFailed
 from fairlead.servers.protected import PROTECTED_FILES, PROTECTED_SUFFIX, is_protected_name
-from fairlead.servers.repo.folders import FILE, FOLDER, Root, display_path, is_private
+from fairlead.servers.repo.folders import FOLDER, Root, display_path, is_private
+from fairlead.servers.shell.git_references import git_folder_at, modules_of, references_of
 
 MAX_ENTRIES: Final = 3_000_000
 """Most files and folders that are looked at."""
@@ -44,8 +43,11 @@ GIT_FILES: Final = {"config.worktree": b"", "commondir": b".\n"}
 _GIT_GUARDED = ("config", *GIT_FOLDERS, *GIT_FILES)
 """What decides in `.git` what git executes, here or in another working tree. All else can be written."""
 
-_MAX_CONFIG_BYTES = 1_000_000
-_CONFIG_VALUE = re.compile(r"^\s*(?P<key>[A-Za-z][\w.-]*)\s*=\s*(?P<value>.+?)\s*$", re.MULTILINE)
+_GIT_DATA = frozenset(
+    {"objects", "refs", "logs", "info", "index", "packed-refs", GIT_HEAD, "ORIG_HEAD", "FETCH_HEAD", "lfs"}
+)
+_MAX_LINKS = 40
+"""Links in one path, as the system follows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Survey:
     covered: dict[Names, Identity] = field(default_factory=dict[Names, Identity])
     """Sockets and pipes: through them a command could talk to programs outside."""
     links: dict[Names, str] = field(default_factory=dict[Names, str])
-    """Links with a protected name, and their targets."""
+    """Links with a protected name, and those that something guarded is reached over, with their targets."""
     absent: set[Names] = field(default_factory=set[Names])
     """What hooks, links and git's configuration lead to, and is not there."""
     has_repository: bool = False
@@ -248,39 +250,88 @@ def _guard(root: Root, each: FoundPath, survey: Survey) -> None:
         status = status_of(root, folder)
         if status is not None:
             survey.read_only[folder] = identity_of(status)
+            _guard_references(root, folder, survey)
     elif each.kind == "link":
-        _guard_link(root, each.names, survey)
+        _guard_path(root, str(root.path.joinpath(*each.names)), survey)
     elif each.names == (_GIT,) and each.kind == "folder":
         _guard_repository(root, each, survey)
     else:
         survey.read_only[each.names] = each.identity
         _require_single(root, each.names)
+        if not is_private(each.names[-1]):
+            _guard_links_in(root, each.names, survey)
+    if is_private(each.names[-1]):
+        _guard_references(root, each.names, survey)
 
 
-def _guard_link(root: Root, names: Names, survey: Survey) -> None:
-    """A link cannot be mounted over: it is put back afterwards, and what it leads to is guarded."""
-    try:
-        with OpenParent(root, names) as parent:
-            survey.links[names] = os.readlink(names[-1], dir_fd=parent.fd)
-    except OSError:
+def _guard_path(root: Root, path: str, survey: Survey) -> None:
+    """Guard what a path leads to, and the links that it leads over, where they are below the root.
+
+    A link cannot be mounted over: it is put back afterwards.
+    """
+    links, end = _follow(root, path)
+    for names, target in links.items():
+        if not _is_inside(names, survey.read_only):
+            survey.links[names] = target
+    if end is None or _is_inside(end, survey.read_only) or _is_data_of_git(end):
         return
-    _guard_target(root, root.path.joinpath(*names), survey)
-
-
-def _guard_target(root: Root, path: os.PathLike[str] | str, survey: Survey) -> None:
-    """Guard what a path leads to, where that is below the root."""
-    real = os.path.realpath(path)
-    if not real.startswith(f"{root.path}{os.sep}"):
-        return
-    names = tuple(os.path.relpath(real, root.path).split(os.sep))
-    status = status_of(root, names)
-    inside_guarded = any(names[:end] in survey.read_only for end in range(1, len(names) + 1))
-    if names[0] == _GIT or inside_guarded:
-        return
+    status = status_of(root, end)
     if status is None:
-        survey.absent.add(names)
-    else:
-        survey.read_only[names] = identity_of(status)
+        survey.absent.add(end)
+        return
+    survey.read_only[end] = identity_of(status)
+    if len(survey.read_only) <= MAX_GUARDED and stat.S_ISDIR(status.st_mode):
+        _guard_links_in(root, end, survey)
+
+
+def _guard_links_in(root: Root, names: Names, survey: Survey) -> None:
+    """Guard what links in a guarded folder lead to: a program reads that as if it were in the folder."""
+    for folder, inner, files in os.walk(root.path.joinpath(*names)):
+        for name in (*inner, *files):
+            path = os.path.join(folder, name)
+            if os.path.islink(path):
+                _guard_path(root, path, survey)
+
+
+def _follow(root: Root, path: str) -> tuple[dict[Names, str], Names | None]:
+    """The links below the root that a path leads over, with their targets, and where it ends, if below it."""
+    links: dict[Names, str] = {}
+    at, left = os.sep, [name for name in reversed(path.split(os.sep)) if name]
+    followed = 0
+    while left:
+        name = left.pop()
+        if name in (os.curdir, os.pardir):
+            at = os.path.dirname(at) if name == os.pardir else at
+            continue
+        here = os.path.join(at, name)
+        try:
+            target = os.readlink(here)
+        except (OSError, ValueError):  # no link, or nothing
+            at = here
+            continue
+        if (names := _names_below(root, here)) is not None:
+            links[names] = target
+        followed += 1
+        if followed > _MAX_LINKS:
+            return links, None
+        at = os.sep if os.path.isabs(target) else at
+        left += [each for each in reversed(target.split(os.sep)) if each]
+    return links, _names_below(root, at)
+
+
+def _names_below(root: Root, path: str) -> Names | None:
+    if not path.startswith(f"{root.path}{os.sep}"):
+        return None
+    return tuple(os.path.relpath(path, root.path).split(os.sep))
+
+
+def _is_inside(names: Names, guarded: Container[Names]) -> bool:
+    return any(names[:end] in guarded for end in range(1, len(names) + 1))
+
+
+def _is_data_of_git(names: Names) -> bool:
+    """Whether it is what git writes when it is used: guarded, no command could use it."""
+    return names[0] == _GIT and (len(names) == 1 or names[1] in _GIT_DATA)
 
 
 def _guard_repository(root: Root, each: FoundPath, survey: Survey) -> None:
@@ -297,48 +348,17 @@ def _guard_repository(root: Root, each: FoundPath, survey: Survey) -> None:
             if status is not None:
                 survey.read_only[_GIT, part] = identity_of(status)
                 _require_single(root, (_GIT, part))
-    for path in _references(root):
-        _guard_target(root, path, survey)
 
 
-def _references(root: Root) -> Iterator[str]:
-    """What git executes or reads besides its own files: targets of hooks, and paths in its configuration."""
-    git = os.path.join(root.path, _GIT)
-    try:
-        with os.scandir(os.path.join(git, "hooks")) as entries:
-            yield from [entry.path for entry in entries if entry.is_symlink()]
-    except OSError:
-        pass
-    for key, value in _read_git_config(os.path.join(git, "config")):
-        if key == "path":  # `include.path`, relative to the file
-            yield os.path.join(git, os.path.expanduser(value))
-        elif key == "hookspath":
-            yield os.path.join(root.path, os.path.expanduser(value))
-        else:
-            yield from (os.path.join(root.path, word) for word in _paths_in(value))
-
-
-def _read_git_config(path: str) -> Iterator[tuple[str, str]]:
-    """Keys and values of git's configuration, roughly: what is guarded in vain does little harm."""
-    try:
-        fd = os.open(path, FILE)
-        try:
-            text = os.read(fd, _MAX_CONFIG_BYTES).decode(errors="surrogateescape")
-        finally:
-            os.close(fd)
-    except OSError:
-        return
-    for setting in _CONFIG_VALUE.finditer(text):
-        yield setting["key"].lower(), setting["value"].strip('"')
-
-
-def _paths_in(value: str) -> Iterator[str]:
-    """The words of a command that are paths."""
-    try:
-        words = shlex.split(value.lstrip("!"))
-    except ValueError:
-        words = value.split()
-    yield from (word for word in words if "/" in word and "\0" not in word and not word.startswith("refs/"))
+def _guard_references(root: Root, names: Names, survey: Survey) -> None:
+    """Guard what git executes or reads besides its own files, for the repository at a path."""
+    git = git_folder_at(str(root.path.joinpath(*names)))
+    for each in (git, *modules_of(git)) if git is not None else ():
+        for path in references_of(each):
+            _guard_path(root, path, survey)
+        hooks = _names_below(root, os.path.join(each.common, "hooks"))
+        if hooks is not None:
+            _guard_links_in(root, hooks, survey)
 
 
 def _require_single(root: Root, names: Names) -> None:
