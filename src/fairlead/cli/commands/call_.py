@@ -259,7 +259,7 @@ def _show(result: ToolResult, *, as_json: bool) -> int:
         if not result.content and result.structured is not None:
             print_json(result.structured)
         if result.is_error:
-            say("the tool says that it failed")
+            say("the tool returned an error")
     return Exit.TOOL_ERROR if result.is_error else Exit.OK
 
 

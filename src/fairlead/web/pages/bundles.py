@@ -111,7 +111,7 @@ def _page(request: PageRequest, panel: HostPanel, problem: str | None = None) ->
         name: form(request, PATH, button("Remove", "do", "ask", key=name, kind="danger"), name=name)
         for name in bundles
     }
-    lead = "A selection of servers and tools, at a path of its own. A token can be limited to bundles."
+    lead = "A selection of servers and tools, at a path of its own. A token can be for bundles alone."
     content = (
         tag("p", lead, class_="dim"),
         bundle_table(bundles, actions),
