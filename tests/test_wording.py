@@ -7,7 +7,8 @@ import pytest
 
 import fairlead
 from fairlead.connection.failure_hints import hint_for_slow_start
-from fairlead.wording import end_sentence, join_clauses
+from fairlead.errors import ServerError
+from fairlead.wording import end_sentence, join_clauses, without_server
 
 CLASH = re.compile(r"[?!.][;:]|[;:,][.?!;]|[!?]\.|(?<!\.)\.\.(?![./])")
 
@@ -51,3 +52,10 @@ def test_hints_are_joined_in_one_place() -> None:
         if joined.search(line)
     ]
     assert found == []
+
+
+def test_a_message_names_its_server_once() -> None:
+    message = str(ServerError("files", str(ServerError("files", "it is away"))))
+    assert message == "server `files`: it is away"
+    assert without_server(message, "files") == "it is away"
+    assert without_server(message, "notes") == message

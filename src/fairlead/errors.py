@@ -50,6 +50,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from fairlead.bounded_repr import bound_repr
+from fairlead.wording import name_server, without_server
 
 Severity = Literal["error", "warning"]
 Delivery = Literal["not_sent", "unknown", "done"]
@@ -222,8 +223,7 @@ class ServerError(FairleadError):
 
     def __init__(self, server_id: str, message: str, *, hint: str | None = None) -> None:
         # An error made from another one of the same server names it once.
-        subject = f"server `{server_id}`: "
-        super().__init__(subject + message.removeprefix(subject), hint=hint)
+        super().__init__(name_server(server_id) + without_server(message, server_id), hint=hint)
         self.server_id = server_id
 
 

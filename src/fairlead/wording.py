@@ -1,4 +1,4 @@
-"""Joining of messages and hints, so that no two marks of punctuation meet."""
+"""Parts of messages: clauses and hints joined, and the server that an error is about."""
 
 _ENDS = (".", "!", "?", "…")
 
@@ -27,3 +27,13 @@ def end_sentence(text: str) -> str:
     """A text that ends like a sentence: with a full stop, where it ends with no other mark."""
     text = text.rstrip()
     return text if text.endswith(_ENDS) else f"{text.rstrip(';:,')}."
+
+
+def name_server(server_id: str) -> str:
+    """The beginning of a message about a server, which names it."""
+    return f"server `{server_id}`: "
+
+
+def without_server(message: str, server_id: str) -> str:
+    """A message about a server without its beginning, for a place that names the server already."""
+    return message.removeprefix(name_server(server_id))

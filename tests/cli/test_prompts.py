@@ -54,7 +54,7 @@ def test_what_is_missing_is_said_where_nobody_can_be_asked(fairlead: Fairlead, m
     server = add(fairlead, machine, prompts=[GREET])
     outcome = fairlead("prompt", "s", "greet")
     assert outcome.status == 2
-    assert "wants to know `who`" in outcome.err
+    assert "needs the argument `who`" in outcome.err
     assert not server.heard("prompts/get")
     assert fairlead("prompt", "s", "greet", "who").status == 2
 

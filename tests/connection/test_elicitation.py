@@ -186,7 +186,7 @@ async def test_a_peer_that_breaks_ends_the_request_with_a_clear_word() -> None:
 async def test_more_questions_than_anybody_would_answer_are_asked_of_nobody() -> None:
     many = asking(**{f"q{number}": QUESTION for number in range(MAX_INPUT_REQUESTS + 1)})
     async with talking() as session:
-        with pytest.raises(ElicitationRefused, match="65 things at once"):
+        with pytest.raises(ElicitationRefused, match="65 requests for input at once"):
             await answer_rounds(msgspec.Raw(many), session, Exchange().send)
 
 

@@ -231,7 +231,7 @@ async def test_results_are_shown_and_a_failure_is_told(machine: Machine) -> None
     async with session_on(machine) as console:
         shown = await console.does("/call x fail")
         assert "it failed" in shown
-        assert "the tool says that it failed" in shown
+        assert "the tool returned an error" in shown
         with pytest.raises(FairleadError):
             await console.does("/call x refuse")
 

@@ -148,7 +148,7 @@ async def test_errors_of_the_tool_and_of_the_server_are_shown(machine: Machine, 
     async with dashboard(machine, {"x": server.entry()}) as board, board.visited() as client:
         await board.host.connect("x")
         page = await try_it(client, "fail", do="json")
-        assert "The tool says that it failed" in page.text
+        assert "The tool returned an error" in page.text
         assert "it failed" in page.text
         page = await try_it(client, "refuse", do="json")
         assert "The call failed" in page.text

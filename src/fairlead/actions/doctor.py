@@ -36,6 +36,7 @@ from fairlead.errors import (
     Problem,
     StoreError,
 )
+from fairlead.wording import without_server
 
 if TYPE_CHECKING:
     from fairlead.host.host import Host
@@ -170,7 +171,7 @@ async def _server_finding(host: "Host", server_id: str) -> Finding:
         with anyio.fail_after(SERVER_SECONDS):
             listing = await host.list_now(server_id)
     except FairleadError as exc:
-        message = gate.error_text(exc).removeprefix(f"server `{server_id}`: ")
+        message = without_server(gate.error_text(exc), server_id)
         fix = exc.hint or f"run `{command_line('test', server_id)}`"
         return Finding(area="servers", subject=server_id, status="problem", message=message, fix=fix)
     except TimeoutError:

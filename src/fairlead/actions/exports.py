@@ -19,15 +19,13 @@ from fairlead.gateway.install import NAME, GatewayRoute
 def dialect_to_write(agent: str) -> ConfigDialect:
     """The format of an agent. Raises where Fairlead only reads it."""
     dialect = registry.by_name(agent)
-    if dialect.write is None:
-        raise ConfigError(f"Fairlead reads the format of {dialect.title}, but does not write it")
+    dialect.require_writer()
     return dialect
 
 
 def export_gateway(dialect: ConfigDialect, url: str | None) -> ExportedDocument:
     """One entry: a gateway in front of all servers, started by the agent, or reached by URL."""
-    assert dialect.write is not None, "see `dialect_to_write`"
-    return dialect.write({NAME: GatewayRoute(url=url).entry(None)})
+    return dialect.require_writer()({NAME: GatewayRoute(url=url).entry(None)})
 
 
 def export_document(

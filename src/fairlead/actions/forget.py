@@ -28,6 +28,7 @@ from fairlead.policy.upgrade import NAMESPACE as DEFAULTS
 from fairlead.store.artifacts import NAMESPACE as ARTIFACTS
 from fairlead.store.opening import open_database, open_database_for_reading
 from fairlead.store.protocol import ANY, Database, StoredValue
+from fairlead.wording import name_server
 
 if TYPE_CHECKING:
     from fairlead.host.host import Host
@@ -133,7 +134,7 @@ def _plan_server(context: ActionContext, server_id: str, kept: list[KeptLogin], 
         if stored.key in own_keys or (namespace == _TASKS and stored.key.startswith(f"{server_id}/")):
             return True
         subject = _subject_of(stored)
-        return subject.server_id == server_id or subject.message.startswith(f"server `{server_id}`:")
+        return subject.server_id == server_id or subject.message.startswith(name_server(server_id))
 
     values, records, left = _find(context.store, is_about, lambda found: found[0] == server_id, audit=audit)
     others = [other for other in loaded.servers.values() if other.server_id != server_id]

@@ -108,7 +108,9 @@ def _recognise(file: Path) -> ConfigDialect:
     found = registry.detect(texts.load(text, syntax, str(file)))  # pyright: ignore[reportArgumentType]
     if found is None:
         names = ", ".join(dialect.name for dialect in registry.ALL)
-        raise ConfigError(f"{file} does not look like any format known here", hint=f"say --from: {names}")
+        raise ConfigError(
+            f"{file} does not look like any format known here", hint=f"name it with --from: {names}"
+        )
     return found
 
 

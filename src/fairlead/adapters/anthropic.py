@@ -9,7 +9,6 @@ from fairlead.adapters.json_schema import with_legal_names, with_sound_patterns,
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.tools import ToolEntry
 
-TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 DOCUMENTS = frozenset({"application/pdf"})

@@ -19,7 +19,6 @@ from fairlead.config.merge import STRICTNESS
 from fairlead.config.models import ApprovalMode
 from fairlead.config.secrets.redaction import literal_secrets
 from fairlead.config.untyped import as_object
-from fairlead.errors import ConfigError
 from fairlead.policy.decision import BundleFilter, CallPolicy
 from fairlead.policy.quarantine import ScreenedListing
 
@@ -84,8 +83,7 @@ def export_servers(
     Raises:
         ConfigError: The format can only be read.
     """
-    if dialect.write is None:
-        raise ConfigError(f"Fairlead reads the format of {dialect.title}, but does not write it")
+    write = dialect.require_writer()
     notes: list[ConversionNote] = []
     entries: dict[str, dict[str, Any]] = {}
     for server in servers:
@@ -96,7 +94,7 @@ def export_servers(
             entry = _portable(dialect, server, lists, lose, notes)
             if entry is not None:
                 entries[server.server_id] = entry
-    exported = dialect.write(entries)
+    exported = write(entries)
     return ExportedDocument(document=exported.document, notes=[*notes, *_worth_telling(exported.notes)])
 
 
@@ -164,8 +162,7 @@ def _portable(
 
 def _find_losses(dialect: ConfigDialect, server_id: str, entry: dict[str, Any]) -> set[Loss]:
     """Restrictions of an entry that a format does not support, by its writer's notes."""
-    assert dialect.write is not None
-    written = dialect.write({server_id: entry})
+    written = dialect.require_writer()({server_id: entry})
     fields = (note.field.partition(".")[0] for note in written.notes if note.server_id == server_id)
     return {_FIELDS[field] for field in fields if field in _FIELDS}
 

@@ -209,7 +209,6 @@ def _limits(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
     return limits
 
 
-TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]{0,63}")
 PROPERTY_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 MEDIA = ("image/", "audio/", "application/pdf")
 

@@ -3,7 +3,6 @@
 Strict: closed objects, every property required, few keywords.
 """
 
-import re
 from typing import Any, Literal
 
 import msgspec
@@ -171,7 +170,6 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 Api = Literal["responses", "chat"]
 
-TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MAX_TOOLS = 128
 IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 FILES = frozenset({"application/pdf"})

@@ -35,6 +35,7 @@ from fairlead.errors import (
     TokenRefused,
 )
 from fairlead.store.protocol import Store
+from fairlead.wording import without_server
 
 Renew: TypeAlias = Callable[[Login], Awaitable[Token]]
 """Asks the issuer for a new token. Raises `TokenRefused` where it will not give one (also where there is
@@ -394,5 +395,5 @@ def _failure_for_server(server_id: str, failure: Exception) -> Exception:
 def _reason(failure: Exception) -> str:
     """The message of an error, without the name of the server that had it first."""
     if isinstance(failure, ServerError):
-        return str(failure).removeprefix(f"server `{failure.server_id}`: ")
+        return without_server(str(failure), failure.server_id)
     return str(failure) if isinstance(failure, FairleadError) else type(failure).__name__

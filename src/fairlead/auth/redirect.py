@@ -284,14 +284,14 @@ class BrowserRedirect:
         if path != CALLBACK_PATH:
             return 404, page("Nothing here", "There is no such page."), False
         if method != "GET":
-            return 405, page("Not like this", "This page can only be read."), False
+            return 405, page("Method not allowed", "This page takes GET requests only."), False
         if waiting.answer is not None:
             # Single use: a replayed redirect must not replace the code that is being exchanged.
             return 410, page("Already used", "This login has its answer. You can close this window."), False
         try:
             waiting.answer = read_answer(query, waiting.state)
         except NotTheAnswer as exc:
-            return 400, page("Not the answer", f"This is not what Fairlead waits for: {exc}."), False
+            return 400, page("Unexpected redirect", f"This is not the redirect of the login: {exc}."), False
         return 200, waiting.answer.page, True
 
 

@@ -34,7 +34,9 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 def bundle_option(function: FunctionT) -> FunctionT:
     """Add `--bundle`: whose tools."""
-    return click.option("--bundle", metavar="NAME", help="Only what this bundle has, as it has it.")(function)
+    return click.option("--bundle", metavar="NAME", help="Only the tools of this bundle, as it offers them.")(
+        function
+    )
 
 
 def ask_unknown(

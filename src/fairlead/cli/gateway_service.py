@@ -45,7 +45,7 @@ _HOW: Final[dict["StartedBy", str]] = {
 
 @click.command("start")
 @click.option("--host", help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), help="The port; 8130 if nothing else is said.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; `gateway.port`, or 8130, if left out.")
 @click.option("--workers", type=WORKERS, metavar="N", help="As for `fairlead gateway`.")
 @click.option("--bundle", metavar="NAME", help="Serve only this bundle.")
 @click.option("--mode", type=click.Choice(["direct", "meta", "auto"]), help="As for `fairlead gateway`.")
@@ -112,7 +112,9 @@ def _show_started(started: "StartedGateway", options: GatewayArguments) -> None:
 
 @click.command("stop")
 @click.option("--disable", is_flag=True, help="Start it at login no more, and delete the service's file.")
-@click.option("--all", "every", is_flag=True, help="All of yours, also in terminals and for agents.")
+@click.option(
+    "--all", "every", is_flag=True, help="Stop all your gateways, also those in terminals and for agents."
+)
 @json_option
 @click.pass_context
 def stop_command(ctx: click.Context, *, disable: bool, every: bool, as_json: bool) -> int:
@@ -148,7 +150,7 @@ def stop_command(ctx: click.Context, *, disable: bool, every: bool, as_json: boo
 @json_option
 @click.pass_context
 def status_command(ctx: click.Context, *, as_json: bool) -> int:
-    """Show whether a gateway runs, and how it is.
+    """Show whether a gateway runs, and its state.
 
     Where, since when, how it was started, how its servers are, and, where several processes act as one
     gateway, each of them with its load. Exits with 4 where none runs.
@@ -293,7 +295,7 @@ def open_command(ctx: click.Context, *, as_json: bool) -> int:
 @click.option(
     "-n", "--lines", type=click.IntRange(min=1), default=50, show_default=True, help="How many lines."
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on as it says more, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
 @click.pass_context
 def logs_command(ctx: click.Context, lines: int, *, follow: bool) -> int:
     """Show the log of the gateway in the background."""

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.terminal.output import print_data, printable
+from fairlead.wording import without_server
 
 
 def error_lines(status: Mapping[str, Any]) -> list[str]:
@@ -12,7 +13,7 @@ def error_lines(status: Mapping[str, Any]) -> list[str]:
     error, hint = status["last_error"], status.get("hint")
     if not error:
         return []
-    lines = error.removeprefix(f"server `{status['id']}`: ").split("\n")
+    lines = without_server(error, status["id"]).split("\n")
     if hint and hint not in error:
         lines.append(f"hint: {hint}")
     return [printable(line) for line in lines]

@@ -56,7 +56,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "status": "Show the state of every server.",
         "artifacts": "Show the stored rest of results that were too large.",
         "logs": "Show a local server's stderr.",
-        "lint": "List the tools that a model provider would refuse, or gets rewritten.",
+        "lint": "List the tools that a model provider would refuse, or that are rewritten for it.",
     },
     "Trust": {
         "approve": "Let a project's server start.",
@@ -86,7 +86,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "forget": "Delete what is kept about a server, a principal or a login.",
     },
     "Help": {
-        "doctor": "Look for what is wrong with this machine, and say what mends it.",
+        "doctor": "Diagnose machine, configuration and servers, and say how to fix them.",
         "explain": "Say where a value came from, or why a tool is there or not.",
         "schema": "Print the JSON Schema of fairlead.json.",
         "completion": "Print the completion script for your shell.",

@@ -221,7 +221,7 @@ def _row(tool: ReviewedTool) -> tuple[str, str, str]:
 def _warn_of_findings(tools: list[ReviewedTool]) -> None:
     found = [tool.entry.key.shown_tool for tool in tools if has_findings(tool.entry)]
     if found:
-        warn(f"look closer at {', '.join(found)}: what they say of themselves is odd", "answer `some`")
+        warn(f"look closer at {', '.join(found)}: there are findings in the definitions", "answer `some`")
 
 
 def _ask_after_adding(count: int) -> str:

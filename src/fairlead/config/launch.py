@@ -85,9 +85,7 @@ _MANIFESTS = {
     "just": ("justfile", ".justfile", "Justfile"),
     "task": ("Taskfile.yml", "Taskfile.yaml"),
     "cargo": ("Cargo.toml", ".cargo/config.toml"),
-    **dict.fromkeys(
-        ("docker", "podman"), ("compose.yaml", "compose.yml", "docker-compose.yml", "Dockerfile")
-    ),
+    **dict.fromkeys(("docker", "podman"), _CONTAINERS),
     "mise": ("mise.toml", ".mise.toml"),
     "direnv": (".envrc",),
 }

@@ -117,7 +117,7 @@ def _read(result: msgspec.Raw) -> Mapping[str, types.InputRequest]:
 
 
 def _too_many(count: int) -> ElicitationRefused:
-    return ElicitationRefused(types.INVALID_REQUEST, f"it asks {count} things at once")
+    return ElicitationRefused(types.INVALID_REQUEST, f"it sends {count} requests for input at once")
 
 
 def _repair_input_requests(fields: dict[str, Any]) -> dict[str, Any]:

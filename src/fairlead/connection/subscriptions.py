@@ -34,7 +34,7 @@ OPEN_SECONDS = 1.0
 
 @dataclass(eq=False)
 class _Stream:
-    """A modern stream of news, opened again where it breaks off."""
+    """A stream of `subscriptions/listen`, opened again where it breaks off."""
 
     uris: frozenset[str]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -189,7 +189,7 @@ class Subscriptions:
                         self._opened.set()
                         return
                 except SubscriptionLost:
-                    logger.debug("a stream of news broke off")
+                    logger.debug("a subscription stream broke off")
                 stream.was_tried = True
                 self._opened.set()  # it may never be open
                 if anyio.current_time() - began > _LONGEST_PAUSE_SECONDS:

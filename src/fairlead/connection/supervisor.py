@@ -47,6 +47,7 @@ from fairlead.errors import (
     StoreError,
 )
 from fairlead.events import DOWN, ServerState
+from fairlead.wording import without_server
 
 logger = logging.getLogger(__name__)
 
@@ -235,8 +236,7 @@ class Supervisor:
         wait = math.ceil(self.backoff.wait_seconds)
         reason = f"it failed {self.backoff.failures} times in a row; not tried again for {wait} s"
         if last is not None:
-            last_reason = str(last).removeprefix(f"server `{self.server_id}`: ")
-            reason += f"; the last error was: {last_reason}"
+            reason += f"; the last error was: {without_server(str(last), self.server_id)}"
         return ConnectFailed(self.server_id, reason, hint=last.hint if last else None)
 
     async def _own(self, attempt: ConnectAttempt) -> None:

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 @click.command("console")
-@click.option("--model", metavar="PROVIDER/NAME", help="`openai/…` or `anthropic/…`; else what `model` says.")
+@click.option(
+    "--model",
+    metavar="PROVIDER/NAME",
+    help="`openai/…` or `anthropic/…`; the configured `model` if left out.",
+)
 @click.option("--bundle", metavar="NAME", help="Give the model the tools of a bundle, rather than all.")
 @click.pass_context
 def command(ctx: click.Context, model: str | None, bundle: str | None) -> int:

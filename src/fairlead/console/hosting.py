@@ -65,7 +65,9 @@ class PromptOperator(PersonOperator):
         if request.server_id not in self._may_sample:
             answer = await self._ask_in_turn(lambda: self._ask_to_sample(request), "no")
             if answer == "no":
-                raise CallDenied(f"`{request.server_id}` may not ask the model: a person said no")
+                raise CallDenied(
+                    f"`{request.server_id}` may not use the model: the user rejected its sampling request"
+                )
             if answer == "session":
                 self._may_sample.add(request.server_id)
         try:

@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.catalog.sanitize import gate
 from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
+from fairlead.wording import without_server
 
 
 class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
@@ -40,8 +41,9 @@ def decode_error(failed: CommandFailed) -> FairleadError:
         kind, names = FairleadError, _detail_names(FairleadError)
     details: dict[str, Any] = {name: value for name, value in failed.details.items() if name in names}
     # The constructors of server errors name the server themselves.
-    message = failed.message.removeprefix(f"server `{failed.details.get('server_id')}`: ")
-    return kind(message=message if "server_id" in names else failed.message, **details)
+    server_id = str(details.get("server_id"))
+    message = without_server(failed.message, server_id) if "server_id" in names else failed.message
+    return kind(message=message, **details)
 
 
 _PLAIN: Final = (str, int, bool, type(None))

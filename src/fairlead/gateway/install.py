@@ -101,9 +101,7 @@ def command_route(env: Mapping[str, str], *, config: Path | None, bundle: str | 
 
 def dialect_of(agent: str) -> ConfigDialect:
     """The format of an agent that the gateway can be written for."""
-    dialect = registry.by_name(agent)
-    assert dialect.write is not None, f"{agent} is among those that are written"
-    return dialect
+    return registry.by_name(agent)
 
 
 def by_reference(agent: str, reach: GatewayRoute) -> AgentSnippet:
@@ -143,9 +141,7 @@ def _reference(agent: str, reach: GatewayRoute) -> tuple[str, str]:
 
 
 def _write(agent: str, entry: Mapping[str, Any]) -> ExportedDocument:
-    write = dialect_of(agent).write
-    assert write is not None
-    return write({NAME: dict(entry)})
+    return dialect_of(agent).require_writer()({NAME: dict(entry)})
 
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024

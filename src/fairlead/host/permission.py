@@ -379,7 +379,7 @@ def encode_arguments(arguments: object) -> msgspec.Raw:
         ) from exc
     if not is_finite:
         raise ArgumentsInvalid(
-            "the arguments have a number that is NaN or infinite, which JSON has not; it was not called",
+            "the arguments have a number that is NaN or infinite, which is not JSON; it was not called",
             hint="give a finite number, or null",
         )
     return msgspec.Raw(encoded)

@@ -118,7 +118,7 @@ class BlockReader:
             case "message_stop":
                 self.ended = True
             case "error":
-                raise complaint_in(data) or ValueError("an error without words")
+                raise complaint_in(data) or ValueError("an error without a message")
             case _:
                 pass
         return ""

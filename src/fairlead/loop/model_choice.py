@@ -91,7 +91,7 @@ def _parse_model_name(
         provider for provider, names in _VARIABLES.items() if env.get(names.key) or env.get(names.base_url)
     ]
     if len(there) != 1:
-        raise ConfigError(f"nothing says whose model `{wanted}` is", hint=_HOW)
+        raise ConfigError(f"the provider of the model `{wanted}` is not known", hint=_HOW)
     return there[0], wanted
 
 

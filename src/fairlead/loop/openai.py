@@ -107,7 +107,7 @@ class ChunkReader:
             return ""
         chunk = msgspec.json.decode(data, type=dict[str, Any])
         if chunk.get("error"):
-            raise complaint_in(data) or ValueError("an error without words")
+            raise complaint_in(data) or ValueError("an error without a message")
         if is_object(usage := chunk.get("usage")):
             self._usage = _usage(usage)
         text = ""

@@ -28,14 +28,6 @@ def has_consent(store_path: StoreLocation, key: ConsentKey) -> bool:
         return database.get(NAMESPACE, consent_store_key(key)) is not None
 
 
-def is_outdated(store_path: StoreLocation, key: ConsentKey) -> bool:
-    """Whether an earlier release, which compared less, recorded consent to this entry."""
-    if not key.earlier or not store_path.exists():
-        return False
-    with open_database(store_path) as database:
-        return database.get(NAMESPACE, key.earlier) is not None
-
-
 def consent_store_key(key: ConsentKey) -> str:
     """Key of a consent in the store."""
     return f"{key.file}\0{key.server_id}\0{key.digest}"

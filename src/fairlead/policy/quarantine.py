@@ -103,9 +103,8 @@ class ScreenedListing:
         if rejected is not None:
             return CallRefusal(kind="rejected", reason=rejected)
         if any(each.is_unnamed for each in self.listing.rejected):
-            return CallRefusal(
-                kind="unlisted", reason="it may be one that its server lists and nothing can read"
-            )
+            reason = "its server lists definitions that cannot be parsed, and it may be one of these"
+            return CallRefusal(kind="unlisted", reason=reason)
         if self.needs_pins:
             return CallRefusal(kind="unlisted", reason="its server does not list it, so it cannot be pinned")
         return None

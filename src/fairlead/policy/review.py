@@ -368,13 +368,8 @@ class ReviewedTool:
         return {"allow": "allowed", "ask": "needs approval"}.get(self.decision.verdict, "not allowed")
 
     @property
-    def is_risky(self) -> bool:
-        """Whether its definition has findings, or annotates it destructive."""
-        return self.risk > 0
-
-    @property
     def risk(self) -> int:
-        """Need for a closer look: 2 where its definition has findings."""
+        """Need for a closer look: 2 for findings in its definition, 1 for the destructive annotation."""
         return 2 if has_findings(self.entry) else int(is_destructive(self.entry.definition))
 
     @property

@@ -182,11 +182,11 @@ def show_recorded(recorded: RecordedReview) -> None:
         if tools:
             say(f"{word} {plural(len(tools), 'tool')} of `{server_id}`{where}")
     if decision.instructions:
-        say(f"models may see what `{server_id}` says of itself as it is now")
+        say(f"models may see the instructions of `{server_id}` as they are now")
     if odd := [tool.key for tool in decision.allow if has_findings(tool)]:
         names = ", ".join(f"`{printable(key.shown_tool)}`" for key in odd)
         command = command_line("review", server_id)
-        warn(f"look closer at {names}: what they say of themselves is odd", f"`{command}` shows it")
+        warn(f"look closer at {names}: there are findings in the definitions", f"`{command}` shows it")
     if recorded.failure is not None:
         warn(recorded.failure)
     for tool, stricter in recorded.stricter:

@@ -216,7 +216,7 @@ class ConfigPanel:
     # Tokens.
 
     async def tokens(self) -> Sequence[NamedToken]:
-        """The named tokens: for what they are, never what they are."""
+        """The named tokens: principals, scopes and bundles, never the tokens themselves."""
         context = self._actions(LOCAL)
         return await to_thread.run_sync(lambda: named_tokens(context.env, context.store).read())
 

@@ -432,7 +432,7 @@ class HostPanel:
         server = self._server(server_id)
         found = await self._find_review(server)
         if found is None:
-            raise ConfigError(f"`{server_id}` has not said yet what it offers")
+            raise ConfigError(f"`{server_id}` has not been listed yet")
         tools = {tool.digest: tool.entry for tool in found.tools}
         seen = verdict.instructions
         gone = {*verdict.allow, *verdict.ask, *verdict.deny} - tools.keys()
@@ -471,7 +471,7 @@ class HostPanel:
         return await self.watch.cancel(self._actions(principal), call_id)
 
     def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
-        """The calls that wait for a person's word: all, or one principal's."""
+        """The calls that wait for approval: all, or one principal's."""
         return self._queue.pending(principal)
 
     async def answer(

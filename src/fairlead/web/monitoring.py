@@ -136,7 +136,7 @@ def gateway_metrics(panel: HostPanel) -> list[Metric]:
             [(label, status.connects) for label, status in by_server],
         ),
         Metric("clients", "gauge", "Clients of the gateway.", [({}, len(panel.sessions()))]),
-        Metric("approvals_pending", "gauge", "Calls that wait for a person.", [({}, len(panel.pending()))]),
+        Metric("approvals_pending", "gauge", "Calls that wait for approval.", [({}, len(panel.pending()))]),
     ]
 
 

@@ -196,7 +196,7 @@ class AccessCheck:
         answer = self._answers.get(request.http.method)
         if answer is None:
             allowed = ", ".join(method for method, known in self._answers.items() if known)
-            return _plain(405, "this is not used so", {"Allow": allowed})
+            return _plain(405, f"method {request.http.method} is not allowed", {"Allow": allowed})
         screened_headers(request.http.scope)  # raises where the guard was left out
         try:
             admitted = await self._admit(request)
@@ -208,7 +208,7 @@ class AccessCheck:
         if request.http.method == "POST":
             form = await _read_form(request.http)
             if form is None:
-                return _plain(400, "that is no form of this page, or too large a one")
+                return _plain(400, "the body is not a form, or too large")
             request = replace(request, form=form)
             if not self._sessions.is_own_form(
                 request.http.scope, request.cookie, request.field("form_token")

@@ -266,7 +266,7 @@ class LoginSessions:
         return await self._begin(found.grant) if is_granted else None
 
     async def log_in(self, secret: str) -> BrowserSession | None:
-        """Begin a session for a token that decides, or a one-time code. The cookie is new in any case."""
+        """Begin a session, with a new cookie, for a token with the scope `decide` or a one-time code."""
         if (redeemed := await self.redeem(secret)) is not None:
             return redeemed
         grant = await self._grant(secret)

@@ -14,7 +14,7 @@ from fairlead.config.secrets.redaction import is_ordinary, proxy_secrets, secret
 
 SOURCE = Path(fairlead.__file__).parent
 
-CLEANING = {"clean", "clean_bytes", "may_hide", "has_hiding_escape"}
+CLEANING = {"clean", "may_hide", "has_hiding_escape"}
 MASKING = {"mask", "mask_known", "may_hold"}
 ALLOWED = {
     "catalog/sanitize/gate.py",

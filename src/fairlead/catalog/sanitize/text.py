@@ -17,7 +17,6 @@ and Khmer or Thai loses its hints for line breaks. An unterminated escape sequen
 so does one of the 8-bit kind, which garbled text has by accident: what they would have hidden stays.
 """
 
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -156,7 +155,6 @@ def _with_plain_breaks(text: str) -> str:
 
 # JSON.
 
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 # Escapes of what may have to be removed. All surrogates are included: only a parser tells a pair.
 _ESCAPED = re.compile(
     rb"\\(?:[bfr]|u(?:0(?:0(?:[0189]|7[fF]|[aA][dD])|34[fF]|61[cC])|1(?:15[fF]|160|7[bB][45]|80[b-fB-F])"
@@ -177,25 +175,6 @@ def may_hide(raw: bytes) -> bool:
     Raises `ValueError` for invalid UTF-8.
     """
     return has_hiding_escape(raw) or _is_suspect(raw.decode(errors="surrogatepass"), raw)
-
-
-def clean_bytes(raw: bytes) -> bytes | None:
-    """Sanitize every string in the JSON, names too; None if there is nothing to do.
-
-    Everything else stays byte for byte. Raises `ValueError` for invalid strings.
-    """
-    if not may_hide(raw):
-        return None
-    text = raw.decode(errors="surrogatepass")
-    cleaned = _STRING.sub(_clean_string_literal, text)
-    return None if cleaned == text else cleaned.encode()
-
-
-def _clean_string_literal(match: re.Match[str]) -> str:
-    literal = match[0]
-    text: str = json.loads(literal, strict=False) if "\\" in literal else literal[1:-1]
-    cleaned = clean(text)
-    return literal if cleaned == text else json.dumps(cleaned, ensure_ascii=False)
 
 
 # Findings for reviewers.

@@ -80,7 +80,7 @@ class AddOptions(TypedDict):
     "--enabled", type=click.BOOL, metavar="true|false", help="Add it switched on (the default) or off."
 )
 @click.option("--required", is_flag=True, help="Fail the host's start when it is not ready.")
-@click.option("--later", is_flag=True, help="Write it down, and do not connect to it now.")
+@click.option("--later", is_flag=True, help="Add it without connecting to it now.")
 @click.option("--trust", type=click.Choice(["trusted", "untrusted"]), help="Untrusted if left out.")
 @click.option(
     "--allow",
@@ -101,15 +101,28 @@ class AddOptions(TypedDict):
 @click.option(
     "--request-timeout-ms", type=int, metavar="MS", help="Time without an answer before a call fails."
 )
-@click.option("--oauth-authorization-url", metavar="URL")
-@click.option("--oauth-token-url", metavar="URL")
-@click.option("--oauth-registration-url", metavar="URL")
-@click.option("--oauth-client-id", metavar="ID")
+@click.option(
+    "--oauth-authorization-url",
+    metavar="URL",
+    help="The authorization endpoint, if the server does not announce it.",
+)
+@click.option("--oauth-token-url", metavar="URL", help="The token endpoint, likewise.")
+@click.option("--oauth-registration-url", metavar="URL", help="The client registration endpoint, likewise.")
+@click.option("--oauth-client-id", metavar="ID", help="A client that you registered with the provider.")
 @click.option("--oauth-client-secret", metavar="SECRET", help="Kept in the keyring, not in the file.")
-@click.option("--oauth-scope", metavar="SCOPES")
-@click.option("--oauth-callback-port", type=int, metavar="PORT")
-@click.option("--oauth-client-metadata-url", metavar="URL")
-@click.option("--oauth-grant", type=click.Choice(["authorization_code", "client_credentials"]))
+@click.option("--oauth-scope", metavar="SCOPES", help="OAuth scopes to request, separated by spaces.")
+@click.option(
+    "--oauth-callback-port",
+    type=int,
+    metavar="PORT",
+    help="Port of the redirect URI; any free one if left out.",
+)
+@click.option("--oauth-client-metadata-url", metavar="URL", help="A client metadata document to be known by.")
+@click.option(
+    "--oauth-grant",
+    type=click.Choice(["authorization_code", "client_credentials"]),
+    help="Log in as a user in the browser (the default), or as the client itself.",
+)
 @click.pass_context
 def command(
     ctx: click.Context, server_id: str, words: tuple[str, ...], **options: Unpack[AddOptions]

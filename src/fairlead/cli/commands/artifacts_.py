@@ -41,7 +41,7 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def show_list(ctx: click.Context, *, as_json: bool) -> int:
-    """Show what is kept, newest first.
+    """Show the artifacts, newest first.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def show_list(ctx: click.Context, *, as_json: bool) -> int:
 @json_option
 @click.pass_context
 def show_one(ctx: click.Context, handle: str, output: str | None, *, as_json: bool) -> int:
-    """Show one: on the terminal as far as it is text, in a pipe as it is. The start of a handle will do.
+    """Show an artifact: its text at a terminal, its bytes in a pipe. The start of a handle will do.
 
     \b
     Examples:
@@ -103,7 +103,7 @@ def _content_as_json(artifact: Artifact, content: bytes, output: str | None) -> 
 @json_option
 @click.pass_context
 def remove(ctx: click.Context, *, everything: bool, as_json: bool) -> int:
-    """Remove what is too old or too much. That happens by itself, too, whenever something is kept.
+    """Remove artifacts over the limits of age and size, as happens whenever one is stored.
 
     \b
     Examples:

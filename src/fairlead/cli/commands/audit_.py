@@ -44,10 +44,10 @@ class Moment(click.ParamType[float]):
 @click.option("--until", type=Moment(), help="Only what was earlier.")
 @click.option("--server", metavar="ID", help="Only calls to this server.")
 @click.option("--tool", metavar="NAME", help="Only calls of this tool: `server.tool`, or its name alone.")
-@click.option("--principal", metavar="NAME", help="Only what was done for this one.")
-@click.option("--outcome", metavar="CODE", help="Only what ended so: `ok`, `tool_error`, `call_denied`, …")
+@click.option("--principal", metavar="NAME", help="Only what was done for this principal.")
+@click.option("--outcome", metavar="CODE", help="Only this outcome: `ok`, `tool_error`, `call_denied`, …")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as more happens, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Show new records as they come, until Ctrl-C.")
 @json_option
 @click.pass_context
 def command(  # noqa: PLR0913 - one parameter for each option

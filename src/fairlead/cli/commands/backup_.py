@@ -34,7 +34,7 @@ def command(
     """Write configuration and state into one file: servers, pins, approvals, consents, audit log, tokens.
 
     No secret is in it unless you ask. With secrets it is encrypted with a passphrase, which you type at a
-    terminal or taken from FAIRLEAD_BACKUP_PASSPHRASE. Only you can read the file, and none is overwritten.
+    terminal, or which FAIRLEAD_BACKUP_PASSPHRASE has. Only you can read the file, and none is overwritten.
     Stored results (`fairlead artifacts`) and logs of servers are left out.
 
     \b

@@ -14,7 +14,7 @@ from fairlead.terminal.output import display_path, print_json, print_table, repo
 def command() -> None:
     """Make and remove bundles: selections of servers and tools, each with an endpoint of its own.
 
-    The gateway serves a bundle at `/mcp/NAME`, and a token can be for bundles alone.
+    The gateway serves a bundle at `/mcp/NAME`, and a token can be limited to bundles.
 
     \b
     Examples:

@@ -47,7 +47,7 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="The same as NAME=VALUE alone.")
 @click.option("--input", "document", metavar="JSON", help="All arguments as JSON; `-` reads them from stdin.")
 @click.option("--yes", is_flag=True, help="Confirm the call without a terminal.")
-@click.option("--always", is_flag=True, help="Besides, let agents call it without asking from now on.")
+@click.option("--always", is_flag=True, help="Also let agents call it without asking from now on.")
 @click.option(
     "--timeout", "seconds", type=float, metavar="SECONDS", help="Time without an answer or progress."
 )
@@ -67,7 +67,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     no_gateway: bool,
     as_json: bool,
 ) -> int:
-    """Call a tool and print what it returns. Typed at a terminal, this is your yes to the call.
+    """Call a tool and print what it returns. Typed at a terminal, it counts as your approval.
 
     Arguments are NAME=VALUE, or NAME:=JSON for what is no plain text.
     Where a gateway runs with this configuration, it makes the call, with the servers it has running.
@@ -259,7 +259,7 @@ def _show(result: ToolResult, *, as_json: bool) -> int:
         if not result.content and result.structured is not None:
             print_json(result.structured)
         if result.is_error:
-            say("the tool says that it failed")
+            say("the tool returned an error")
     return Exit.TOOL_ERROR if result.is_error else Exit.OK
 
 

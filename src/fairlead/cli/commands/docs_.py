@@ -47,7 +47,7 @@ def _scope_option(function: FunctionT) -> FunctionT:
     return click.option(
         "--scope",
         type=click.Choice(["user", "global", "project"]),
-        help="Your own file, the default and the only one: a project may not say what may be read.",
+        help="Your own file, the default and the only one: a project may not allow sites.",
     )(function)
 
 

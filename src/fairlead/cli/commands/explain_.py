@@ -52,7 +52,7 @@ _AS = click.option(
     help="For calls of this principal: as `fairlead audit` shows it, the name of a gateway token, or a"
     " subject of your OAuth issuer.",
 )
-_BUNDLE = click.option("--bundle", metavar="NAME", help="As this bundle has it.")
+_BUNDLE = click.option("--bundle", metavar="NAME", help="As this bundle offers it.")
 _GROUP = click.option("--group", "groups", multiple=True, metavar="NAME", help="A group it is in; repeat it.")
 
 

@@ -40,8 +40,8 @@ def command(  # noqa: PLR0913 - the options of one command
     """Write servers in another agent's format. Secrets stay references; none is ever resolved.
 
     Prints the document, or puts the servers into FILE and leaves the rest of it as it is. The other agent
-    gets no more than may be used here: a server that is narrowed by what its format cannot say is left out,
-    unless --lose names that. A gateway keeps everything.
+    gets no more than may be used here: a server with restrictions that the format cannot express is left
+    out, unless --lose names them. A gateway keeps everything.
 
     \b
     Examples:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.group("gateway", invoke_without_command=True)
 @click.option("--host", help="The address to listen on; `gateway.host`, or 127.0.0.1, if left out.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="The port; 8130 if nothing else is said, 0 for any."
+    "--port", type=click.IntRange(0, 65535), help="The port; `gateway.port`, or 8130, if left out; 0 for any."
 )
 @click.option(
     "--store",
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 @click.option(
     "--stdio",
     is_flag=True,
-    help="Speak over stdin and stdout: by the gateway that runs, or as one itself.",
+    help="Serve stdin and stdout: through the running gateway, or as a gateway itself.",
 )
 @click.option("--agent", is_flag=True, help="Offer your model as tools, too: `agent.run`, `agent.reply`.")
 @click.option("--start", is_flag=True, help="With `--stdio`: start a gateway in the background if none runs.")
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 @click.option(
     "--http",
     is_flag=True,
-    help="With `--install`: write the URL instead, with a token that the environment has.",
+    help="With `--install`: write the URL instead, with a token from the environment.",
 )
 @click.option("--uninstall", type=click.Choice(AGENTS), help="Take it out again.")
 @click.option("--yes", is_flag=True, help="With `--install` and `--uninstall`: do not ask.")
@@ -125,7 +125,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
 ) -> int:
     """Put one MCP endpoint in front of all servers, for every agent.
 
-    Prints where it is, a link to its dashboard and what of it is ready, and serves until Ctrl-C; `start`
+    Prints its URL, a link to its dashboard and which servers are ready, and serves until Ctrl-C; `start`
     keeps it in the background. `/mcp` has all servers, `/mcp/BUNDLE` those of a bundle. The token stays the
     same from run to run. With the extra `otel`, OTEL_EXPORTER_OTLP_ENDPOINT is where traces go.
 
@@ -438,7 +438,7 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
 
 @command.group("token")
 def token_command() -> None:
-    """Make and take back the tokens of a gateway: one for each program or person that uses it."""
+    """Create and revoke tokens of the gateway: one for each program or person that uses it."""
 
 
 @token_command.command("add")
@@ -469,7 +469,7 @@ def add_token(
     *,
     as_json: bool,
 ) -> int:
-    """Make a token and print it, this once. A running gateway knows it at once.
+    """Create a token and print it; it is not shown again. A running gateway accepts it at once.
 
     NAME says which client has it. Logins, approvals and artifacts belong to its principal.
     """
@@ -494,7 +494,7 @@ def add_token(
 @json_option
 @click.pass_context
 def list_tokens(ctx: click.Context, *, as_json: bool) -> int:
-    """Show the named tokens: for what they are, never what they are."""
+    """Show the named tokens: principals, scopes and bundles, never the tokens themselves."""
     from fairlead.actions.tokens import named_tokens
 
     tokens = named_tokens(os.environ, store_location(os.environ, load(ctx).config.store)).read()
@@ -544,8 +544,8 @@ def remove_token(ctx: click.Context, name: str) -> int:
 def show_token(agent: str | None) -> int:
     """Print the token for your agents: for those that take it from their environment, say.
 
-    With AGENT, the one that `--install` made for that agent alone. It calls tools and nothing else. What you
-    decide with is in another file, which no agent needs.
+    With AGENT, the one that `--install` made for that agent alone. It calls tools and nothing else. The token
+    that approves calls is in another file, which no agent needs.
 
     \b
     Examples:

@@ -61,7 +61,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     """Take over servers from another agent's files.
 
     Without FILE and --from it looks for every agent it knows and shows what it finds. Servers of a project's
-    file go into the project's config, those of a user's file into yours, unless --scope says otherwise.
+    file go into the project's config, those of a user's file into yours, unless --scope names one.
     Secrets in plain text are stored as by `fairlead add`. At a terminal all of them are connected then,
     and one screen asks what their tools may do.
 

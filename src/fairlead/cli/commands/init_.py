@@ -38,7 +38,7 @@ from fairlead.terminal.output import (
 def command(ctx: click.Context, scope: str, *, no_schema: bool, as_json: bool) -> int:
     """Write a first fairlead.json, and offer to take over the servers of agents on this machine.
 
-    No file is ever overwritten. It is no duty: `fairlead add` starts the file, too.
+    No file is ever overwritten. It is optional: `fairlead add` creates the file, too.
 
     \b
     Examples:

@@ -34,7 +34,9 @@ class LoginOptions(TypedDict):
 @click.command("login")
 @server_argument
 @click.option("--account", metavar="NAME", help="Log in another account; entries with that `account` use it.")
-@click.option("--scope", multiple=True, metavar="SCOPE", help="Ask for this, this time; repeat it.")
+@click.option(
+    "--scope", multiple=True, metavar="SCOPE", help="Request this OAuth scope, this time only; repeat it."
+)
 @click.option("--client-id", metavar="ID", help="Log in as this OAuth client, and remember it if that works.")
 @click.option(
     "--client-secret", metavar="SECRET", help="The client's secret; goes to the keyring, not to the file."
@@ -43,7 +45,7 @@ class LoginOptions(TypedDict):
     "--callback-port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Come back to this port: the redirect URI that the client is registered with names it.",
+    help="Port of the redirect URI that the client is registered with.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, and read the one it ends up at.")
 @click.option("--yes", is_flag=True, help="Open the login page without asking.")

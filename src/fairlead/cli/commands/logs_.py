@@ -19,7 +19,7 @@ POLL_SECONDS = 0.3
 @click.option(
     "-n", "--lines", type=click.IntRange(min=1), default=50, show_default=True, help="How many lines."
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on as it says more, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, server_id: str, lines: int, *, follow: bool, as_json: bool) -> None:

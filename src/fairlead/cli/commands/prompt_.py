@@ -53,7 +53,7 @@ def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...
             for argument in _find_missing(prompt, arguments):
                 if not isinstance(operator, TerminalOperator):
                     wanted = printable(argument.name)
-                    raise click.UsageError(f"`{name}` wants to know `{wanted}`: add {wanted}=…", ctx)
+                    raise click.UsageError(f"`{name}` needs the argument `{wanted}`: add {wanted}=…", ctx)
                 arguments[argument.name] = await _ask_argument(host, operator, prompt, argument, arguments)
             try:
                 async with spinning(f"asking {server_id} …"):

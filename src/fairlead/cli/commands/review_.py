@@ -38,9 +38,7 @@ _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 @click.option("--instructions", is_flag=True, help="Accept the server's instructions as they are now.")
 @click.option("--approve", multiple=True, hidden=True)
 @click.option("--approve-all", is_flag=True, hidden=True)
-@click.option(
-    "--replace-globs", is_flag=True, help="Put names in the place of globs in allow_tools without asking."
-)
+@click.option("--replace-globs", is_flag=True, help="Replace globs in allow_tools by names without asking.")
 @entry_scope_option
 @json_option
 @click.pass_context

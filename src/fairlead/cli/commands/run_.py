@@ -36,7 +36,11 @@ _STATUSES: dict[str, Exit] = {
 
 @click.command("run")
 @click.argument("task")
-@click.option("--model", metavar="PROVIDER/NAME", help="`openai/…` or `anthropic/…`; else what `model` says.")
+@click.option(
+    "--model",
+    metavar="PROVIDER/NAME",
+    help="`openai/…` or `anthropic/…`; the configured `model` if left out.",
+)
 @click.option("--bundle", metavar="NAME", help="Give it the tools of a bundle, rather than all.")
 @click.option(
     "--allow",

@@ -28,7 +28,7 @@ NAMES = ("repo", "docs")
     metavar="FOLDER",
     help="What `repo` may read; repeat it. This repository, or the current folder, if left out.",
 )
-@click.option("--stdio", is_flag=True, help="Speak over stdin and stdout, for agents that start the server.")
+@click.option("--stdio", is_flag=True, help="Serve stdin and stdout, for agents that start the server.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; any free one if left out.")
 @click.option(

@@ -12,6 +12,7 @@ from fairlead.cli.last_errors import error_lines, print_last_error
 from fairlead.cli.options import json_option, load
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import print_data, print_json, print_table, printable, say, warn
+from fairlead.wording import without_server
 
 COLUMNS = (
     "id",
@@ -116,5 +117,5 @@ def _row(status: dict[str, Any]) -> tuple[str, ...]:
         status.get("protocol") or "-",
         "?" if tools is None else f"{tools}{' (old)' if status['stale'] else ''}",
         f"{datetime.fromtimestamp(connected).astimezone():%Y-%m-%d %H:%M}" if connected else "-",
-        (status["last_error"] or "-").removeprefix(f"server `{status['id']}`: ").split("\n", 1)[0],
+        without_server(status["last_error"] or "-", status["id"]).split("\n", 1)[0],
     )

@@ -35,7 +35,7 @@ def key_command() -> None:
 def new_key(*, save: bool, as_json: bool) -> int:
     """Make a cluster key. Every replica needs the same one; without it nothing in Redis can be read.
 
-    With `--save`, a key that is there already stays as the second: it is still read, and no longer written.
+    With `--save`, a key that is there already stays as the second: it decrypts, and encrypts nothing new.
 
     \b
     Examples:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fairlead.config.paths import MachinePaths
+from fairlead.errors import ConfigError
 
 Syntax = Literal["json", "jsonc", "toml", "yaml"]
 Scope = Literal["user", "project"]
@@ -66,6 +67,12 @@ class ConfigDialect:
     read: Callable[[dict[str, Any], MachinePaths], ImportedDocument]
     write: Callable[[Mapping[str, Entry]], ExportedDocument] | None = None
     """Takes entries in Fairlead's own format; None where the format is only read."""
+
+    def require_writer(self) -> Callable[[Mapping[str, Entry]], ExportedDocument]:
+        """The function that writes entries. Raises `ConfigError` where the format is only read."""
+        if self.write is None:
+            raise ConfigError(f"Fairlead reads the format of {self.title}, but does not write it")
+        return self.write
 
 
 def user(*paths: Path) -> list[Location]:

@@ -95,7 +95,9 @@ class FlowHeaders:
             return {**self.fixed, **(await self._go_through(method, url, None) or self._kept)}
         self._refused = method, url, challenge
         more = challenge.kind == "scope"
-        message = "it wants a login that may do more" if more else "it refused what the auth provider returns"
+        message = (
+            "it wants a login with more OAuth scopes" if more else "it refused what the auth provider returns"
+        )
         raise AuthRequired(
             self.server_id,
             f"{message} ({challenge.status})",

@@ -173,7 +173,7 @@ def parse_headers(output: bytes) -> dict[str, str]:
         raise HeadersUnavailable("the headers helper printed no headers")
     for number, (name, value) in enumerate(headers.items(), start=1):
         if not _NAME.fullmatch(name) or _UNPRINTABLE.search(value):
-            raise HeadersUnavailable(f"header {number} of the headers helper is none")
+            raise HeadersUnavailable(f"header {number} that the headers helper printed is not valid")
     return headers
 
 
@@ -332,7 +332,7 @@ class LoginHeaders:
     def _login_required_error(self, challenge: RejectedRequest, *, had_login: bool) -> AuthRequired:
         server_id, more = self._target.server_id, challenge.kind == "scope"
         if more:
-            message = "it wants a login that may do more"
+            message = "it wants a login with more OAuth scopes"
         elif had_login:
             message = "your login has expired, or was ended there: it wants a login again"
         else:

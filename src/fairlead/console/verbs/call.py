@@ -52,7 +52,7 @@ async def _run(session: ConsoleSession, rest: str) -> None:
     if not result.content and result.structured is not None:
         session.screen.data(json.dumps(result.structured, indent=2, ensure_ascii=False))
     if result.is_error:
-        session.screen.warn("the tool says that it failed")
+        session.screen.warn("the tool returned an error")
 
 
 async def _tool(session: ConsoleSession, server_id: str, name: str) -> ToolEntry:

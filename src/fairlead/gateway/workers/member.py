@@ -48,7 +48,7 @@ _SESSION_HEADER: Final = b"mcp-session-id"
 _MESSAGES: Final = "messages"
 _SEPARATE: Final = RequestRefused.saying(
     503,
-    "this belongs to another process of the gateway: send it again, not before the answer to another request",
+    "this request belongs to another process of the gateway: send it again once no other request is pending",
     {"Connection": "close", "Retry-After": "0"},
 )
 

@@ -238,7 +238,7 @@ class ToolEmbeddings:
 
 def _read_vectors(raw: bytes, count: int, unit_vector: Callable[[Sequence[float]], bytes]) -> list[bytes]:
     if has_slow_numbers(raw):  # no vector of a model has them, and no other thread runs while they are parsed
-        raise EmbeddingFailed("its numbers are none of a vector")
+        raise EmbeddingFailed("the answer has a vector that cannot be used")
     try:
         data = sorted(msgspec.json.decode(raw, type=_EmbeddingsResponse).data, key=lambda each: each.index)
         if len(data) != count or any(len(each.embedding) > _MAX_VALUES for each in data):

@@ -231,7 +231,7 @@ class Explainer:
         for pattern, origin in _patterns(tool, lists):
             spelling = "" if pattern == tool else f", as `{pattern}`"
             return Reason(reason=f"{decision.reason}{spelling}", place=str(origin))
-        reason = decision.reason if decision.field else "its server is trusted, and no rule says otherwise"
+        reason = decision.reason if decision.field else "its server is trusted, and no rule matches"
         origin = lists[0][1] if lists else server.definition.origin((field,))
         return Reason(reason=reason, place=str(origin) if origin else None)
 

@@ -309,7 +309,7 @@ def _state(request: PageRequest, trial: ToolTrial) -> Child:
         return tag("p", f"The call {word} after {took}.", class_="trouble", role="status")
     size = plural(trial.result.original_size, "byte")
     if trial.result.is_error:
-        return tag("p", f"The tool says that it failed, after {took}.", class_="trouble", role="status")
+        return tag("p", f"The tool returned an error after {took}.", class_="trouble", role="status")
     return tag("p", f"It answered in {took} with {size}.", class_="good", role="status")
 
 
