@@ -83,6 +83,21 @@ def in_bits(number: int, zero: str, one: str) -> str:
     return "".join(one if number >> bit & 1 else zero for bit in range(14))
 
 
+def patterns(unit: str) -> Entries:
+    """Tools whose output schemas have patterns as long as they may be, made of one unit."""
+
+    def make() -> Iterable[bytes]:
+        for number in range(10):
+            inner = {
+                f"p{place}": {"pattern": f"{number}{place}" + unit * (990 // len(unit))}
+                for place in range(20)
+            }
+            more = json.dumps({"type": "object", "properties": inner}).encode()
+            yield tool(b'{"type":"object"}', number, b',"outputSchema":' + more)
+
+    return make
+
+
 OBJECT = b'{"type":"object","properties":{'
 SHAPES: dict[str, tuple[str, Entries]] = {
     # Schemas.
@@ -137,6 +152,8 @@ SHAPES: dict[str, tuple[str, Entries]] = {
             )
         ),
     ),
+    "wide-classes": ("tools/list", patterns("[\u0100-\uffff]")),
+    "folded-classes": ("tools/list", patterns("(?i:[\u0100-\U0010ffff])")),
     # Other fields.
     "icons": ("tools/list", fields(b',"icons":[', b'{"src":"https://e.com/%d"}', b"]")),
     "meta": ("tools/list", fields(b',"_meta":{', b'"k%d":1', b"}")),

@@ -11,7 +11,14 @@ from hypothesis import HealthCheck, given, settings
 
 from fairlead.catalog.schema.effort import pattern_states, weigh
 from fairlead.catalog.schema.keywords import resolve
-from fairlead.catalog.schema.normalize import MAX_BYTES, ScreenedSchema, permissive, screen, screen_definition
+from fairlead.catalog.schema.normalize import (
+    MAX_BYTES,
+    ScreenedSchema,
+    permissive,
+    screen,
+    screen_definition,
+    screen_output,
+)
 from tests.catalog.support import broken_schemas
 
 CASES: list[dict[str, Any]] = json.loads(
@@ -299,6 +306,31 @@ def test_whatever_comes_is_refused_or_becomes_a_sound_schema(raw: object) -> Non
 )
 def test_the_size_of_a_pattern_is_its_length_with_repetitions_written_out(pattern: str, states: int) -> None:
     assert pattern_states(pattern) == states
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "[\u0100-\uffff]",
+        r"[\u0061ffff-\uffff]",
+        r"[\x00-\uffff]",
+        "(?i:[\u0100-\U0010ffff])",
+        "(?i:[a-z])",
+        "[a\u0101e]",
+        r"\s",
+        r"\w|",
+        r"(?:\S)",
+        r"\cA",
+    ],
+)
+def test_a_short_pattern_that_takes_long_to_compile_is_left_out(unit: str) -> None:
+    long = unit * (1_000 // len(unit))
+    schema = {"type": "object", "properties": {"a": {"pattern": long}, "b": {"pattern": f"^{unit}$"}}}
+    screened = screen(schema)
+    assert "pattern" not in screened.schema["properties"]["a"]
+    assert screen_output(schema).rejected is not None
+    # One of them does no harm, except over all of Unicode.
+    assert ("pattern" in screened.schema["properties"]["b"]) == (unit != "(?i:[\u0100-\U0010ffff])")
 
 
 def test_the_weight_of_a_schema_counts_what_references_multiply() -> None:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from fairlead.gateway.cluster import server_owners
+from fairlead.gateway.cluster.owned_server import PeerExchange, decode_message
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER
 from fairlead.gateway.cluster.replicas import LOOK_SECONDS, Replica, new_replica_id
 from fairlead.gateway.cluster.server_owners import MEMORY_LOST, server_key
@@ -401,6 +402,35 @@ async def test_a_log_message_reaches_a_client_only_where_its_request_alone_can_b
                 tasks.cancel_scope.cancel()
             with anyio.fail_after(60):
                 await until(lambda: served[0].gateway.load().calls == 0)
+
+
+@pytest.mark.parametrize("params", [None, {"_meta": None}, {"_meta": [1]}, {"_meta": "x"}, {"_meta": 7}])
+async def test_a_notification_with_odd_parameters_costs_no_call_of_a_replica(
+    tmp_path: Path, params: object
+) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        first, second = (client_of(http, each) for each in served)
+        pid = await pid_at(first)
+        said = [{"method": "notifications/tools/list_changed", "params": params}]
+        assert text_of(await call(second, "say", messages=said)) == "said"
+        assert await pid_at(second) == pid
+
+
+async def test_what_waits_for_a_slow_replica_is_bounded_in_bytes() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    exchange = PeerExchange(decode_message(b'{"id":1,"method":"tools/call"}'), send)
+    for number in range(100):
+        exchange.put({"n": number, "text": "x" * 1_000_000})
+    await exchange.end({"id": 1})
+    lines = sent[-1]["body"].splitlines()
+    assert len(sent[-1]["body"]) < 10_000_000
+    assert lines[-2].startswith(b'{"n":99,')  # the latest are kept
+    assert lines[-1] == b'{"id":1}'
 
 
 async def test_a_server_that_a_replica_of_another_version_runs_is_refused_and_never_started_twice(

@@ -20,7 +20,7 @@ from fairlead.catalog.schema.effort import (
     TooDeep,
     Weight,
     measure,
-    pattern_states,
+    pattern_cost,
     weigh,
 )
 from fairlead.catalog.schema.keywords import (
@@ -37,8 +37,8 @@ from fairlead.catalog.schema.keywords import (
 from fairlead.config.untyped import as_object, is_list, is_object
 
 MAX_PATTERN_LENGTH = 1_000
-MAX_PATTERN_STATES = 5_000
-"""Most states of a pattern, as `effort` counts them. Compiling one takes about a microsecond."""
+MAX_PATTERN_COST = 5_000
+"""Most microseconds that a pattern may take to compile, as `effort` estimates them."""
 
 _DIALECTS = frozenset(
     f"json-schema.org/{version}"
@@ -202,7 +202,7 @@ def _text(value: object) -> str:
 def pattern_value(value: object) -> str:
     """A regular expression that is not too large."""
     pattern = _text(value)
-    if len(pattern) > MAX_PATTERN_LENGTH or pattern_states(pattern) > MAX_PATTERN_STATES:
+    if len(pattern) > MAX_PATTERN_LENGTH or pattern_cost(pattern) > MAX_PATTERN_COST:
         raise UnusableKeyword("is a pattern that is too large to be checked")
     return pattern
 
@@ -281,8 +281,8 @@ MAX_VALUES = 20_000
 MAX_SCHEMAS = 3_000
 MAX_PROPERTIES = 2_000
 MAX_PATTERNS = 50
-MAX_STATES = 4 * MAX_PATTERN_STATES
-"""Most states of all patterns together."""
+MAX_PATTERN_COSTS = 4 * MAX_PATTERN_COST
+"""Most microseconds of all patterns together."""
 MAX_REFERENCE_LENGTH = 500
 MAX_HEIGHT = 64
 """Deepest nesting of schemas, references followed."""
@@ -441,7 +441,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.changes: list[SchemaChange] = []
-        self._schemas = self._properties = self._patterns = self._states = 0
+        self._schemas = self._properties = self._patterns = self._pattern_costs = 0
         self._multiplies = False
 
     def read_root(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -511,11 +511,11 @@ class _Reading:
         return _local(value) if keyword == "$ref" else keyword_value(keyword, value)
 
     def _pattern(self, value: object) -> str:
-        if self._states > MAX_STATES:
+        if self._pattern_costs > MAX_PATTERN_COSTS:
             raise UnusableKeyword("is one pattern too many")
         pattern = pattern_value(value)
-        self._states += pattern_states(pattern)
-        if self._states > MAX_STATES:
+        self._pattern_costs += pattern_cost(pattern)
+        if self._pattern_costs > MAX_PATTERN_COSTS:
             raise UnusableKeyword("is one pattern too many")
         return pattern
 

@@ -186,7 +186,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self.on_retired: Callable[[], object] = lambda: None
         """Called when it is to be used no more, except by what is under way."""
         self.is_retired = False
-        self.listeners: list[Callable[[str, msgspec.Raw], object]] = []
+        self.listeners: list[Callable[[str, Mapping[str, Any]], object]] = []
         """Called with the method and parameters of each notification, besides the handlers."""
         self._max_inbound_requests = max_inbound_requests
         self._calls: PendingRequests[Call] = PendingRequests()
@@ -556,7 +556,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 if reports.put(report):
                     self._tasks.start_soon(reports.deliver)
         for listener in self.listeners:
-            listener(method, raw)
+            listener(method, params or {})
         self._inbox.handle_notification(method, bytes(raw), params)
 
     def post_now(self, frame: bytes) -> None:

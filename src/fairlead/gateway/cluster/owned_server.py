@@ -7,6 +7,8 @@ several clients it is unknown whose call it belongs to, as in one process.
 """
 
 import logging
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 from starlette.types import Receive, Scope, Send
 
+from fairlead.config.untyped import as_object
 from fairlead.connection.outcomes import NotSent, RequestFailed, RequestRejected
 from fairlead.connection.process.child import ProcessLease
 from fairlead.connection.transport.dispatcher import WireDispatcher
@@ -27,7 +30,8 @@ NOT_OWNER: Final = RequestRefused.saying(
     503, "this replica does not run the server", {REFUSAL_HEADER.decode(): "not-sent"}
 )
 _MAX_WAITING: Final = 1000
-"""Notifications of one exchange that wait to be sent."""
+_MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
+"""Notifications of one exchange that wait to be sent, in number and in bytes."""
 _UNSUBSCRIBE_SECONDS: Final = 5.0
 _OF_ONE_REQUEST: Final = frozenset({"notifications/progress", "notifications/cancelled"})
 _LOG: Final = "notifications/message"
@@ -63,7 +67,8 @@ class PeerExchange:
         self._send = send
         self._begun = self._ended = False
         self._writing = anyio.Lock()
-        self._lines: list[bytes] = []
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
         self._news = anyio.Event()
 
     @property
@@ -73,9 +78,11 @@ class PeerExchange:
 
     def put(self, message: dict[str, Any]) -> None:
         """Add a message that comes before the answer; the oldest are dropped for a reader that is slow."""
-        if len(self._lines) >= _MAX_WAITING:
-            del self._lines[0]
-        self._lines.append(msgspec.json.encode(message) + b"\n")
+        line = msgspec.json.encode(message) + b"\n"
+        self._lines.append(line)
+        self._bytes += len(line)
+        while len(self._lines) > _MAX_WAITING or (self._bytes > _MAX_WAITING_BYTES and len(self._lines) > 1):
+            self._bytes -= len(self._lines.popleft())
         self._news.set()
 
     async def pass_on(self) -> None:
@@ -94,7 +101,9 @@ class PeerExchange:
             if self._ended or (last is None and not self._lines):
                 return
             self._ended = last is not None
-            data, self._lines = b"".join(self._lines), []
+            data = b"".join(self._lines)
+            self._lines.clear()
+            self._bytes = 0
             if not self._begun:
                 self._begun = True
                 headers = [(b"content-type", b"application/x-ndjson")]
@@ -155,17 +164,17 @@ class OwnedServer:
         every = (exchange for exchanges in self.exchanges.values() for exchange in exchanges)
         return [exchange for exchange in every if not exchange.is_stream]
 
-    def listen(self, method: str, raw: msgspec.Raw) -> None:
+    def listen(self, method: str, params: Mapping[str, Any]) -> None:
         """Pass a notification on, to those of the other replicas that it is for."""
         if method in _OF_ONE_REQUEST or not any(self.exchanges.values()):
             return
-        params = _decode_object(raw) if raw else {}
-        meta: dict[str, Any] = params.get("_meta") or {}
+        meta = as_object(params.get("_meta"))  # which a server may write as anything else
         subscription = meta.get(_SUBSCRIPTION_ID)
         for exchange in self._receivers(method, subscription):
+            passed = params
             if subscription is not None:
-                params["_meta"] = {**meta, _SUBSCRIPTION_ID: exchange.request.id}
-            exchange.put({"jsonrpc": "2.0", "method": method, "params": params})
+                passed = {**params, "_meta": {**meta, _SUBSCRIPTION_ID: exchange.request.id}}
+            exchange.put({"jsonrpc": "2.0", "method": method, "params": passed})
 
     def _receivers(self, method: str, subscription: object) -> list[PeerExchange]:
         if method == _LOG:

@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import Final, Self
 
 import anyio
+import anyio.lowlevel
 from mcp.shared.dispatcher import CallOptions
 
+from fairlead.catalog.sanitize.slices import SliceTimer
 from fairlead.connection.outcomes import AnswerLost, ConnectionEnding
 from fairlead.connection.transport.dispatcher import Call, WireDispatcher
 from fairlead.connection.transport.http_endpoint import cancel_when_answered
@@ -186,8 +188,11 @@ class PeerDispatcher(WireDispatcher):
         lines = LineSplitter(self._max_line_bytes)
         try:
             while data := await connection.read():
+                turn = SliceTimer()
                 for line in lines.feed(data):
                     self._take(line)
+                    if turn.is_over():  # a server may have flooded its owner: others get their turn
+                        await anyio.lowlevel.checkpoint()
                 if call is not None and call.method == "initialize" and call.answer.done():
                     return
         except LineTooLong as exc:
