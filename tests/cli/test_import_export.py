@@ -50,6 +50,24 @@ def test_a_file_is_recognised_and_taken_over(fairlead: Fairlead, machine: Machin
 
 
 @pytest.mark.requirement("NEED-25")
+@pytest.mark.parametrize("by_agent", [True, False])
+def test_a_key_that_is_there_twice_costs_no_other_server_of_an_agents_file(
+    fairlead: Fairlead, machine: Machine, *, by_agent: bool
+) -> None:
+    twice = '"x": {"command": "old"}, "x": {"command": "new", "env": {"A": "1", "A": "2"}}'
+    file = write(
+        machine.home / ".cursor" / "mcp.json", f'{{"mcpServers": {{{twice}, "y": {{"command": "c"}}}}}}'
+    )
+    outcome = fairlead("import", *(("--from", "cursor") if by_agent else (str(file),)))
+    assert outcome.status == 0
+    assert "mcpServers.x: this key is already in line 1" in outcome.err
+    assert "the last one is taken" in outcome.err
+    servers = machine.load().servers
+    assert (servers["x"].target, servers["x"].entry["env"]) == ("new", {"A": "2"})
+    assert servers["y"].target == "c"
+
+
+@pytest.mark.requirement("NEED-25")
 def test_an_agents_own_files_are_found(fairlead: Fairlead, machine: Machine) -> None:
     write(machine.home / ".codex" / "config.toml", CODEX)
     assert fairlead("import", "--from", "codex").status == 0

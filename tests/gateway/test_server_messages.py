@@ -123,6 +123,35 @@ async def test_titled_choices_come_as_the_clients_version_has_them(tmp_path: Pat
             assert '"b"' in text_of(await anext(events))
 
 
+@pytest.mark.requirement("HARD-85")
+async def test_a_default_that_does_not_fit_its_field_costs_no_form(tmp_path: Path) -> None:
+    several: dict[str, Any] = {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}
+    fields: dict[str, tuple[dict[str, Any], Any, Any]] = {
+        "flag": ({"type": "boolean"}, "perhaps", None),
+        "word": ({"type": "boolean"}, "yes", True),
+        "text": ({"type": "string"}, 5, None),
+        "count": ({"type": "integer"}, 1.5, None),
+        "one": (several, "a", ["a"]),
+        "none": (several, ["z"], None),
+        "sound": ({"type": "string"}, "x", "x"),
+        "hidden": ({"type": "string"}, "x\u200b", None),
+    }
+    properties = {name: {**field, "default": default} for name, (field, default, _) in fields.items()}
+    schema = {"type": "object", "properties": properties}
+    form = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": schema}}
+    async with serving(tmp_path, a=asking(tmp_path).entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin({"elicitation": {}})
+        async with asked_in_session(client, "a_ask", {"questions": {"q": form}}) as events:
+            asked = await anext(events)
+            shown = asked["params"]["requestedSchema"]["properties"]
+            assert {name: field.get("default") for name, field in shown.items()} == {
+                name: default for name, (_, _, default) in fields.items()
+            }
+            await client.post({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}})
+            assert "decline" in text_of(await anext(events))
+
+
 async def test_a_choice_of_several_that_an_older_client_cannot_show_is_refused(tmp_path: Path) -> None:
     items = {"type": "string", "enum": ["a", "b"]}
     schema = {"type": "object", "properties": {"x": {"type": "array", "items": items}}}

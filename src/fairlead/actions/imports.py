@@ -34,7 +34,7 @@ from fairlead.config.secrets.storage import (
 from fairlead.config.sources import builtin_entries
 from fairlead.config.untyped import value_at
 from fairlead.config.validate import check
-from fairlead.errors import ConfigError, FairleadError
+from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
 
 MAX_FOREIGN_BYTES: Final = 64 * 1024 * 1024
 """Some agents keep their whole history in the same file."""
@@ -105,7 +105,8 @@ def find_sources(
 def _recognise(file: Path) -> ConfigDialect:
     text = read_text(file, limit=MAX_FOREIGN_BYTES, keep_mark=True)
     syntax = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}.get(file.suffix, "jsonc")
-    found = registry.detect(texts.load(text, syntax, str(file)))  # pyright: ignore[reportArgumentType]
+    data, _ = texts.load_foreign(text, syntax, str(file))  # pyright: ignore[reportArgumentType]
+    found = registry.detect(data)
     if found is None:
         names = ", ".join(dialect.name for dialect in registry.ALL)
         raise ConfigError(
@@ -142,10 +143,13 @@ def plan_import(
     for dialect, location in sources:
         try:
             text = read_text(location.path, limit=MAX_FOREIGN_BYTES, keep_mark=True)
-            imported = dialect.read(texts.load(text, dialect.syntax, str(location.path)), place)
+            data, repeated = texts.load_foreign(text, dialect.syntax, str(location.path))
+            imported = dialect.read(data, place)
         except FairleadError as exc:
             plan.failures.append((dialect.title, exc))
             continue
+        if repeated:
+            plan.failures.append((dialect.title, ConfigInvalid(*repeated)))
         target = target_of(location)
         _add_candidates(plan, _bind_inputs(imported, target), location, place, target, may_replace=replace)
     return plan

@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 
 from fairlead.catalog.sanitize import gate
 from fairlead.config.models import SamplingSettings, Server
-from fairlead.config.untyped import is_list
+from fairlead.config.untyped import as_object, is_list
 from fairlead.connection.peer import refusal
 from fairlead.connection.tasks import EXTENSION as TASKS
 from fairlead.errors import CallDenied, ModelFailed
@@ -261,11 +261,12 @@ class ServerPeer:
         if isinstance(form, FormRefused):
             return types.ErrorData(code=INVALID_PARAMS, message=f"the form is not shown: {form}")
         raw = to_json(params.requested_schema)  # a copy, since what is there is changed in place
+        cleaned = await gate.run(gate.Cleaner().value_steps(from_json(raw)))
         request = FormRequest(
             server_id=self._server_id,
             message=escape_text(params.message),
             form=form,
-            requested_schema=await gate.run(gate.Cleaner().value_steps(from_json(raw))),
+            requested_schema=_with_defaults(cleaned, form.defaults()),
         )
         answer = await self._operator.elicit_form(request)
         if answer.action != "accept":
@@ -380,6 +381,16 @@ class ServerPeer:
     def handle_update(self, uri: str) -> None:
         """Pass on that a resource changed."""
         self._emit(ResourceUpdated(server_id=self._server_id, uri=gate.content(uri, gate.MAX_TEXT_BYTES)))
+
+
+def _with_defaults(schema: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a form with those defaults alone that fit: clients refuse a form with any other."""
+    properties: dict[str, dict[str, Any]] = {}
+    for name, shape in as_object(schema.get("properties")).items():
+        properties[name] = {keyword: value for keyword, value in shape.items() if keyword != "default"}
+        if name in defaults:
+            properties[name]["default"] = defaults[name]
+    return {**schema, "properties": properties}
 
 
 def _sanitize_id(elicitation_id: str | None) -> str | None:

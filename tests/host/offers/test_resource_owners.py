@@ -2,9 +2,10 @@
 
 import itertools
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AnyUrl, TypeAdapter, UrlConstraints
 
 from fairlead.catalog.tools import Listing
 from fairlead.host.offers.resources import (
@@ -202,6 +203,32 @@ def test_links_of_a_server_lead_back_to_it() -> None:
         assert owners.public_uri("a", NOTES) == qualify("a", NOTES)
         assert owners.public_uri("t", "file:///made/just/now") == qualify("t", "file:///made/just/now")
         assert owners.public_uri("b", "own://b") == "own://b"
+
+
+ODD_URIS = (
+    "memo://user:today",
+    "http://host:99999/",
+    "http://[::1",
+    "http://",
+    "ws:",
+    "http://%zz/",
+    "http://256.256.256.256/",
+    "x://[",
+    "notes.txt",
+    "x://a b",
+)
+"""Names of resources that the URL type of the Python SDK 1 refuses, and with one of them the whole list."""
+
+
+def test_every_client_accepts_the_uris_of_a_list_and_reads_the_resources_by_them() -> None:
+    client = TypeAdapter[AnyUrl](Annotated[AnyUrl, UrlConstraints(host_required=False)])
+    owners = ResourceOwners({"a": listing(NOTES, *ODD_URIS)}, [])
+    for owned, definition in owners.resources:
+        client.validate_python(definition["uri"])
+        assert owners.resolve(definition["uri"]) == owned
+        assert owners.public_uri("a", owned.uri) == definition["uri"]
+        assert owners.resolve(owned.uri) == owned  # as the server's own words name it
+    assert owners.public_uri("a", NOTES) == NOTES
 
 
 @pytest.mark.requirement("HARD-65")

@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -25,6 +26,28 @@ def load(text: str, syntax: Syntax, file: str | None = None) -> dict[str, Any]:
     if not is_object(data):
         raise ConfigInvalid(Problem(message="must be an object at the top level", file=file, line=1))
     return data
+
+
+def load_foreign(text: str, syntax: Syntax, file: str | None = None) -> tuple[dict[str, Any], list[Problem]]:
+    """Parse another agent's file. Of a JSON key that is there twice the last one counts, as for that agent.
+
+    Returns:
+        The document, and a problem for each repeated key.
+
+    Raises:
+        ConfigInvalid: It is invalid in another way.
+    """
+    try:
+        return load(text, syntax, file), []
+    except ConfigInvalid:
+        if syntax not in ("json", "jsonc"):
+            raise
+        document = jsonc.parse(split_mark(text)[1], file=file, collects=True)
+        data = document.data
+        if document.bad_values or not is_object(data):
+            raise
+    taken = "the last one is taken, as the agent does"
+    return data, [replace(each, message=f"{each.message}; {taken}") for each in document.duplicates]
 
 
 def split_mark(text: str) -> tuple[str, str]:

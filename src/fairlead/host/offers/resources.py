@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
+from pydantic_core import Url
 
 from fairlead.catalog.repair.content import has_scheme, quote_uri
 from fairlead.catalog.sanitize import gate
@@ -200,8 +201,14 @@ def qualify(server_id: str, uri: str) -> str:
 
 
 def _is_public(uri: str) -> bool:
-    """Whether every client accepts it as a URI: it has a scheme, and no space or the like."""
-    return has_scheme(uri) and quote_uri(uri) == uri
+    """Whether every client accepts it as a URI: it has a scheme, no space or the like, and a valid host."""
+    if not has_scheme(uri) or quote_uri(uri) != uri:
+        return False
+    try:
+        Url(uri)  # as the Python SDK 1 reads it: `memo://user:today` has a port that is no number
+    except ValueError:
+        return False
+    return True
 
 
 def split_qualified(uri: str) -> OwnedUri | None:
