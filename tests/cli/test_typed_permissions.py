@@ -510,3 +510,44 @@ def test_a_run_allows_a_qualified_name_of_that_server_alone(
         "evil": [],
         "other": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("word", "called"),
+    [("a", None), ("u.a", {"u": ["a"], "evil": []}), ("[a]", {"u": ["a"], "evil": ["a"]})],
+)
+def test_a_run_allows_no_tool_that_another_server_named_alike(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path, word: str, called: dict[str, list[str]] | None
+) -> None:
+    servers = {
+        name: ScriptedServer(tmp_path / name, tools=[{**PLAIN, "name": "a"}], any_tool=True)
+        for name in ("u", "evil")
+    }
+    calls: Calls = [("c0", "u.a", {}), ("c1", "evil.a", {})]
+    with serving(says("openai", calls=calls), says("openai", "done")) as api:
+        model = {"provider": "openai", "name": "m", "base_url": f"{api.url}/v1"}
+        entries = {n: s.entry(trust="untrusted", allow_tools=["*"]) for n, s in servers.items()}
+        write(machine, entries, model=model)
+        fairlead("tools", "--refresh")
+        outcome = fairlead("run", "go", "--allow", word)
+    if called is None:
+        assert outcome.status == 1
+        assert "`a` may mean `evil.a` or `u.a`: several servers have a tool of that name" in outcome.err
+    assert {name: server.notes("called") for name, server in servers.items()} == (
+        called or {"u": [], "evil": []}
+    )
+
+
+@pytest.mark.parametrize("option", ["--allow", "--ask"])
+@pytest.mark.parametrize("which", [["--all"], ["u", "other"]])
+def test_a_review_of_several_servers_allows_no_tool_that_another_server_named_alike(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path, which: list[str], option: str
+) -> None:
+    crossed(machine, tmp_path)
+    refused = fairlead("review", *which, option, "a")
+    assert refused.status == 1
+    assert "`a` may mean `other.a` or `u.a`: several servers have a tool of that name" in refused.err
+    assert "allow_tools" not in machine.user_file.read_text()
+    denied = json.loads(fairlead("review", *which, "--deny", "a", "--json").out)["servers"]
+    assert {one["server"]: one["denied"] for one in denied if one["denied"]} == {"u": ["a"], "other": ["a"]}
+    assert fairlead("review", *which, option, "other.a").status == 0

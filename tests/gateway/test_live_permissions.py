@@ -303,3 +303,45 @@ async def test_calls_that_wait_are_found_from_every_folder_and_end_with_their_se
                 assert "as the gateway" in (await typed("status")).err
                 assert (await typed("approvals", "answer", found["id"], "once")).status == 0
             assert said.pop() == "{}"
+
+
+@pytest.mark.blocks_loop
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("session", "review s --ask echo"),
+        ("always", "review s --ask echo"),
+        ("always", "approvals forget s echo"),
+    ],
+)
+async def test_an_answer_that_is_taken_back_ends_in_every_live_session_when_the_command_returns(
+    machine: Machine, fairlead: Fairlead, answer: str, words: str
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=TOOLS)
+    entry = server.entry(trust="untrusted", allow_tools=["echo"], approval={"tools": {"echo": "ask"}})
+    machine.write_user(json.dumps({"servers": {"s": entry}}))
+
+    async def answer_next(word: str) -> None:
+        with anyio.fail_after(SECONDS):
+            while True:
+                listed = await to_thread.run_sync(lambda: fairlead("approvals", "list", "--json"))
+                if pending := json.loads(listed.out)["pending"]:
+                    break
+        given = pending[0]["id"]
+        said = await to_thread.run_sync(lambda: fairlead("approvals", "answer", given, word))
+        assert said.status == 0, said.err
+
+    async with agents(machine) as clients:
+        for agent in clients:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(answer_next, answer)
+                await agent.call("echo")
+            before = server.calls("echo")
+            await agent.call("echo")
+            assert server.calls("echo") == before + 1, "the answer is remembered"
+            taken_back = await to_thread.run_sync(lambda: fairlead(*words.split()))
+            assert taken_back.status == 0, taken_back.err
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(answer_next, "no")
+                assert "denied" in await agent.call("echo")
+            assert server.calls("echo") == before + 1, "no one said yes to this call"

@@ -25,6 +25,7 @@ from fairlead.net.listen import bind, listening, url_of
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
 from tests.gateway.support import Raw, text_of
+from tests.host.asking import AskingServer
 
 Fairlead = Callable[..., Outcome]
 SECONDS = 120.0
@@ -189,3 +190,48 @@ async def test_explain_as_a_principal_says_what_its_clients_list_and_what_their_
                                 await clients[key].begin()
                         found = await observed(clients[key], era, sorted(expected))
                         assert found == expected, (seed, turn, key, machine.user_file.read_text())
+
+
+DENIED_READS: dict[str, dict[str, Any]] = {
+    "resources/read": {"uri": "test://a"},
+    "prompts/get": {"name": "r_greet"},
+    "completion/complete": {
+        "ref": {"type": "ref/prompt", "name": "r_greet"},
+        "argument": {"name": "who", "value": "a"},
+    },
+    "tools/call": {"name": "mcp_resource_read", "arguments": {"server": "r", "uri": "test://a"}},
+}
+
+
+@pytest.mark.parametrize("era", ["session", "stateless"])
+@pytest.mark.parametrize("server", ["r", None])
+async def test_a_rule_that_denies_a_whole_server_withholds_what_it_has_to_read(
+    machine: Machine, tmp_path: Path, era: str, server: str | None
+) -> None:
+    reader = AskingServer(
+        tmp_path / "r",
+        resources=[{"uri": "test://a", "name": "a"}],
+        texts={"test://a": "secret plans"},
+    )
+    rule = {"action": "deny", "principal": "group:interns"} | ({"server": server} if server else {})
+    document = {
+        "servers": {"r": reader.entry(trust="trusted", sharing="shared")},
+        "policy": {"rules": [rule]},
+        "gateway": {"oauth": OAUTH},
+    }
+    machine.write_user(json.dumps(document))
+    async with running(machine) as (_, url, http):
+        for caller in CALLERS:
+            client = Raw(http, f"{url}/mcp", token_of(caller))
+            is_denied = "interns" in caller.groups
+            if era == "session":
+                await client.begin()
+            request = client.older if era == "session" else client.modern
+            for method in ("resources/list", "prompts/list"):
+                listed = (await request(method))["result"]
+                assert bool(listed["resources" if "resources" in listed else "prompts"]) is not is_denied
+            for method, params in DENIED_READS.items():
+                answer = await request(method, **params)
+                is_refused = "error" in answer or answer["result"].get("isError") is True
+                assert is_refused is is_denied, (caller, method, answer)
+                assert not is_denied or "secret plans" not in json.dumps(answer)

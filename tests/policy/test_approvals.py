@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from anyio import to_thread
 
-from fairlead.policy.approvals import FRESH_SECONDS, NAMESPACE, Approvals, RememberedApproval
+from fairlead.policy.approvals import NAMESPACE, Approvals, RememberedApproval, forget_answers
 from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import ANY
-from fairlead.testing import FakeClock
 from tests.conftest import Machine
 
 CALL = RememberedApproval(
@@ -29,15 +29,32 @@ async def test_an_answer_is_bound_to_every_part_of_what_was_asked(machine: Machi
         assert not await approvals.look_up(replace(CALL, **{part: "another"}))
 
 
-async def test_what_is_taken_back_elsewhere_ends_here_soon(machine: Machine) -> None:
-    clock = FakeClock()
+async def test_what_is_taken_back_elsewhere_ends_here_at_once(machine: Machine) -> None:
     async with AsyncStore.open(machine.home / "s.db") as store:
-        approvals = Approvals(store, clock)
+        approvals = Approvals(store)
         await approvals.allow_always(CALL)
-        await store.delete(NAMESPACE, CALL.key, expect=ANY)
         assert await approvals.look_up(CALL)
-        clock.advance(FRESH_SECONDS + 0.1)
+        await store.delete(NAMESPACE, CALL.key, expect=ANY)
         assert not await approvals.look_up(CALL)
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+async def test_a_review_elsewhere_ends_approvals_for_a_session(machine: Machine, is_used: bool) -> None:
+    path = machine.home / "s.db"
+    async with AsyncStore.open(path) as store:
+        approvals, other = Approvals(store), replace(CALL, server_id="y")
+        for call in (CALL, other):
+            approvals.allow_for_session(call, await approvals.revision(call.server_id))
+            assert not is_used or await approvals.look_up(call)
+        await to_thread.run_sync(forget_answers, path, "x", ["t"])
+        assert not await approvals.look_up(CALL)
+        assert await approvals.look_up(other), "it was about another server"
+        before = await approvals.revision("x")
+        approvals.allow_for_session(CALL, before)
+        assert await approvals.look_up(CALL), "the newer word"
+        await to_thread.run_sync(forget_answers, path, "x", ["t"])
+        approvals.allow_for_session(CALL, before)
+        assert not await approvals.look_up(CALL), "it was asked for before the review"
 
 
 async def test_without_a_store_an_answer_for_good_lasts_as_long_as_the_host() -> None:

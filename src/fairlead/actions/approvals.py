@@ -14,7 +14,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigError, ConnectFailed, UnknownTool
 from fairlead.gateway.registry import APPROVALS_PATH, RunningGateway, answering, find, sources_of
-from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool
+from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool, withdraw
 from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
 
@@ -247,6 +247,8 @@ def forget_approvals(
         with open_database(context.store) as database:
             for key in keys:
                 database.delete(NAMESPACE, key, expect=ANY)
+            for server_id in {one.server_id for one in answers}:
+                withdraw(database, server_id)
     notices: list[Notice] = []
     for one in answers:
         about = _for(context, one.principal)

@@ -33,6 +33,7 @@ from fairlead.config.store_location import RedisLocation
 from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable
 from fairlead.gateway.registry import gateway_folder, living
+from fairlead.policy.approvals import WITHDRAWN
 from fairlead.policy.audit import LOG
 from fairlead.policy.audit import NAMESPACE as AUDIT
 from fairlead.store.opening import open_database, open_database_for_reading
@@ -49,9 +50,9 @@ _NAMES_OF_NAMESPACES: Final = {
     "artifacts": "artifacts",
     "search_memory": "tools that searches led to",
 }
-_LEFT_OUT: Final = frozenset({"artifacts", "embeddings"})
-"""Namespaces that are not in a backup: artifacts, whose files are not either, and what a model works out
-again."""
+_LEFT_OUT: Final = frozenset({"artifacts", "embeddings", WITHDRAWN})
+"""Namespaces that are not in a backup: artifacts, whose files are not either, what a model works out
+again, and what is about sessions that run."""
 
 
 # Making one.

@@ -20,6 +20,7 @@ from fairlead.host.search_memory import NAMESPACE as SEARCHES
 from fairlead.host.snapshots import NAMESPACE as SNAPSHOTS
 from fairlead.host.snapshots import TROUBLE, snapshot_key
 from fairlead.policy.approvals import NAMESPACE as APPROVALS
+from fairlead.policy.approvals import WITHDRAWN
 from fairlead.policy.audit import LOG, decode
 from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.pins import NAMESPACE as PINS
@@ -42,6 +43,7 @@ _WORDS: Final = {
     PINS: "pins",
     DEFAULTS: "permission defaults",
     APPROVALS: "approvals",
+    WITHDRAWN: "withdrawn approvals",
     CONSENT: "consents",
     ARTIFACTS: "artifacts",
     SEARCHES: "tools that searches led to",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fairlead.actions.config_edits import EditOutcome, approved_servers, precedence, settle
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.saved_state import read_saved
-from fairlead.catalog.tools import Listing, ToolEntry, find_tool, unescape_name
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey, find_tool, unescape_name
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.validate import suggestion
@@ -29,8 +29,10 @@ from fairlead.policy.tool_names import (
     NONE,
     command_line_name,
     escape_name,
+    is_glob,
     matches,
     owners_of,
+    qualified_name,
     split_names,
 )
 
@@ -304,6 +306,22 @@ def _ambiguous(word: str, readings: Sequence[Sequence[ReviewedTool]]) -> ConfigE
     return ConfigError(
         f"`{word}` may mean {' or '.join(f'`{choice}`' for choice in choices)}:"
         " a tool has a name that looks like several",
+        hint="type one of these; nothing was changed",
+    )
+
+
+def require_one_server(name: str, keys: Collection[ToolKey]) -> None:
+    """Refuse a name that several servers' tools have: servers choose their names, and a glob says so.
+
+    Raises:
+        ConfigError: It may mean the tool of any of them.
+    """
+    if is_glob(name) or len({key.server_id for key in keys}) <= 1:
+        return
+    choices = [shlex.quote(qualified_name(key)) for key in sorted(keys)[:_MOST_NAMED]]
+    raise ConfigError(
+        f"`{name}` may mean {' or '.join(f'`{choice}`' for choice in choices)}:"
+        " several servers have a tool of that name",
         hint="type one of these; nothing was changed",
     )
 

@@ -255,6 +255,7 @@ class CallPermission:
             hint=_hint_to_allow(proposal, decision),
             preview=await _preview(proposal, arguments),
         )
+        revision = await self._approvals.revision(server_id)
         answer: ApprovalAnswer | None = None
         waiting = _WaitingCall(proposal, readings, anyio.CancelScope())
         self._waiting.add(waiting)
@@ -288,7 +289,7 @@ class CallPermission:
         same = approval is not None and approval == _approval(proposal)
         if approval is not None and same and not decision.every_time:
             if answer == "session":
-                self._approvals.allow_for_session(approval)
+                self._approvals.allow_for_session(approval, revision)
             elif answer == "always":
                 await self._approvals.allow_always(approval)
         return Permit(by="person", reason=f"approved by user (`{answer}`)")

@@ -6,7 +6,7 @@ and its definition: a changed tool, or another server under the same name, needs
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,11 +14,11 @@ import msgspec
 
 from fairlead.config.store_location import StoreLocation
 from fairlead.store.opening import open_database
-from fairlead.store.protocol import ANY, Store, StoredValue
+from fairlead.store.protocol import ANY, Database, Store, StoredValue
 
 NAMESPACE: Final = "approvals"
-FRESH_SECONDS: Final = 2.0
-"""Seconds for which an approval read from the store is cached, so that one revoked elsewhere soon ends."""
+WITHDRAWN: Final = "withdrawn approvals"
+"""By server: the version of its value changes whenever approvals are withdrawn, also those of sessions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,38 +67,50 @@ def by_tool(kept: Iterable[tuple[str, KeptApproval]]) -> list[tuple[list[str], K
 
 
 def forget_answers(store_path: StoreLocation, server_id: str, tools: Collection[str]) -> None:
-    """Delete the approvals for good of these tools, for every principal: a review supersedes them."""
+    """Delete the approvals of these tools, for every principal: a review supersedes them.
+
+    Approvals for a session of other tools of the server end as well, as with any change of its entry.
+    """
     if not tools:
         return
     with open_database(store_path) as database:
         for key, kept in read_kept(database.scan(NAMESPACE)):
             if kept.server_id == server_id and kept.tool in tools:
                 database.delete(NAMESPACE, key, expect=ANY)
+        withdraw(database, server_id)
+
+
+def withdraw(database: Database, server_id: str) -> None:
+    """End the approvals for a session of a server's tools, in every process that uses this store."""
+    database.put(WITHDRAWN, server_id, msgspec.json.encode({"server_id": server_id}), expect=ANY)
 
 
 class Approvals:
-    """Approvals of one host: for the session in memory, for good in the store."""
+    """Approvals of one host: for the session in memory, for good in the store.
 
-    def __init__(self, store: Store | None, clock: Callable[[], float] = time.monotonic) -> None:
+    Both are checked with the store at each call: what another process withdraws ends at once.
+    """
+
+    def __init__(self, store: Store | None) -> None:
         self._store = store
-        self._clock = clock
-        self._session: set[RememberedApproval] = set()
-        self._read: dict[RememberedApproval, float] = {}
+        self._session: dict[RememberedApproval, int | None] = {}
+        """Each with the revision at which it was asked for; None where that is not known yet."""
 
-    def holds(self, approval: RememberedApproval) -> bool:
-        """Whether the call is approved, as far as is known without reading the store."""
-        read = self._read.get(approval)
-        return approval in self._session or (read is not None and self._clock() - read < FRESH_SECONDS)
+    async def revision(self, server_id: str) -> int:
+        """Number that changes whenever approvals of a server's tools are withdrawn."""
+        found = await self._store.get(WITHDRAWN, server_id) if self._store is not None else None
+        return found.version if found is not None else 0
 
     async def look_up(self, approval: RememberedApproval) -> bool:
         """Whether the call is approved, for this session or for good."""
-        if self.holds(approval):
-            return True
-        self._read.pop(approval, None)
-        if self._store is None or await self._store.get(NAMESPACE, approval.key) is None:
-            return False
-        self._read[approval] = self._clock()
-        return True
+        if approval in self._session:
+            now = await self.revision(approval.server_id)
+            # It may have been revoked meanwhile.
+            if approval in self._session and self._session[approval] in (None, now):
+                self._session[approval] = now
+                return True
+            self._session.pop(approval, None)
+        return self._store is not None and await self._store.get(NAMESPACE, approval.key) is not None
 
     def of_session(self) -> list[RememberedApproval]:
         """Approvals of this session, sorted by server and tool."""
@@ -110,29 +122,34 @@ class Approvals:
 
     async def forget(self, key: str) -> None:
         """Revoke the approval with this key, of the session or for good."""
-        self._session = {approval for approval in self._session if approval.key != key}
-        self._read = {approval: at for approval, at in self._read.items() if approval.key != key}
+        for approval in [one for one in self._session if one.key == key]:
+            del self._session[approval]
         if self._store is not None:
             await self._store.delete(NAMESPACE, key, expect=ANY)
 
     def forget_session(self, server_id: str | None = None) -> None:
         """Revoke the approvals of this session: of one server, or of all."""
-        self._session = {one for one in self._session if server_id not in (None, one.server_id)}
+        for approval in [one for one in self._session if server_id in (None, one.server_id)]:
+            del self._session[approval]
 
-    def allow_for_session(self, approval: RememberedApproval) -> None:
-        """Approve the call while this host runs."""
-        self._session.add(approval)
+    def allow_for_session(self, approval: RememberedApproval, revision: int | None = None) -> None:
+        """Approve the call while this host runs.
+
+        Args:
+            approval: The call.
+            revision: That of its server when the user was asked: what was withdrawn since stays withdrawn.
+        """
+        self._session[approval] = revision
 
     async def allow_always(self, approval: RememberedApproval) -> None:
         """Approve the call for good. Without a store the approval lasts as long as this host."""
-        self._session.add(approval)
-        if self._store is not None:
-            kept = KeptApproval(
-                principal=approval.principal,
-                server_id=approval.server_id,
-                tool=approval.tool,
-                approved_at=time.time(),
-            )
-            await self._store.put(NAMESPACE, approval.key, msgspec.json.encode(kept), expect=ANY)
-            self._session.discard(approval)
-            self._read[approval] = self._clock()
+        if self._store is None:
+            self._session[approval] = None
+            return
+        kept = KeptApproval(
+            principal=approval.principal,
+            server_id=approval.server_id,
+            tool=approval.tool,
+            approved_at=time.time(),
+        )
+        await self._store.put(NAMESPACE, approval.key, msgspec.json.encode(kept), expect=ANY)

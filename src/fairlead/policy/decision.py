@@ -171,6 +171,19 @@ class CallPolicy:
         """Argument globs of all rules about a tool: `decide` needs readings of the arguments they name."""
         return self._settle(tool, bundle_filter, caller, None, own_word=own_word).patterns
 
+    def denial_of_server(self, caller: GroupedPrincipal = LOCAL_CALLER) -> Decision | None:
+        """The rule that denies a caller the whole server: every tool, with any arguments; None for no such.
+
+        It is about what the server has to read as well, which no rule can name otherwise.
+        """
+        every = (*self.server.rules, *self.server.admin_rules)
+        denials = (
+            loaded
+            for loaded in every
+            if loaded.rule.action == "deny" and loaded.rule.tool is None and not loaded.rule.arguments
+        )
+        return next((_by_rule(loaded) for loaded in denials if loaded.is_for(caller)), None)
+
     def _settle(
         self,
         tool: str,

@@ -88,6 +88,12 @@ def command_line_name(key: ToolKey) -> str:
     return f"{key.server_id}.{name}" if _LOOKS_QUALIFIED.match(name) else name
 
 
+def qualified_name(key: ToolKey) -> str:
+    """The same with the server's id, for where other servers may have a tool of that name."""
+    name, prefix = command_line_name(key), f"{key.server_id}."
+    return name if name.startswith(prefix) else f"{prefix}{name}"
+
+
 def owners_of(name: str, server_ids: Collection[str]) -> list[tuple[str, str]]:
     """Readings of a name as a server's id and the name of its tool, with a mark between them.
 

@@ -5,7 +5,13 @@ from typing import Any
 
 import click
 
-from fairlead.actions.review import ServerReview, named_decision, resolve_tool_names, without_globs
+from fairlead.actions.review import (
+    ServerReview,
+    named_decision,
+    require_one_server,
+    resolve_tool_names,
+    without_globs,
+)
 from fairlead.cli.options import complete_server, entry_scope_option, json_option, load
 from fairlead.cli.review import (
     ask_about_each,
@@ -143,11 +149,14 @@ class _TypedAnswers:
         return resolve_tool_names([name], review.tools, answer=answer, servers=self._servers, strict=False)
 
     def require_meant(self, reviews: list[ServerReview]) -> None:
-        """Refuse a name that means a tool of none of the servers."""
+        """Refuse a name that means a tool of none of the servers, and one to allow that means several's."""
         for answer, words in self._named.items():
             for name in (name for word in words for name in split_names(word) if name not in ("", ALL, NONE)):
-                if not any(self._tools(name, review, answer) for review in reviews):
+                found = [tool.entry.key for review in reviews for tool in self._tools(name, review, answer)]
+                if not found:
                     raise UnknownTool(f"none of these servers has a tool `{name}`")
+                if answer != "deny":
+                    require_one_server(name, found)
 
 
 def _review_one(

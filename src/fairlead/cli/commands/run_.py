@@ -171,12 +171,19 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
 
     Raises:
         UnknownTool: A name means none of the tools that the model has.
+        ConfigError: A name may mean the tools of several servers.
     """
+    from fairlead.actions.review import require_one_server
+
     catalog = toolset.catalog
     servers = [status.server_id for status in host.status()]
+    meant: dict[str, list[ToolKey]] = {}
     for name in (name for word in allow for name in split_names(word) if name not in ("", NONE)):
-        found = [tool.key for tool in catalog.tools if name in (ALL, tool.name)]
-        found = found or _named_tools([tool.key for tool in catalog.tools], name, servers)
+        found = [
+            tool.key
+            for tool in catalog.tools
+            if name in (ALL, tool.name) or _is_named(tool.key, name, servers)
+        ]
         if not found:  # as it is shown, if only one tool is
             shown = [tool.key for tool in catalog.tools if tool.key.shown_tool == name]
             found = shown if len(shown) == 1 else []
@@ -186,8 +193,11 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
             if hidden is not None:
                 hint = f"run `{review_command(hidden)}`"
             raise UnknownTool(f"the model has no tool `{name}` that could be allowed", hint=hint)
-        for key in found:
-            host.allow_for_session(key.server_id, key.tool)
+        if name != ALL:
+            require_one_server(name, found)
+        meant[name] = found
+    for key in (key for found in meant.values() for key in found):
+        host.allow_for_session(key.server_id, key.tool)
 
 
 def _is_named(key: "ToolKey", name: str, servers: Sequence[str]) -> bool:
@@ -196,16 +206,6 @@ def _is_named(key: "ToolKey", name: str, servers: Sequence[str]) -> bool:
     if owners:
         return any(key.server_id == owner and _fits(key, rest) for owner, rest in owners)
     return _fits(key, name)
-
-
-def _named_tools(keys: "Sequence[ToolKey]", name: str, servers: Sequence[str]) -> "list[ToolKey]":
-    """The tools that a name or glob means; nothing is allowed by a guess where it means several servers'."""
-    found = [key for key in keys if _is_named(key, name, servers)]
-    if len(owners_of(name, servers)) > 1 and len({key.server_id for key in found}) > 1:
-        from fairlead.actions.tool_lookup import ambiguous
-
-        raise ambiguous(name, found)
-    return found
 
 
 def _fits(key: "ToolKey", name: str) -> bool:

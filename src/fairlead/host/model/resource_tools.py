@@ -32,12 +32,14 @@ from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDe
 
 if TYPE_CHECKING:
     from fairlead.config.models import Server
+    from fairlead.host.managed_servers import HostServers
     from fairlead.host.offers.prompts import Prompts
     from fairlead.host.offers.resources import Resources
     from fairlead.host.server_status import ServerStatus
 
 LISTED_AT_ONCE = 200
 LISTED_BYTES = 100_000
+_UNREVIEWED = "it is untrusted and has not been reviewed"
 
 _content = TypeAdapter[ContentBlock](ContentBlock)
 
@@ -71,6 +73,11 @@ class ReadingHost(Protocol):
 
     def configured(self, server_id: str) -> "Server":
         """The configuration of a server."""
+        ...
+
+    @property
+    def servers(self) -> "HostServers":
+        """The managed servers, by id."""
         ...
 
     def is_trusted(self, server_id: str) -> bool:
@@ -222,21 +229,25 @@ class ReadingTools(HostTools):
         why = self._withheld(server)
         if why is not None:
             command = command_line("review", server)
-            raise ToolFailed(f"`{server}`: {why}", hint=f"the user can review it: `{command}`")
+            hint = f"the user can review it: `{command}`" if why == _UNREVIEWED else None
+            raise ToolFailed(f"`{server}`: {why}", hint=hint)
 
     def _withheld(self, server_id: str) -> str | None:
         """Why a model may not read of a server, if that is so: what it reads there could lead it astray."""
         try:
             config = self._host.configured(server_id)
+            policy = self._host.servers.get_known(server_id).policy
         except FairleadError:
             return None  # its error is reported when it is used
+        if (denial := policy.denial_of_server(self._selection.caller)) is not None:
+            return f"it may not be used: {denial.reason}"
         bundle_filter = self._selection.bundle_filter(server_id)
         listed = config.allow_tools or (
             bundle_filter.allow_tools if bundle_filter is not None and bundle_filter.grants else None
         )
         if config.trust == "trusted" or listed is not None:
             return None
-        return "it is untrusted and has not been reviewed"
+        return _UNREVIEWED
 
     async def _read(self, context: ToolContext, request: ReadResourceInput) -> Reply[QuotedContent]:
         self._require_readable(request.server)
