@@ -285,8 +285,8 @@ REFERENCES = {
     ),
     "a link in a protected folder of hooks": (
         (
-            "mkdir .githooks; ln -s ../src/check.sh .githooks/pre-commit; git config core.hooksPath .githooks; "
-            "printf '#!/bin/sh\\n' > src/check.sh; chmod +x src/check.sh"
+            "mkdir .githooks; ln -s ../src/check.sh .githooks/pre-commit; "
+            "git config core.hooksPath .githooks; printf '#!/bin/sh\\n' > src/check.sh; chmod +x src/check.sh"
         ),
         HOOK_AT.replace("{0}", "src/check.sh"),
     ),
