@@ -77,7 +77,7 @@ def bwrap_arguments(box: SandboxView) -> list[str]:
     return [*_RIGHTS, *network, *words, "--remount-ro", "/", "--chdir", str(box.cwd)]
 
 
-def comparison(box: SandboxView, loader: Mapping[str, str]) -> tuple[str, ...]:
+def comparison(box: SandboxView, loader: Mapping[str, str], *, say: str = "") -> tuple[str, ...]:
     """The words before a program that compare what was mounted with what was looked at, in the sandbox.
 
     bubblewrap mounts by path, and what is at a path may have been replaced meanwhile.
@@ -86,15 +86,16 @@ def comparison(box: SandboxView, loader: Mapping[str, str]) -> tuple[str, ...]:
         box: What was looked at.
         loader: Variables that load code. They are set after that: such code might come from what must not be
             there.
+        say: What to write to stdout once all is as it should be, right before the program.
 
     Returns:
-        The words; none where there is nothing to compare or to set.
+        The words; none where there is nothing to compare, to set or to say.
 
     Raises:
         FileNotFoundError: `sh` or `stat` is not there; `filename` says which.
     """
     paths = sorted(box.identities)
-    if not paths and not loader:
+    if not paths and not loader and not say:
         return ()
     shell, look = _system_program("sh"), _system_program("stat")
     words = shlex.quote("fairlead: what its sandbox shows changed while it was started; start it again")
@@ -105,7 +106,8 @@ eval "found=\\$({look} -c %d:%i -- $all)"
 [ "$found" = "$expected" ] || {{ echo {words} >&2; exit 1; }}
 shift $n"""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in loader.items()]
-    script = "\n".join([*([compare] if paths else ["shift 2"]), *exports, 'exec "$@"'])
+    said = [f"printf %s {shlex.quote(say)}"] if say else []
+    script = "\n".join([*([compare] if paths else ["shift 2"]), *exports, *said, 'exec "$@"'])
     expected = "\n".join("{}:{}".format(*box.identities[path]) for path in paths)
     return (shell, "-c", script, "sh", str(len(paths)), expected, *map(str, paths))
 

@@ -183,6 +183,19 @@ def test_a_projects_folder_needs_consent_that_every_change_asks_for_again(machin
     assert changed(), "what was approved with other files was another whole"
 
 
+def test_a_library_of_the_project_that_a_variable_loads_is_bound_by_its_content(machine: Machine) -> None:
+    folder_with(machine.project, a="1")
+    library = machine.project / "lib" / "extra.so"
+    library.parent.mkdir()
+    library.write_bytes(b"approved")
+    variables = {"LD_PRELOAD": str(library), "NAME": "value"}
+    machine.write_project(json.dumps({"servers": {"tools": {"extension": "./tools", "env": variables}}}))
+    approved = consent(machine)
+    assert approved == consent(machine)
+    library.write_bytes(b"changed")
+    assert consent(machine) != approved
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs links")
 def test_a_folder_that_is_a_link_is_bound_to_what_it_leads_to(machine: Machine, tmp_path: Path) -> None:
     one, two = folder_with(tmp_path / "home", a="1"), tmp_path / "two"

@@ -14,6 +14,7 @@ from mcp import Client
 
 from fairlead.errors import ConfigError
 from fairlead.gateway import agent as agent_module
+from fairlead.gateway import agent_sessions
 from fairlead.gateway.gateway import GatewayOptions
 from fairlead.servers.framework.server import McpServer
 from fairlead.servers.framework.tools import ToolContext, ToolDefinition, ToolModel
@@ -445,7 +446,7 @@ async def test_a_bundle_narrows_and_none_widens(tmp_path: Path) -> None:
 
 
 async def test_sessions_and_runs_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_module, "MAX_SESSIONS_OF_PRINCIPAL", 2)
+    monkeypatch.setattr(agent_sessions, "MAX_SESSIONS_OF_PRINCIPAL", 2)
     monkeypatch.setattr(agent_module, "MAX_RUNS_OF_PRINCIPAL", 1)
     notes = Notes()
 
@@ -479,7 +480,7 @@ async def test_sessions_and_runs_are_bounded(tmp_path: Path, monkeypatch: pytest
                 assert "runs are under way" in text_in(full)
                 assert "finished" in await call(eve, "agent_run", task="go")
                 tasks.cancel_scope.cancel()
-            monkeypatch.setattr(agent_module, "SESSION_SECONDS", 0.0)
+            monkeypatch.setattr(agent_sessions, "SESSION_SECONDS", 0.0)
             old = await client.call_tool("agent_reply", {"session": sessions[1], "text": "x"})
             assert old.is_error
             assert len(tools.sessions) == 0

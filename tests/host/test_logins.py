@@ -10,7 +10,13 @@ import anyio
 import pytest
 
 from fairlead.auth.tokens import Login
-from fairlead.errors import AuthRequired, ClientRegistrationRequired, ConnectFailed, FairleadError
+from fairlead.errors import (
+    AuthRequired,
+    ClientRegistrationRequired,
+    ConnectFailed,
+    FairleadError,
+    UnknownTool,
+)
 from fairlead.events import BrowserOpenFailed
 from fairlead.host.host import Host
 from fairlead.host.operator import UNATTENDED, Callbacks, Operator, UrlAnswer, UrlRequest
@@ -403,6 +409,20 @@ async def test_a_server_that_registers_no_clients_says_what_to_register_seed_004
     assert "`oauth.client_id`" in hint
     assert (status.state, status.hint) == ("needs_client_registration", hint)
     assert person.questions == []
+
+
+async def test_a_model_that_names_a_tool_of_such_a_server_is_told_what_to_register_seed_004(
+    machine: Machine,
+) -> None:
+    with authorization_server(registration=False) as server:
+        async with hosting(machine, UNATTENDED, x={"url": server.mcp_url}) as host:
+            for name in ("mcp_x_whoami", "x.whoami"):
+                with pytest.raises(ClientRegistrationRequired) as caught:
+                    await host.tools.call(name, {})
+                assert "http://127.0.0.1:33418/callback" in (caught.value.hint or "")
+            with pytest.raises(UnknownTool, match="other_tool") as unknown:
+                await host.tools.call("other_tool", {})
+            assert "oauth.client_id" in (unknown.value.hint or "")
 
 
 async def test_a_configured_callback_port_is_the_one_to_register_seed_004(machine: Machine) -> None:

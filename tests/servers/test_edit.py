@@ -106,6 +106,108 @@ async def test_what_would_have_failed_when_it_was_shown_is_not_made(
     assert (repo / "a.txt").read_text() == "two\n"
 
 
+def patch_of(path: str, *hunks: str) -> str:
+    return f"--- a/{path}\n+++ b/{path}\n" + "".join(hunks)
+
+
+async def test_a_file_that_is_created_like_a_deleted_one_is_shown_as_moved(
+    repo: Path, confinement: Confinement
+) -> None:
+    (repo / "off.yml").write_text("run\n")
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    created = [f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+run\n" for name in ("on.yml", "too.yml")]
+    patch = "".join(created) + "--- a/off.yml\n+++ /dev/null\n@@ -1 +0,0 @@\n-run\n"
+    shown = await preview_tool(tools["edit.applyPatch"], {"patch": patch})
+    assert shown == "move `off.yml` to `on.yml`\n--- /dev/null\n+++ b/too.yml\n@@ -0,0 +1 @@\n+run"
+
+
+async def test_taking_back_a_move_is_shown_as_one(repo: Path, confinement: Confinement) -> None:
+    (repo / "a.txt").write_text("one\n")
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    await call(tools["edit.move"], {"source": "a.txt", "target": "b.txt"})
+    assert await preview_tool(tools["edit.undo"], {}) == "move `b.txt` to `a.txt`"
+
+
+@pytest.mark.parametrize(
+    ("hunks", "shown"),
+    [
+        (["@@ -19999,2 +19999,3 @@\n 19998\n 19999\n+last\n"], ["@@ -19998,3 +19998,4 @@", "+last"]),
+        (
+            ["@@ -1,1 +1,1 @@\n-0\n+first\n", "@@ -9001,1 +9001,1 @@\n-9000\n+second\n"],
+            ["@@ -1,4 +1,4 @@", "+first", "@@ -8998,7 +8998,7 @@", "+second"],
+        ),
+        (
+            ["@@ -1,1 +1,1 @@\n-0\n+first\n", "@@ -15001,1 +15001,1 @@\n-15000\n+second\n"],
+            ["@@ -1,4 +1,4 @@", "+first", "(the diff goes on: the arguments have all of it)"],
+        ),
+    ],
+    ids=["at the end", "at two places", "far apart"],
+)
+async def test_every_change_of_a_large_file_is_shown_or_said_to_be_cut(
+    repo: Path, confinement: Confinement, hunks: list[str], shown: list[str]
+) -> None:
+    (repo / "a.txt").write_text("".join(f"{number}\n" for number in range(20_000)))
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    preview = await preview_tool(tools["edit.applyPatch"], {"patch": patch_of("a.txt", *hunks)})
+    lines = (preview or "").splitlines()
+    assert [line for line in lines if line.startswith(("@@", "+", "(")) and line[:3] != "+++"] == shown
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "shown"),
+    [
+        (b"a\nb\n", "a\n", "a\r\n", ["-a", "+a\r"]),
+        (b"a\r\nb\r\n", "a\r\nb", "a\nb", ["-a\r", "+a"]),
+        (b"a", "a", "a\n", ["-a", "\\ No newline at end of file", "+a"]),
+        (b"a\n", "a\n", "a", ["-a", "+a", "\\ No newline at end of file"]),
+        (b"a\x0bb\n", "\x0b", "\x0c", ["-a\x0bb", "+a\x0cb"]),
+        (b"\xe9\n", "\xe9", "\xe8", ["-\xe9", "+\xe8"]),
+        ("\ufeffa\n".encode("utf-16-le"), "a", "b", ["-\ufeffa", "+\ufeffb"]),
+        (b"a\r\n", "a", "b", ["-a", "+b"]),
+    ],
+)
+async def test_a_change_of_line_ends_and_other_bytes_is_shown(
+    repo: Path, confinement: Confinement, before: bytes, old: str, new: str, shown: list[str]
+) -> None:
+    (repo / "a.txt").write_bytes(before)
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    arguments = {"path": "a.txt", "oldText": old, "newText": new}
+    preview = (await preview_tool(tools["edit.replace"], arguments) or "").split("\n")
+    assert [line for line in preview[3:] if not line.startswith(" ")] == shown
+
+
+async def test_an_empty_file_is_shown(confinement: Confinement) -> None:
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    shown = await preview_tool(tools["edit.writeFile"], {"path": "a.txt", "content": ""})
+    assert shown == "--- /dev/null\n+++ b/a.txt"
+
+
+async def test_of_two_calls_that_were_shown_the_same_change_only_one_makes_it(
+    repo: Path, confinement: Confinement
+) -> None:
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    for name in ("a.txt", "b.txt"):
+        await call(tools["edit.writeFile"], {"path": name, "content": "one\n"})
+    assert await preview_tool(tools["edit.undo"], {}) == await preview_tool(tools["edit.undo"], {})
+    await call(tools["edit.undo"], {})
+    with pytest.raises(ToolFailed, match="since this change was shown"):
+        await call(tools["edit.undo"], {})
+    assert (repo / "a.txt").exists()
+
+
+async def test_what_was_shown_counts_however_many_others_were_shown_since(
+    repo: Path, confinement: Confinement
+) -> None:
+    (repo / "a.txt").write_text("one\n")
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    await preview_tool(tools["edit.delete"], {"path": "a.txt"})
+    for number in range(200):
+        await preview_tool(tools["edit.writeFile"], {"path": f"{number}.txt", "content": "x"})
+    (repo / "a.txt").write_text("another\n")
+    with pytest.raises(ToolFailed, match="since this change was shown"):
+        await call(tools["edit.delete"], {"path": "a.txt"})
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [

@@ -358,7 +358,8 @@ def login_status(server: LoadedServer, saved: SavedState, kept: Iterable[KeptLog
     if is_machine:
         own_way = "it logs in by itself, as `oauth.grant` says"
         return LoginStatus(server_id=server_id, state="not_needed", own_way=own_way)
-    is_wanted = bool(found) or (saved.trouble is not None and saved.trouble.state == "auth_required")
+    state = saved.trouble.state if saved.trouble is not None else None
+    is_wanted = bool(found) or state in ("auth_required", "needs_client_registration")
     return LoginStatus(server_id=server_id, state="login_needed" if is_wanted else "not_logged_in")
 
 

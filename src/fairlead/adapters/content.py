@@ -96,7 +96,8 @@ def _parts_of_block(block: Mapping[str, Any], handle: str | None) -> Iterator[Pa
 
 def _mime_type(holder: Mapping[str, Any]) -> str:
     mime_type = holder.get("mimeType")
-    return mime_type if isinstance(mime_type, str) and mime_type else DEFAULT_MIME_TYPE
+    # Case does not count in media types, and providers compare them as written.
+    return mime_type.lower() if isinstance(mime_type, str) and mime_type else DEFAULT_MIME_TYPE
 
 
 def _heading(resource: object) -> str:

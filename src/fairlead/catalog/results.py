@@ -148,7 +148,7 @@ class ToolResult:
     @property
     def images(self) -> dict[int, tuple[str, str]]:
         """The images in it: media type and base64 by the index of their block."""
-        if b"image" not in self.raw:  # as in nearly all
+        if b"image" not in self.raw.lower():  # as in nearly all; media types are written in any case
             return {}
         found = ((place, _image_in(block)) for place, block in enumerate(self.content))
         return {place: image for place, image in found if image is not None}

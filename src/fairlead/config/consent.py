@@ -18,14 +18,14 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairlead.config.extension_files import ExtensionFolder, read_extension_folder
 from fairlead.config.file_digests import NOT_BOUND, BoundFile, ProjectFolders
-from fairlead.config.launch import EXECUTION_VARIABLES, Launch, resolve_launch
+from fairlead.config.launch import EXECUTION_VARIABLES, Launch, bind_variables, resolve_launch
 from fairlead.config.merge import FieldPath, ServerDefinition
 from fairlead.config.paths import expand_home, home_folder, state_folder
 from fairlead.config.secrets.redaction import redact_url
@@ -91,6 +91,7 @@ def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapp
     file, folder = str(path.absolute()), os.path.realpath(layer.base)
     launch = _launch(definition, entry, env, layer.base)
     extension = extension_folder(definition, entry)
+    files = launch.files if launch else _files_of_variables(definition, entry, env, layer.base)
     values = dict(_digest_bound_values(definition, entry, env))
     written = as_object(definition.entry)
     binding: dict[str, object] = {
@@ -99,7 +100,7 @@ def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapp
         "file": os.path.realpath(file),
         "folder": [folder, _inode(folder)],
         "cwd": str(launch.cwd) if launch and launch.starts_in_cwd else None,
-        "runs": [_identity_fields(bound) for bound in (launch.program, *launch.files)] if launch else [],
+        "runs": [_identity_fields(bound) for bound in (*((launch.program,) if launch else ()), *files)],
         "values": values,
     }
     if extension is not None:
@@ -109,7 +110,7 @@ def consent_to(definition: ServerDefinition, entry: Mapping[str, Any], env: Mapp
         server_id=definition.server_id,
         digest=_digest(binding),
         earlier=f"{os.path.realpath(file)}\0{definition.server_id}\0{entry_digest(written)}",
-        facts=tuple(_facts(definition, file, launch, extension, values)),
+        facts=tuple(_facts(definition, file, launch, files, extension, values)),
     )
     return Consent(key=key, launch=launch, extension=extension)
 
@@ -170,21 +171,38 @@ def _launch(
     argv, folder, variables = _command(definition, entry)
     if not argv:
         return None
+    search = variables.get("PATH", env.get("PATH", os.defpath))
+    project = _project_folders(folder, env, base)
+    return resolve_launch(argv, cwd=folder, variables=variables, search=search, project=project)
+
+
+def _project_folders(folder: Path | None, env: Mapping[str, str], base: Path) -> ProjectFolders:
     home = home_folder(env)
     # A folder that contains the home contains everything, and is no project.
     starts_inside = folder is not None and not home.absolute().is_relative_to(os.path.realpath(folder))
-    project = ProjectFolders(base, home, *([folder] if folder and starts_inside else []))
-    search = variables.get("PATH", env.get("PATH", os.defpath))
-    return resolve_launch(argv, cwd=folder, variables=variables, search=search, project=project)
+    return ProjectFolders(base, home, *([folder] if folder and starts_inside else []))
+
+
+def _files_of_variables(
+    definition: ServerDefinition, entry: Mapping[str, Any], env: Mapping[str, str], base: Path
+) -> tuple[BoundFile, ...]:
+    """What variables load into the process of an extension, whose program is Fairlead's own."""
+    if "extension" not in entry:
+        return ()
+    folder = working_folder(definition, entry.get("cwd"))
+    return bind_variables(_variables(entry), cwd=folder, project=_project_folders(folder, env, base))
+
+
+def _variables(entry: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in as_object(entry.get("env")).items()}
 
 
 def _command(
     definition: ServerDefinition, entry: Mapping[str, Any]
 ) -> tuple[list[str], Path | None, dict[str, str]]:
     if "command" in entry:
-        variables = {name: str(value) for name, value in as_object(entry.get("env")).items()}
         argv = [str(word) for word in (entry["command"], *as_list(entry.get("args")))]
-        return argv, working_folder(definition, entry.get("cwd")), variables
+        return argv, working_folder(definition, entry.get("cwd")), _variables(entry)
     helper = [str(word) for word in as_list(entry.get("headers_helper"))]
     return helper, helper_folder(definition), {}
 
@@ -311,6 +329,7 @@ def _facts(
     definition: ServerDefinition,
     file: str,
     launch: Launch | None,
+    files: Sequence[BoundFile],
     extension: ExtensionFolder | None,
     values: Mapping[str, str],
 ) -> Iterator[Fact]:
@@ -318,8 +337,9 @@ def _facts(
     yield Fact(label="file", text=file if real == file else f"{file}, which is really {real}")
     if launch is not None:
         yield Fact(label="program", text=_describe_bound_file(launch.program))
-        for bound in launch.files:
-            yield Fact(label="with", text=_describe_bound_file(bound))
+    for bound in files:
+        yield Fact(label="with", text=_describe_bound_file(bound))
+    if launch is not None:
         yield Fact(label="starts in", text=str(launch.cwd))
         text = "what the program imports, loads or downloads once it runs"
         yield Fact(label="not covered by your consent", text=text)

@@ -152,6 +152,22 @@ def resolve_launch(
     )
 
 
+def bind_variables(
+    variables: Mapping[str, str], *, cwd: Path | None, project: ProjectFolders
+) -> tuple[BoundFile, ...]:
+    """The files and folders of the project that variables load into any program.
+
+    Args:
+        variables: The variables that an entry sets.
+        cwd: The folder the program is started in; None for that of this process.
+        project: The folders that count as inside the project.
+    """
+    inputs = _Inputs(Path(os.path.realpath(cwd or Path.cwd())), "", project)
+    inputs.read_variables(variables)
+    files = [bind_file(path, project) for path in inputs.files]
+    return (*files, *(bind_folder(path, project, "its variables") for path in sorted(inputs.all_folders())))
+
+
 class _Inputs:
     """Collector of the project's files and folders that decide what a command line runs."""
 

@@ -6,17 +6,15 @@ approvals and elicitations go where those of the request go.
 """
 
 import os
-import secrets
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import anyio.to_thread
 import mcp_types as types
-import msgspec
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, TextContent, ToolAnnotations
 from pydantic import ConfigDict, Field
@@ -24,11 +22,12 @@ from pydantic import ConfigDict, Field
 from fairlead.catalog.results import ToolResult
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import AGENT_ID, AgentSettings
-from fairlead.config.principal import GroupedPrincipal
 from fairlead.connection.peer import CALLER, IS_AGENT
 from fairlead.errors import ConfigError, FairleadError, ToolFailed
+from fairlead.gateway.agent_sessions import AgentSession, AgentSessions, SessionOwner, busy_session
 from fairlead.gateway.client_session import ClientSession
 from fairlead.gateway.request_context import ClientResult, RequestContext, ServerRequest
+from fairlead.gateway.workers.member import PoolMember
 from fairlead.host.call import OnProgress
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.model.toolset import Toolset
@@ -43,7 +42,7 @@ from fairlead.loop.events import (
     ToolReturned,
 )
 from fairlead.loop.model_choice import SETTING_HINT, choose_model
-from fairlead.loop.provider import ChatModel, Message, Provider
+from fairlead.loop.provider import ChatModel
 from fairlead.loop.run import RunLimits, run_task
 from fairlead.servers.framework.server import McpServer
 from fairlead.servers.framework.tools import Reply, ToolContext, ToolDefinition, ToolModel
@@ -52,12 +51,6 @@ CALL_SECONDS: Final = 3_600.0
 """How long one call of the agent may take."""
 MAX_RUNS_OF_PRINCIPAL: Final = 8
 """How many runs of one principal may be under way."""
-SESSION_SECONDS: Final = 3_600.0
-"""How long after its last run a session can be continued."""
-MAX_SESSIONS_OF_PRINCIPAL: Final = 20
-MAX_SESSIONS: Final = 200
-MAX_SESSION_BYTES: Final = 64 * 1024 * 1024
-"""The size of all sessions together. Of more, or of more sessions, the oldest are forgotten."""
 MAX_TASK_CHARACTERS: Final = 200_000
 MAX_PROBLEMS: Final = 20
 _WRITING_SECONDS: Final = 5.0
@@ -116,83 +109,6 @@ class AgentOutput(_AgentModel):
     output_tokens: int
     problems: list[AgentProblem]
     """The calls that failed, the first few: for want of an approval, say."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SessionOwner:
-    """Whose session it is. Another token of the principal, or another bundle, may be offered other tools."""
-
-    caller: GroupedPrincipal
-    credential: str | None
-    endpoint: str | None
-    """The bundle of the endpoint."""
-
-    @classmethod
-    def of(cls, client: ClientSession) -> "SessionOwner":
-        """The owner of the sessions that a client begins."""
-        return cls(caller=client.caller, credential=client.credential, endpoint=client.endpoint.bundle)
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class AgentSession:
-    """A conversation that can be continued."""
-
-    owner: SessionOwner
-    provider: Provider
-    """Whose API the messages are written for."""
-    bundle: str | None
-    id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
-    messages: list[Message] = field(default_factory=list[Message], repr=False)
-    size: int = 0
-    last_used: float = 0.0
-    is_busy: bool = False
-
-
-class AgentSessions:
-    """The sessions of all principals: few, not large, and for a while."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[str, AgentSession] = {}  # the one that was used last is the last
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def find(self, session_id: str, owner: SessionOwner) -> AgentSession:
-        """Return a session of its owner. Another's is as unknown as one that never was."""
-        self._forget_old()
-        session = self._sessions.get(session_id)
-        if session is None or session.owner != owner:
-            raise ToolFailed(
-                "there is no such session of yours",
-                hint=f"a session ends {SESSION_SECONDS / 60:.0f} minutes after its last run, or when there"
-                " are many newer ones: begin another with `agent.run`",
-            )
-        return session
-
-    def keep(self, session: AgentSession, messages: list[Message]) -> None:
-        """Keep what was said, to be continued. The oldest sessions make room."""
-        session.messages, session.size = messages, len(msgspec.json.encode(messages))
-        session.last_used = time.monotonic()
-        self._sessions.pop(session.id, None)
-        self._sessions[session.id] = session
-        self._forget_old()
-
-    def _forget_old(self) -> None:
-        limit = time.monotonic() - SESSION_SECONDS
-        newest_first = [*reversed(self._sessions.values())]
-        size = 0
-        counted: Counter[str] = Counter()
-        for number, session in enumerate(newest_first):
-            principal = session.owner.caller.principal
-            size += session.size
-            counted[principal] += 1
-            if (
-                session.last_used < limit
-                or number >= MAX_SESSIONS
-                or counted[principal] > MAX_SESSIONS_OF_PRINCIPAL
-                or size > MAX_SESSION_BYTES
-            ):
-                del self._sessions[session.id]
 
 
 class NestedContext(RequestContext):
@@ -273,8 +189,9 @@ def select_tools(client: ClientSession, bundle: str | None) -> Selection:
 class AgentTools:
     """The tools `agent.run` and `agent.reply`, and the sessions that they share."""
 
-    def __init__(self, env: Mapping[str, str] | None = None) -> None:
-        self.sessions = AgentSessions()
+    def __init__(self, env: Mapping[str, str] | None = None, member: PoolMember | None = None) -> None:
+        """Work with the model of the configuration; `member` is this process among workers, if there are."""
+        self.sessions = AgentSessions(member)
         self._env = os.environ if env is None else env
         self._runs: Counter[str] = Counter()
 
@@ -315,16 +232,21 @@ class AgentTools:
     async def _run(self, context: ToolContext, given: AgentRunInput) -> Reply[AgentOutput]:
         request, client = _require_client()
         model = await self._model(client)
-        session = AgentSession(owner=SessionOwner.of(client), provider=model.provider, bundle=given.bundle)
+        session = AgentSession(
+            id=self.sessions.new_id(),
+            owner=SessionOwner.of(client),
+            provider=model.provider,
+            bundle=given.bundle,
+        )
         limits = _limits(client, given.max_steps, given.max_tokens)
         return await self._work(context, request, session, model, given.task, limits)
 
     async def _reply(self, context: ToolContext, given: AgentReplyInput) -> Reply[AgentOutput]:
         request, client = _require_client()
-        session = self.sessions.find(given.session, SessionOwner.of(client))
         model = await self._model(client)
+        session = await self.sessions.find(given.session, SessionOwner.of(client))
         if session.is_busy:
-            raise ToolFailed("this session is at work", hint="wait for its result, or cancel that call")
+            raise busy_session()
         if session.provider != model.provider:
             raise ToolFailed(
                 "the gateway has a model of another provider now, which cannot go on with this session",

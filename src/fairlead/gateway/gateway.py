@@ -548,7 +548,7 @@ async def open_gateway(  # noqa: PLR0913 - what a gateway runs with, each by nam
     agent: AgentTools | None = None
     if options.agent or loaded.config.gateway.agent is not None:
         require_free_id(loaded)
-        agent = AgentTools(env)
+        agent = AgentTools(env, member)
         servers = {**(servers or {}), AGENT_ID: agent.server()}
     async with Host.open(
         loaded,

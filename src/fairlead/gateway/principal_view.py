@@ -107,10 +107,7 @@ class PrincipalView:
 
         Without this a client whose servers all need one sees an empty list and no reason for it.
         """
-        hints = [
-            f"- {server_id}: {self.host.login_hint(server_id)}"
-            for server_id in self.toolset.waiting_for_login()
-        ]
+        hints = [f"- {server_id}: {hint}" for server_id, hint in self.toolset.waiting_for_login().items()]
         if not hints:
             return None
         return "\n".join(["# Servers that need a login", "", "Their tools appear after it.", "", *hints])

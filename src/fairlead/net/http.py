@@ -136,6 +136,21 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return None
 
 
+async def read_beginning(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Return the body of a response, or so much of a longer one.
+
+    One `read` of the library returns what has arrived by then, which may be a part.
+
+    Args:
+        response: The response.
+        limit: The most bytes to read.
+    """
+    body = bytearray()
+    while len(body) < limit and (part := await response.content.read(limit - len(body))):
+        body += part
+    return bytes(body)
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host, by its name or address, is this machine."""
     network = _network(host)

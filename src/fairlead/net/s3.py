@@ -22,7 +22,7 @@ import anyio.to_thread
 from yarl import URL
 
 from fairlead.errors import StoreError, StoreUnavailable
-from fairlead.net.http import open_client, proxy_for, tls_context
+from fairlead.net.http import open_client, proxy_for, read_beginning, tls_context
 
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 15.0
@@ -258,7 +258,7 @@ class BucketClient:
         ) as response:
             if response.status in (200, 204):
                 return await self._read(response, max_bytes)
-            said = await response.content.read(MAX_ERROR_BYTES)
+            said = await read_beginning(response, MAX_ERROR_BYTES)
             if response.status == 404 and name and b"NoSuchBucket" not in said:
                 return None
             raise self._refusal(response.status, said)

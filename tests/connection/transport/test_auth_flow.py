@@ -1,12 +1,17 @@
 """Auth flows of a program: the MCP SDK's own, and those that httpx takes (seeds 000 and 002)."""
 
+import json
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
+import aiohttp
 import anyio
+import anyio.abc
 import httpx2
 import pytest
+from anyio.abc import SocketStream
 from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -156,4 +161,70 @@ async def test_any_auth_flow_that_httpx_takes_lets_requests_in_seed_000(machine:
             assert (await host.call("x", "whoami")).text == "ada"
         async with hosting(machine, kind("wrong"), server.mcp_url) as host:
             with pytest.raises((AuthRequired, LoginFailed), match="auth provider"):
+                await host.call("x", "whoami")
+
+
+class FetchedToken(httpx2.Auth):
+    """A flow that fetches its token with a request of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        response = yield httpx2.Request("POST", self.url)
+        request.headers["Authorization"] = f"Bearer {json.loads(response.content)['access_token']}"
+        yield request
+
+
+class SignedBody(httpx2.Auth):
+    """A flow that signs the body of each request."""
+
+    requires_request_body = True
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        yield request
+
+
+async def answer_in_two_parts(body: bytes, is_read: anyio.Event, stream: SocketStream) -> None:
+    """Answer a request over HTTP; the second part once the first has been read."""
+    async with stream:
+        await stream.receive()
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body[:10]))
+        await is_read.wait()
+        await stream.send(body[10:])
+
+
+async def test_a_flow_gets_the_whole_of_a_response_that_comes_in_parts(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person, storage, is_read = Clicking(), Storage(), anyio.Event()
+    read = aiohttp.StreamReader.read
+
+    async def read_and_tell(self: aiohttp.StreamReader, n: int = -1) -> bytes:
+        data = await read(self, n)
+        if data == body[:10]:
+            is_read.set()
+        return data
+
+    with authorization_server() as server:
+        async with hosting(machine, sdk_provider(server, person, storage), server.mcp_url) as host:
+            await host.call("x", "whoami")
+        assert storage.tokens is not None
+        body = storage.tokens.model_dump_json().encode()
+        monkeypatch.setattr(aiohttp.StreamReader, "read", read_and_tell)
+        async with (
+            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(listener.serve, partial(answer_in_two_parts, body, is_read))
+            port = listener.extra(anyio.abc.SocketAttribute.local_port)
+            async with hosting(machine, FetchedToken(f"http://127.0.0.1:{port}/"), server.mcp_url) as host:
+                assert (await host.call("x", "whoami")).text == "ada"
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_flow_that_signs_bodies_is_refused_with_the_reason(machine: Machine) -> None:
+    with authorization_server() as server:
+        async with hosting(machine, SignedBody(), server.mcp_url) as host:
+            with pytest.raises(ConnectFailed, match="signs the body of requests"):
                 await host.call("x", "whoami")

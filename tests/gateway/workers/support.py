@@ -186,7 +186,7 @@ class Client:
         message = {"jsonrpc": "2.0", "id": 5, "method": "tools/list"}
         return self.send("/mcp", message, Mcp_Session_Id=session)
 
-    def call(self, session: str, tool: str, **arguments: object) -> Answered:
+    def call(self, session: str, tool: str, /, **arguments: object) -> Answered:
         params = {"name": tool, "arguments": arguments}
         message = {"jsonrpc": "2.0", "id": 6, "method": "tools/call", "params": params}
         return self.send("/mcp", message, Mcp_Session_Id=session)

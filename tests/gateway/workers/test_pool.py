@@ -37,6 +37,8 @@ from tests.gateway.workers.support import (
     worker_of,
     workers_of,
 )
+from tests.loop.model_server import KEY, says
+from tests.loop.model_server import serving as serving_model
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes as Linux shows them")
 
@@ -446,3 +448,26 @@ def test_the_error_that_keeps_all_workers_from_starting_is_the_commands(tmp_path
     assert "a server is called `agent`" in done.stderr
     assert "hint: give that server another id" in done.stderr
     assert done.stderr.count("a server is called") == 1
+
+
+def test_a_session_of_the_agent_goes_on_at_any_worker_for_its_owner_alone(tmp_path: Path) -> None:
+    machine = new_machine(tmp_path)
+    with serving_model(says("openai", "first"), says("openai", "later")) as model:
+        chosen = {"provider": "openai", "name": "m", "base_url": f"{model.url}/v1", "api_key": KEY}
+        rules = {"rules": [{"action": "allow", "server": "agent"}]}
+        machine.write_user(json.dumps({"model": chosen, "gateway": {"agent": {}}, "policy": rules}))
+        with serving(machine) as up:
+            pool = Pool(machine, up)
+            token = pool.run("gateway", "token", "add", "ada").split()[0]
+            with pool.both() as (one, first, two, second):
+                ran = one.call(first, "agent_run", task="remember this").message(6)["result"]
+                session = ran["structuredContent"]["session"]
+                with pool.connections(4, token) as others:
+                    for other in others:
+                        refused = other.call(other.open_session(), "agent_reply", session=session, text="x")
+                        assert "no such session" in refused.body.decode()
+                for client, at in ((two, second), (one, first), (two, second)):
+                    replied = client.call(at, "agent_reply", session=session, text="go on").message(6)
+                    assert replied["result"]["structuredContent"]["text"] == "later"
+        said = [message["content"] for message in model.bodies[-1]["messages"] if message["role"] == "user"]
+    assert said == ["remember this", "go on", "go on", "go on"]

@@ -56,6 +56,16 @@ def test_a_note_quotes_nothing_that_a_server_chose() -> None:
     assert "ignore" not in result.without_images().text
 
 
+def test_the_case_of_a_media_type_does_not_count() -> None:
+    block = {"type": "resource", "resource": {"uri": "x://a", "blob": DATA, "mimeType": "IMAGE/PNG"}}
+    result = ToolResult("x", json.dumps({"content": [block]}).encode())
+    assert DATA not in result.without_images().raw.decode()
+    assert all(DATA not in each for each in converted(result))
+    shown = json.dumps(openai_result(result, "c"))
+    assert '"input_image"' in shown
+    assert "data:image/png;" in shown
+
+
 def converted(result: ToolResult) -> list[str]:
     """The result for every API, and a model without vision."""
     made: list[object] = [

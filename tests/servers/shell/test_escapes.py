@@ -286,8 +286,7 @@ REFERENCES = {
     "a link in a protected folder of hooks": (
         (
             "mkdir .githooks; ln -s ../src/check.sh .githooks/pre-commit; "
-            "git config core.hooksPath .githooks; "
-            "printf '#!/bin/sh\\n' > src/check.sh; chmod +x src/check.sh"
+            "git config core.hooksPath .githooks; printf '#!/bin/sh\\n' > src/check.sh; chmod +x src/check.sh"
         ),
         HOOK_AT.replace("{0}", "src/check.sh"),
     ),

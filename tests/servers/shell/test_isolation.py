@@ -210,6 +210,20 @@ async def test_any_output_is_taken(shell: Shell, command: str, length: int) -> N
     assert len(done.output) < 50_000
 
 
+async def test_a_command_that_speaks_like_its_sandbox_is_not_taken_for_one_that_never_began(
+    repo: Path, shell: Shell
+) -> None:
+    outcome = await shell("echo 'bwrap: no'; touch made; exit 1")
+    assert (outcome.exit_code, outcome.output, outcome.output_bytes) == (1, "bwrap: no\n", 10)
+    assert (repo / "made").exists()
+
+
+async def test_a_program_that_is_not_there_is_said(shell: Shell) -> None:
+    outcome = await shell(argv=["no-such-program"])
+    assert outcome.exit_code == 127
+    assert "no-such-program" in outcome.output
+
+
 async def test_bytes_that_are_no_text_are_replaced(shell: Shell) -> None:
     done = await shell("printf 'a\\xff\\xfeb\\xe2\\x82'")
     assert done.output == "a��b�"

@@ -19,7 +19,7 @@ from fairlead.config.secrets.redaction import header_secrets
 from fairlead.connection.outcomes import CredentialOrigin, HeadersUnavailable
 from fairlead.connection.transport.http_endpoint import RejectedRequest
 from fairlead.errors import AuthRequired, LoginFailed
-from fairlead.net.http import proxy_for, tls_context
+from fairlead.net.http import proxy_for, read_beginning, tls_context
 
 MAX_REQUESTS = 40
 """Requests that a flow may send for one login: discovery, registration and token, with their fallbacks."""
@@ -117,6 +117,12 @@ class FlowHeaders:
 
     async def _go_through(self, method: str, url: URL, refusal: RejectedRequest | None) -> Mapping[str, str]:
         """Headers that the flow adds to a request, or, with a refusal, to the one after it."""
+        if getattr(self.flow, "requires_request_body", False):
+            # Headers are asked for before there is a body; signed without it, each request would be refused.
+            raise HeadersUnavailable(
+                f"the auth provider of `{self.server_id}` signs the body of requests"
+                " (`requires_request_body`), which is not supported"
+            )
         request = self._library.Request(method, str(url), headers=dict(self.fixed))
         before = dict(request.headers.items())
         sent = 0
@@ -163,7 +169,7 @@ class FlowHeaders:
                 proxy=proxy_for(url, self._environment),
                 ssl=tls_context() if url.scheme == "https" else True,
             ) as response:
-                content = await response.content.read(MAX_BYTES)
+                content = await read_beginning(response, MAX_BYTES)
                 plain = ("content-encoding", "content-length", "transfer-encoding")
                 kept = [
                     (name, value) for name, value in response.headers.items() if name.lower() not in plain

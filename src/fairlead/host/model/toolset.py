@@ -18,7 +18,14 @@ from fairlead.catalog.search.score import SemanticIndex
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.argument_types import check_types, fits, wrong_type
 from fairlead.config.principal import LOCAL
-from fairlead.errors import AuthRequired, FairleadError, RunCancelled, ServerError, UnknownTool
+from fairlead.errors import (
+    AuthRequired,
+    ClientRegistrationRequired,
+    FairleadError,
+    RunCancelled,
+    ServerError,
+    UnknownTool,
+)
 from fairlead.events import DOWN
 from fairlead.host.background import (
     AT_ONCE,
@@ -37,6 +44,7 @@ from fairlead.host.model.search_answers import RankedTools, rank_tools
 from fairlead.host.model.toolset_host import ToolsetHost
 from fairlead.host.model.vision import strip_images
 from fairlead.host.search_memory import SearchSession
+from fairlead.host.server_status import ServerStatus
 
 if TYPE_CHECKING:
     from pydantic_ai import Tool as PydanticTool
@@ -163,6 +171,7 @@ class Toolset:
         Raises:
             CallDenied: The tool is denied or quarantined.
             AuthRequired: The name is that of a server whose tools are known only after a login.
+            ClientRegistrationRequired: The same, and a client has to be registered first.
             UnknownTool: There is no such tool, or its definition cannot be used.
         """
         known = self.catalog.find_tool(name)
@@ -178,13 +187,18 @@ class Toolset:
         Raises:
             CallDenied: The tool is denied or quarantined.
             AuthRequired: The name is that of a server whose tools are known only after a login.
+            ClientRegistrationRequired: The same, and a client has to be registered first.
             UnknownTool: There is no such tool, or its definition cannot be used.
         """
         tool = catalog.find_tool(name)
         if tool is None:
-            if (server_id := self._needs_login(name)) is not None:
-                hint = self._host.login_hint(server_id)
-                raise AuthRequired(server_id, "its tools are not known before a login", hint=hint)
+            if (status := self._needs_login(name)) is not None:
+                hint = self._login_step(status)
+                if status.state == "needs_client_registration":
+                    raise ClientRegistrationRequired(
+                        status.server_id, "its tools are not known before a client is registered", hint=hint
+                    )
+                raise AuthRequired(status.server_id, "its tools are not known before a login", hint=hint)
             if (key := catalog.find_hidden_tool(name)) is not None:
                 # Raises why it is not offered, and what settles that.
                 self._host.calls.require_possible(
@@ -207,33 +221,41 @@ class Toolset:
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
 
-    def waiting_for_login(self) -> Sequence[str]:
-        """The servers that list nothing before a login."""
+    def waiting_for_login(self) -> Mapping[str, str]:
+        """The servers that list nothing before a login, and what the user does about each."""
+        return {status.server_id: self._login_step(status) for status in self._waiting()}
+
+    def _waiting(self) -> Sequence[ServerStatus]:
         return [
-            status.server_id
+            status
             for status in self._host.status()
-            if status.state == "auth_required"
+            if status.state in ("auth_required", "needs_client_registration")
             and status.tools is None
             and self.selection.has(status.server_id)
         ]
 
+    def _login_step(self, status: ServerStatus) -> str:
+        if status.state == "needs_client_registration" and status.hint:
+            return status.hint  # what to register: a login would only say the same
+        return self._host.login_hint(status.server_id)
+
     def login_hint(self) -> str | None:
         """How to log in to the servers that need it; None if no server does."""
         hints = [
-            f"`{server_id}`: {self._host.login_hint(server_id)}"
-            for server_id in self.waiting_for_login()[:MAX_LOGIN_HINTS]
+            f"`{status.server_id}`: {self._login_step(status)}"
+            for status in self._waiting()[:MAX_LOGIN_HINTS]
         ]
         return f"these servers need a login first: {'; '.join(hints)}" if hints else None
 
-    def _needs_login(self, name: str) -> str | None:
+    def _needs_login(self, name: str) -> ServerStatus | None:
         """The server that a tool's name begins with, if it lists nothing before a login."""
         begun = name.removeprefix("mcp_")
         named = [
-            server_id
-            for server_id in self.waiting_for_login()
-            if begun.startswith((f"{server_id}_", f"{server_id}."))
+            status
+            for status in self._waiting()
+            if begun.startswith((f"{status.server_id}_", f"{status.server_id}."))
         ]
-        return max(named, key=len, default=None)
+        return max(named, key=lambda status: len(status.server_id), default=None)
 
     @check_types
     async def search(

@@ -1,11 +1,11 @@
 """The tools of the built-in `edit` server: write, replace, patch, move, delete and undo."""
 
 import codecs
-import difflib
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
@@ -15,14 +15,14 @@ from pydantic import Field
 
 from fairlead.errors import ToolFailed
 from fairlead.servers.edit.changes import MAX_FILE_BYTES, Change, FileChanges, FileContent
+from fairlead.servers.edit.diffs import moves_in, render_diff
 from fairlead.servers.edit.patch import FilePatch, apply_hunks, parse_patch
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 from fairlead.servers.repo.files import PathText, describe_path_base, version_of
 from fairlead.servers.repo.folders import Confinement
 
-MAX_DIFF_LINES = 400
-MAX_DIFF_CHARACTERS = 20_000
-_MAX_SHOWN = 64
+_MAX_SHOWN = 10_000
+"""More than can wait for an answer: of a change that is forgotten, it would not be known what was shown."""
 
 
 Content = Annotated[str, Field(max_length=MAX_FILE_BYTES)]
@@ -157,10 +157,9 @@ def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
             return _reply(step)
 
         def show(request: InputT) -> str:
-            key = _key(name, request)
-            shown.remember(key, ())  # what fails now must not be made, unseen, if it works by then
-            step = plan(changes, request)
-            shown.remember(key, step.changes)
+            with shown.showing(_key(name, request)) as remember:
+                step = plan(changes, request)
+                remember(step.changes)
             return _describe_step(step)
 
         async def handler(_: ToolContext, request: InputT) -> Reply[EditOutput]:
@@ -185,10 +184,9 @@ def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
         return _reply(_Step(changes=changes.undo()))
 
     def show_undo(request: UndoInput) -> str:
-        key = _key("undo", request)
-        shown.remember(key, ())
-        step = changes.last()
-        shown.remember(key, step)
+        with shown.showing(_key("undo", request)) as remember:
+            step = changes.last()
+            remember(step)
         return _describe_step(_Step(changes=step))
 
     async def undo(_: ToolContext, request: UndoInput) -> Reply[EditOutput]:
@@ -234,28 +232,54 @@ def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
     )
 
 
+@dataclass(slots=True)
+class _Shown:
+    """A change as it was shown last, and how many calls are still to be made of those it was shown for."""
+
+    digest: str
+    calls: int = 0
+
+
 class _ShownChanges:
     """The changes that a user was shown before calls, by their arguments.
 
-    What is made is what was shown: a file that was changed between the two would give another change.
+    What is made is what was shown: a file that was changed between the two would give another change, and so
+    may the first of two calls with the same arguments, such as two of `edit.undo`.
     """
 
     def __init__(self) -> None:
-        self._digests: OrderedDict[str, str] = OrderedDict()
+        self._shown: OrderedDict[str, _Shown] = OrderedDict()
         self._lock = threading.Lock()
 
-    def remember(self, key: str, changes: Sequence[Change]) -> None:
+    @contextmanager
+    def showing(self, key: str) -> Generator[Callable[[Sequence[Change]], None]]:
+        """Note that a call's change is shown, and take what it is.
+
+        What fails meanwhile must not be made, unseen, if it works by the time of the call.
+        """
         with self._lock:
-            self._digests[key] = _digest(changes)
-            self._digests.move_to_end(key)
-            while len(self._digests) > _MAX_SHOWN:
-                self._digests.popitem(last=False)
+            shown = self._shown.setdefault(key, _Shown(""))
+            shown.digest = _digest(())
+            shown.calls += 1
+            self._shown.move_to_end(key)
+            while len(self._shown) > _MAX_SHOWN:
+                self._shown.popitem(last=False)
+
+        def remember(changes: Sequence[Change]) -> None:
+            shown.digest = _digest(changes)
+
+        yield remember
 
     def require_same(self, key: str, changes: Sequence[Change]) -> None:
         """Refuse a change that is not the one that was shown, if one was."""
         with self._lock:
-            expected = self._digests.pop(key, None)
-        if expected is not None and expected != _digest(changes):
+            shown = self._shown.get(key)
+            if shown is None:
+                return
+            shown.calls -= 1
+            if not shown.calls:
+                del self._shown[key]
+        if shown.digest != _digest(changes):
             raise ToolFailed(
                 "a file was changed since this change was shown to the user",
                 hint="call it again, so that the user sees what it would change now",
@@ -277,7 +301,8 @@ def _digest(changes: Sequence[Change]) -> str:
 def _describe_step(step: _Step) -> str:
     """A step as the user is shown it beforehand: the diff, and moves, which it does not have."""
     diff, is_cut = render_diff(step.changes)
-    lines = [f"move `{source}` to `{target}`" for source, target in step.moved]
+    moved = dict.fromkeys((*step.moved, *((gone.shown, new.shown) for gone, new in moves_in(step.changes))))
+    lines = [f"move `{source}` to `{target}`" for source, target in moved]
     lines += [diff] if diff else []
     return "\n".join([*lines, "(the diff goes on: the arguments have all of it)"] if is_cut else lines)
 
@@ -459,52 +484,3 @@ def _summarize(file: ChangedFile) -> str:
     origin = f" from `{file.moved_from}`" if file.moved_from else ""
     version = f" (version {file.version})" if file.version else ""
     return f"{file.action} `{file.path}`{origin}{version}"
-
-
-def render_diff(changes: Sequence[Change]) -> tuple[str, bool]:
-    """The changes as a unified diff, and whether it was cut.
-
-    Args:
-        changes: The changes; a file that is moved unchanged is left out.
-    """
-    lines: list[str] = []
-    size = 0
-    moved = {change.before for change in changes if change.after is None}
-    for change in changes:
-        is_move = change.before is None and change.after in moved
-        if is_move or (change.after is None and any(change.before == other.after for other in changes)):
-            continue
-        for line in _diff_lines(change):
-            size += len(line) + 1
-            if len(lines) >= MAX_DIFF_LINES or size > MAX_DIFF_CHARACTERS:
-                return "\n".join(lines), True
-            lines.append(line)
-    return "\n".join(lines), False
-
-
-def _diff_lines(change: Change) -> list[str]:
-    old, new = (_lines_of(data) for data in (change.before, change.after))
-    if old is None or new is None:
-        return [f"Binary file {change.shown} differs"]
-    if len(old) + len(new) > 20_000:
-        # The matcher's time grows with the square of the lines: of large files, show where they differ.
-        old, new = _middle(old, new)
-    names = (
-        "/dev/null" if change.before is None else f"a/{change.shown}",
-        "/dev/null" if change.after is None else f"b/{change.shown}",
-    )
-    return list(difflib.unified_diff(old, new, *names, lineterm=""))
-
-
-def _lines_of(data: bytes | None) -> list[str] | None:
-    if data is None:
-        return []
-    if b"\0" in data:
-        return None
-    return data.decode("utf-8", "replace").splitlines()
-
-
-def _middle(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
-    """The lines between the beginning and the end that both have, no more than a diff shows."""
-    begin = next((at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
-    return old[begin : begin + MAX_DIFF_LINES], new[begin : begin + MAX_DIFF_LINES]

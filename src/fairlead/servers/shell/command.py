@@ -6,6 +6,7 @@ kernel ends all others in it before it reports the end; so waiting for it is wai
 
 import json
 import os
+import secrets
 import select
 import signal
 import subprocess
@@ -48,6 +49,36 @@ class CommandOutcome:
     seconds: float
     output: "KeptOutput"
     ended_because: str | None = None
+    has_started: bool = True
+    """Whether the command itself began; else the output is what its sandbox said."""
+
+
+class _StartMark:
+    """Random text that the sandbox writes before the command does: what follows is the command's.
+
+    Without it a command that says what bubblewrap says when it fails could not be told from that.
+    """
+
+    def __init__(self) -> None:
+        self.text = secrets.token_hex(16)
+        self.is_there = False
+        self._waiting: bytes | None = b""
+
+    def strip(self, data: bytes) -> bytes:
+        """The output without the mark; nothing as long as it may still be a part of that."""
+        if self._waiting is None:
+            return data
+        self._waiting += data
+        mark = self.text.encode()
+        if len(self._waiting) < len(mark) and mark.startswith(self._waiting):
+            return b""
+        self.is_there = self._waiting.startswith(mark)
+        return self.rest().removeprefix(mark)
+
+    def rest(self) -> bytes:
+        """What was taken for the beginning of the mark."""
+        rest, self._waiting = self._waiting or b"", None
+        return rest
 
 
 class KeptOutput:
@@ -108,9 +139,10 @@ async def run_command(
     words = [bwrap, *bwrap_arguments(view), "--clearenv"]
     for name, value in environment.items():
         words += ["--setenv", name, value]
+    mark = _StartMark()
     info_read, info_write = os.pipe()
     try:
-        words += ["--info-fd", str(info_write), "--", *_compare_view(view), *argv]
+        words += ["--info-fd", str(info_write), "--", *_compare_view(view, mark), *argv]
         # Started by the thread of the event loop: bubblewrap ends when the thread that started it does.
         with keep_descriptors_back():
             process = await anyio.open_process(
@@ -136,30 +168,32 @@ async def run_command(
     output, reason = KeptOutput(), None
     try:
         with anyio.move_on_after(timeout_seconds) as limit:
-            reason = await _follow(process, output, on_output, started)
+            reason = await _follow(process, output, mark, on_output, started)
         if limit.cancelled_caught:
             reason = f"it took longer than {timeout_seconds:g} seconds"
     finally:
         # Not to be cancelled: a process that is left would go on changing files.
         with anyio.CancelScope(shield=True):
             await sandbox.end()
+    output.add(mark.rest())
     return CommandOutcome(
         exit_code=process.returncode if reason is None else None,
         seconds=anyio.current_time() - started,
         output=output,
         ended_because=reason,
+        has_started=mark.is_there,
     )
 
 
-def _compare_view(view: SandboxView) -> tuple[str, ...]:
+def _compare_view(view: SandboxView, mark: _StartMark) -> tuple[str, ...]:
     try:
-        return comparison(view, {})
+        return comparison(view, {}, say=mark.text)
     except FileNotFoundError as exc:
         raise ToolFailed(f"the sandbox needs `{exc.filename}`, which is not there") from exc
 
 
 async def _follow(
-    process: anyio.abc.Process, output: KeptOutput, on_output: OnOutput, started: float
+    process: anyio.abc.Process, output: KeptOutput, mark: _StartMark, on_output: OnOutput, started: float
 ) -> str | None:
     """Read the output until the command ends. Returns why it has to be ended, if it has to."""
     assert process.stdout is not None
@@ -178,7 +212,7 @@ async def _follow(
         tasks.start_soon(report)
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
             while reason is None:
-                output.add(await stdout.receive(_CHUNK))
+                output.add(mark.strip(await stdout.receive(_CHUNK)))
                 if output.total > MAX_OUTPUT_BYTES:
                     reason = f"it wrote more than {MAX_OUTPUT_BYTES:,} bytes"
         if reason is None:

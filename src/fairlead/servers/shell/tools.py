@@ -272,13 +272,8 @@ async def _guard_folders(guards: Sequence[FolderGuard]) -> AsyncGenerator[list[H
 
 def _require_sandbox(outcome: CommandOutcome) -> None:
     """Raise if there was no sandbox to run the command in."""
-    output = outcome.output.last(1_000)
-    if (
-        outcome.exit_code
-        and outcome.output.total <= 1_000
-        and output.startswith((b"bwrap: ", b"fairlead: what"))
-    ):
-        words = output.decode(errors="replace").strip()
+    if outcome.exit_code and not outcome.has_started:
+        words = outcome.output.last(1_000).decode(errors="replace").strip()
         hint = "try again; if it stays so, run `fairlead doctor`"
         raise ToolFailed(f"the command could not be started in its sandbox: {words}", hint=hint)
 
