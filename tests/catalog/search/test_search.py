@@ -2,6 +2,7 @@ import random
 import subprocess
 import sys
 import time
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -109,6 +110,31 @@ def test_one_word_is_a_topic_and_not_the_end_of_a_name() -> None:
 def test_a_name_that_thousands_share_is_still_found() -> None:
     index = Index.build([document(f"s{number}", "search", f"Search {number}.") for number in range(1_500)])
     assert len(search(index, "search", limit=20)) == 20
+
+
+def test_a_server_gains_nothing_by_many_spellings_of_a_name() -> None:
+    spellings = ["".join(letters) for letters in product(*zip("readfile", "READFILE", strict=True))][:240]
+    crowd = [
+        document("a", name, "Read file. " + " ".join(f"z{number}x{each}" for each in range(9)))
+        for number, name in enumerate(spellings)
+    ]
+    index = Index.build([*TOOLS, *crowd])
+    for query in ("read file", "read_file", "readFile", "select:read_file"):
+        found = [hit.key for hit in search(index, query, limit=2)]
+        assert ToolKey("fs", "read_file") in found
+    [first, *_] = search(index, "fs.read_file")
+    assert first.key == ToolKey("fs", "read_file")
+    for spelling in spellings[:3]:
+        assert search(index, spelling)[0].key == ToolKey("a", spelling)
+
+
+def test_a_server_gains_nothing_by_many_names_that_end_as_another() -> None:
+    crowd = [document("a", f"x{number}_send_mail", "Send mail.") for number in range(300)]
+    index = Index.build([*crowd, document("work", "company_send_mail", "Send mail.")])
+    assert {hit.key.server_id for hit in search(index, "send mail", limit=50) if hit.why.name} == {
+        "a",
+        "work",
+    }
 
 
 # ── by words ──
