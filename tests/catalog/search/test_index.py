@@ -1,4 +1,5 @@
 import random
+import time
 from typing import Any
 
 import pytest
@@ -146,6 +147,22 @@ def test_a_schema_that_goes_deep_does_not_take_the_index_along() -> None:
     for _ in range(20_000):
         schema = {"properties": {"inner": schema}}
     assert len(Index.build([replace(document("s", "paint"), input_schema=schema)])) == 1
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("text", ["'" + "/" * 40_000, "'" + "a/" * 20_000, "'/ " * 13_000, "'" * 40_000])
+def test_a_quote_that_does_not_end_is_read_in_a_time_that_grows_with_its_length(text: str) -> None:
+    schema = {"properties": {f"p{number}": {"description": text} for number in range(20)}}
+    began = time.process_time()
+    Index.build([replace(document("s", "paint"), input_schema=schema)])
+    assert time.process_time() - began < 2  # it was minutes
+
+
+def test_the_data_of_examples_is_not_what_a_tool_is_about() -> None:
+    zone = {"description": "A zone, such as 'Asia/Tokyo', \"a@b.org\" or `x:y`, 'plain' or it's o'clock/now."}
+    index = Index.build([document("s", "paint", zone=zone)])
+    assert not any(search(index, word) for word in ("tokyo", "org", "y"))
+    assert all(search(index, word) for word in ("zone", "plain", "clock", "now"))
 
 
 def test_a_name_without_letters_can_be_indexed() -> None:

@@ -80,6 +80,23 @@ def test_one_session_gains_nothing_by_repetition_and_several_do() -> None:
     assert len(several.queries[0].sessions) == MOST_SESSIONS
 
 
+def test_one_session_gains_nothing_by_other_words_for_the_same() -> None:
+    texts = ["ship the website", "ship our website", "the website is to be shipped", "website: ship it now"]
+    once, reworded = memory_of(DEPLOY.key, texts[0]), memory_of(DEPLOY.key, *texts)
+    assert names("ship a website", once) == names("ship a website", reworded) == ["ship_parcel", "rollout"]
+    assert names("ship a website", memory_of(DEPLOY.key, *texts, sessions=2))[0] == "rollout"
+
+
+def test_many_queries_of_one_server_do_not_keep_out_those_of_another() -> None:
+    mine = memory_of(DEPLOY.key, "ship the website", sessions=2)
+    crowd = [
+        memory_of(ToolKey("crowd", f"tool_{tool}"), *[f"ship the website {tool} {n}" for n in range(9)])
+        for tool in range(3)
+    ]
+    found = PastQueries([mine, *crowd]).match(INDEX, ["ship", "websit"], is_there)
+    assert max(found, key=lambda key: found[key].score) == DEPLOY.key
+
+
 def test_so_many_queries_of_a_tool_are_remembered_and_the_oldest_go_first() -> None:
     memory = memory_of(DEPLOY.key)
     for number in range(MOST_QUERIES_OF_TOOL + 5):

@@ -1,6 +1,8 @@
 import random
 import subprocess
 import sys
+import time
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -108,6 +110,31 @@ def test_one_word_is_a_topic_and_not_the_end_of_a_name() -> None:
 def test_a_name_that_thousands_share_is_still_found() -> None:
     index = Index.build([document(f"s{number}", "search", f"Search {number}.") for number in range(1_500)])
     assert len(search(index, "search", limit=20)) == 20
+
+
+def test_a_server_gains_nothing_by_many_spellings_of_a_name() -> None:
+    spellings = ["".join(letters) for letters in product(*zip("readfile", "READFILE", strict=True))][:240]
+    crowd = [
+        document("a", name, "Read file. " + " ".join(f"z{number}x{each}" for each in range(9)))
+        for number, name in enumerate(spellings)
+    ]
+    index = Index.build([*TOOLS, *crowd])
+    for query in ("read file", "read_file", "readFile", "select:read_file"):
+        found = [hit.key for hit in search(index, query, limit=2)]
+        assert ToolKey("fs", "read_file") in found
+    [first, *_] = search(index, "fs.read_file")
+    assert first.key == ToolKey("fs", "read_file")
+    for spelling in spellings[:3]:
+        assert search(index, spelling)[0].key == ToolKey("a", spelling)
+
+
+def test_a_server_gains_nothing_by_many_names_that_end_as_another() -> None:
+    crowd = [document("a", f"x{number}_send_mail", "Send mail.") for number in range(300)]
+    index = Index.build([*crowd, document("work", "company_send_mail", "Send mail.")])
+    assert {hit.key.server_id for hit in search(index, "send mail", limit=50) if hit.why.name} == {
+        "a",
+        "work",
+    }
 
 
 # ── by words ──
@@ -226,6 +253,20 @@ def test_a_question_asks_to_get_something() -> None:
     tools = [TIMES[0], replace(TIMES[1], input_schema=zone, description="Convert time between timezones")]
     assert names("what time is it in Tokyo", Index.build(tools)) == ["get_current_time", "convert_time"]
     assert names("convert time to Tokyo", Index.build(tools))[0] == "convert_time"
+    for question in (
+        "whats the time in Tokyo",
+        "tell me the time in Tokyo",
+        "Could you please tell me what time it is in Tokyo",
+    ):
+        assert names(question, Index.build(tools))[0] == "get_current_time"
+
+
+@pytest.mark.parametrize(
+    "query", ["nowhere", "somewhat", "rows where the status is done", "one which is old"]
+)
+def test_a_word_of_questions_within_a_query_asks_nothing(query: str) -> None:
+    [read] = read_query(query)
+    assert read.implied == ()
 
 
 def test_a_value_stands_for_what_it_is() -> None:
@@ -237,7 +278,9 @@ def test_a_value_stands_for_what_it_is() -> None:
         document("notes", "write_memory", "Write a memory."),
     ]
     index = Index.build(tools)
-    assert names("save at /x.md", index)[0] == "write_file"
+    for query in ("save at /x.md", "Saving the a/b test at ./x.md", "save as x.md", "stored in out/x.json"):
+        assert names(query, index)[0] == "write_file"
+    assert names("read /x.md", index)[0] == "read_file"
     assert names("tell ada@example.org", index)[0] == "send_email"
     assert names("look at https://example.org/", index)[0] == "fetch"
 
@@ -323,6 +366,26 @@ def test_a_query_that_asks_for_nothing_finds_nothing(query: str) -> None:
 def test_no_queries_find_nothing() -> None:
     assert search(INDEX, []) == ()
     assert search(Index(), "weather") == ()
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize(
+    "text", [" " * 2_000 + "x", "." * 2_000 + "x", "\n" * 2_000 + "x", "save " * 400, "what is " * 250]
+)
+def test_a_query_of_one_thing_repeated_is_read_at_once(text: str) -> None:
+    seconds: list[float] = []
+    for _ in range(3):
+        began = time.process_time()
+        read_query(text)
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 0.03
+
+
+def test_clauses_end_where_sentences_and_lines_do() -> None:
+    [read] = read_query(
+        "open big red doors.\nclose big red doors!?\n\npaint small green walls... wash old cars"
+    )
+    assert [clause[0] for clause in read.clauses] == ["open", "close", "paint", "wash"]
 
 
 def test_a_query_without_end_is_read_as_far_as_it_makes_sense() -> None:

@@ -70,6 +70,29 @@ def test_tools_are_found_in_their_own_language(language: str) -> None:
         assert search(index, query)[0].key.tool == expected, query
 
 
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ("PDFs", "PDF"),
+        ("pdfs", "pdf"),
+        ("CSVs", "csv"),
+        ("list PRs", "list PR"),
+        ("VMs", "vm"),
+        ("PPTs", "presentation"),
+        ("powerpoints", "presentation"),
+        ("XLSs", "spreadsheets"),
+        ("DOCX", "document"),
+    ],
+)
+def test_several_of_an_abbreviation_are_one_term_with_it(many: str, one: str) -> None:
+    assert terms(many) == terms(one)
+
+
+@pytest.mark.parametrize("word", ["css", "dns", "sms", "gps", "tls", "rss"])
+def test_an_abbreviation_that_ends_as_a_plural_does_is_none(word: str) -> None:
+    assert terms(word) == terms(word.upper()) == [word]
+
+
 def test_news_is_not_new() -> None:
     assert terms("news") != terms("new")
 

@@ -76,7 +76,8 @@ _MAPS = ("$defs", "definitions")
 _LISTS = ("anyOf", "oneOf", "allOf")
 _HOLDERS = frozenset({"properties", "items", *_MAPS, *_LISTS})
 # Examples such as 'Asia/Tokyo' or "a@b.org" name data. A tool is not about the data of its examples.
-_EXAMPLE_VALUE = re.compile(r"""(?<!\w)(['"`])[^'"`\s]*[/:@.][^'"`\s]*\1(?!\w)""")
+# Possessive, so that a quote without an end is read once: the server chooses the text.
+_EXAMPLE_VALUE = re.compile(r"""(?<!\w)(['"`])(?=[^'"`\s/:@.]*+[/:@.])[^'"`\s]*+\1(?!\w)""")
 
 
 def tool_texts(document: SearchDocument) -> FieldTexts:
@@ -125,7 +126,12 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     # A list and a bound instead of recursion: the server chooses depth and width.
     for inner in waiting:
         texts = [inner.get("description"), *as_list(inner.get("enum"))]
-        details += [_EXAMPLE_VALUE.sub(" ", text) for text in texts if isinstance(text, str)]
+        # No more is indexed of all of them together.
+        details += [
+            _EXAMPLE_VALUE.sub(" ", text[: DETAILS.most_characters])
+            for text in texts
+            if isinstance(text, str)
+        ]
         if not _HOLDERS.isdisjoint(inner) and len(waiting) < _MOST_SCHEMAS:
             waiting += _inner(inner, names)
     return names, details

@@ -1,11 +1,12 @@
 """Past queries of one principal, each with the tool that was then called: an index of its own.
 
 A query is matched with past queries by the rarity of the words they share. Nothing but the text of a query is
-kept, never arguments. A server cannot gain by making itself called: of a tool only so many queries count, and
-of a query only how many different sessions searched for it, up to a few.
+kept, never arguments. A server cannot gain by making itself called: of a tool only so many queries count, of
+a query only how many different sessions searched for it, up to a few, and of several like queries of one
+session only the most similar.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log, sqrt
 from typing import Final, NamedTuple
 
@@ -28,6 +29,8 @@ _CANDIDATES = 16
 """Past queries that are compared word by word."""
 _NEIGHBOURS = 8
 """Most similar past queries of a tool that count."""
+_OF_ONE_SERVER = 8
+"""Past queries of one server that are compared before those of others."""
 _SESSION_WEIGHTS = (0.0, 0.7, 0.85, 0.95, 1.0)
 """Weight of a past query by the number of sessions that searched for it."""
 
@@ -92,7 +95,16 @@ class _Past(NamedTuple):
     digest: str
     text: str
     terms: frozenset[str]
+    sessions: frozenset[str]
     weight: float
+
+
+class _Likeness(NamedTuple):
+    """How similar a past query is, times its weight."""
+
+    score: float
+    text: str
+    sessions: frozenset[str]
 
 
 class PastQueries:
@@ -117,7 +129,16 @@ class PastQueries:
         weight = _SESSION_WEIGHTS[min(len(past.sessions), MOST_SESSIONS)]
         for term in found:
             self._postings.setdefault(term, []).append(len(self._past))
-        self._past.append(_Past(memory.key, memory.definition_digest, past.text, frozenset(found), weight))
+        self._past.append(
+            _Past(
+                key=memory.key,
+                digest=memory.definition_digest,
+                text=past.text,
+                terms=frozenset(found),
+                sessions=frozenset(past.sessions),
+                weight=weight,
+            )
+        )
 
     def match(
         self, index: Index, query_terms: Iterable[str], is_current: IsCurrent
@@ -134,15 +155,19 @@ class PastQueries:
             return {}
         rarities = {term: self._rarity(index, term) for term in query_terms}
         mass = sum(rarities.values())
-        found: dict[ToolKey, list[tuple[float, str]]] = {}
+        found: dict[ToolKey, list[_Likeness]] = {}
         for place in self._candidates(rarities):
             past = self._past[place]
             if is_current(past.key, past.digest):
                 shared = sum([rarities[term] for term in rarities.keys() & past.terms])
                 # The cosine of two sets of words, weighed by their rarity.
                 likeness = shared / sqrt(mass * self._mass(index, place))
-                found.setdefault(past.key, []).append((past.weight * likeness, past.text))
-        return {key: _join(sorted(likenesses, reverse=True)) for key, likenesses in found.items()}
+                similar = _Likeness(past.weight * likeness, past.text, past.sessions)
+                found.setdefault(past.key, []).append(similar)
+        return {
+            key: _join(sorted(likenesses, key=lambda each: each[:2], reverse=True))
+            for key, likenesses in found.items()
+        }
 
     def _candidates(self, rarities: Mapping[str, float]) -> list[int]:
         """Past queries that share the rarest words, the most similar first."""
@@ -158,7 +183,18 @@ class PastQueries:
                 if visits <= 0:
                     break
         best = sorted([(score, place) for place, score in sums.items()], reverse=True)
-        return [place for _, place in best[:_CANDIDATES]]
+        return self._spread([place for _, place in best])[:_CANDIDATES]
+
+    def _spread(self, places: list[int]) -> list[int]:
+        """Some of each server first, so that many queries of one do not keep out those of another."""
+        of_servers: dict[str, int] = {}
+        first: list[int] = []
+        rest: list[int] = []
+        for place in places:
+            server_id = self._past[place].key.server_id
+            count = of_servers[server_id] = of_servers.get(server_id, 0) + 1
+            (first if count <= _OF_ONE_SERVER else rest).append(place)
+        return first + rest
 
     def _mass(self, index: Index, place: int) -> float:
         """Sum of the rarities of a past query's words: computed once for an index."""
@@ -180,12 +216,22 @@ class PastQueries:
         return rarity
 
 
-def _join(likenesses: list[tuple[float, str]]) -> MemoryMatch:
-    """The score of a tool by the most similar of its past queries: each of them makes it likelier."""
+def _join(likenesses: Sequence[_Likeness]) -> MemoryMatch:
+    """The score of a tool by the most similar of its past queries: each of another session makes it likelier.
+
+    A session that asks for one thing in many words counts once, as it does where it repeats itself.
+    """
     unlikely = 1.0
-    for likeness, _ in likenesses[:_NEIGHBOURS]:
-        unlikely *= 1 - likeness
-    return MemoryMatch(1 - unlikely, likenesses[0][1])
+    counted: set[str] = set()
+    neighbours = 0
+    for each in likenesses:
+        if neighbours == _NEIGHBOURS:
+            break
+        if not counted.issuperset(each.sessions):
+            counted |= each.sessions
+            unlikely *= 1 - each.score
+            neighbours += 1
+    return MemoryMatch(1 - unlikely, likenesses[0].text)
 
 
 class CurrentMemory:

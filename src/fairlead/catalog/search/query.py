@@ -36,7 +36,8 @@ Impacts = dict[str, float]
 _SELECT = re.compile(r"\s*select\s*:", re.IGNORECASE)
 # The first characters come first in the pattern: most of a text is skipped at once.
 _CLAUSE_END = re.compile(
-    r"(?=[.;!?\naflmntAFLMNT])(?:[.;!?\n]+(?:\s|$)"
+    # A run of marks is tried from its beginning alone, or a thousand of them would be a million steps.
+    r"(?=[.;!?\naflmntAFLMNT])(?:(?<![.;!?\n])[.;!?\n]+(?:\s|$)"
     r"|\b(?i:then|also|after that|finally|next|additionally|lastly|moreover|furthermore)\b)"
 )
 # Begins with the second character, which is rare in a sentence, so that most of it is skipped at once.
@@ -46,19 +47,40 @@ _BEFORE_SERVER = re.compile(
     r"\b(?:in|on|with|via|using|use|from|through|by)\s+(?:the\s+|my\s+|our\s+)?([\w.-]+(?:\s+[\w.-]+){0,2})",
     re.IGNORECASE,
 )
-_PATH = r"(?:^|[\s\"'`(])(?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w.~-]"
+_EXTENSION = (
+    r"(?:md|txt|rst|csv|tsv|jsonl?|ya?ml|toml|ini|xml|html?|log|pdf|docx?|xlsx?|pptx?|od[tsp]|py|sh|sql|"
+    r"png|jpe?g|gif|svg|mp[34]|zip)\b"
+)
+# Paths from a root, a home or a folder, and names of files that end as files do.
+_PATH = (
+    r"(?:^|[\s\"'`(])(?:(?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w.~-]|(?:[\w.~-]+[/\\])*[\w.~-]*\w\."
+    + _EXTENSION
+    + ")"
+)
+_COURTESIES = r"\A\W*(?:(?:hey|hi|hello|please|can|could|would|you|do|know|i|want|need|to)\W+){0,8}"
 _FORMS = (
     # A question asks to get something. What a tool would do with it is rarely said.
     (
-        re.compile(r"\s*(?:what|which|who|where|when|how (?:many|much|long|far|old))\b", re.IGNORECASE),
+        re.compile(
+            _COURTESIES
+            + r"(?:whats?|which|who|where|when|how (?:many|much|long|far|old)|(?:tell|give) me)\b",
+            re.IGNORECASE,
+        ),
         QUESTION_WEIGHT,
         ("get",),
     ),
-    (re.compile(r"\s*what\b[\w\s]*\bis it\b", re.IGNORECASE), QUESTION_WEIGHT, ("current",)),
-    # A value stands for what it is: its own words are in no description.
-    (re.compile(_PATH), IMPLIED_WEIGHT, ("file", "path")),
     (
-        re.compile(rf"\b(?:save|store|put|dump)\b[^/\\]*{_PATH}", re.IGNORECASE),
+        re.compile(_COURTESIES + r"(?:tell me )?what\b[\w\s]*\b(?:is it|it is)\b", re.IGNORECASE),
+        QUESTION_WEIGHT,
+        ("current",),
+    ),
+    # A value stands for what it is: its own words are in no description.
+    (re.compile(_PATH, re.IGNORECASE), IMPLIED_WEIGHT, ("file", "path")),
+    (
+        re.compile(
+            rf"\b(?:sav(?:e|es|ed|ing)|stor(?:e|es|ed|ing)|put(?:s|ting)?|dump(?:s|ed|ing)?)\b.*?{_PATH}",
+            re.IGNORECASE,
+        ),
         IMPLIED_WEIGHT,
         ("write",),
     ),
@@ -112,6 +134,8 @@ def _servers(text: str) -> frozenset[str]:
 
 
 def _find_implied(text: str) -> tuple[tuple[str, float], ...]:
+    if len(text) > _LONG_TEXT:
+        return ()
     found = [(words, weight) for form, weight, words in _FORMS if form.search(text)]
     return tuple((term(word), weight) for words, weight in found for word in words)
 

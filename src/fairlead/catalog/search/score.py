@@ -4,12 +4,13 @@ Two steps keep it quick among thousands of tools. The terms with the highest imp
 these are then summed up, by all terms (see `sums`).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
-from heapq import nsmallest
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.catalog.search.index import Index
@@ -183,38 +184,63 @@ def _match_names(index: Index, query: Query) -> dict[int, tuple[float, str]]:
 
 
 def _by_name(index: Index, name: str, *, alone: bool, selecting: bool) -> Iterable[tuple[int, float]]:
-    ending = _namesakes(index, squash(name))
-    whole = [(slot, WHOLE_NAME) for slot, is_whole in ending if is_whole]
+    squashed = squash(name)
+    whole = _with_name(index, squashed, name)
     if whole:
-        return whole
+        return [(slot, WHOLE_NAME) for slot in whole]
     words = pieces(name)
     if len(words) > _MOST_NAME_WORDS:
         return ()
     # One word alone, as in "weather", is a topic: many tools end with it.
-    if ending and (selecting or (alone and len(words) > 1)):
-        return [(slot, END_OF_NAME) for slot, _ in ending]
-    return _behind_server(index, words)
+    if (selecting or (alone and len(words) > 1)) and (ending := _with_ending(index, squashed)):
+        return [(slot, END_OF_NAME) for slot in ending]
+    return _behind_server(index, name, words)
 
 
-def _behind_server(index: Index, words: list[str]) -> Iterable[tuple[int, float]]:
+def _behind_server(index: Index, name: str, words: list[str]) -> Iterable[tuple[int, float]]:
     """Tools called by their server's name and their own: `fs.read_file`, `mcp__fs__read_file`."""
     for start in range(1, len(words)):
         server = "".join(words[:start])
         owned = [
             (slot, WHOLE_NAME)
-            for slot, is_whole in _namesakes(index, "".join(words[start:]))
-            if is_whole and _is_called(index, slot, server)
+            for slot in _with_name(index, "".join(words[start:]), name)
+            if _is_called(index, slot, server)
         ]
         if owned:
             return owned
     return ()
 
 
-def _namesakes(index: Index, squashed: str) -> Collection[tuple[int, bool]]:
-    found = index.names.get(squashed, {})
+def _with_name(index: Index, squashed: str, written: str) -> Sequence[int]:
+    """Tools with a name. However many spellings of it a server has, it has the name once.
+
+    Otherwise a server with a hundred spellings of another's name would take all places. What is spelled as
+    it was written comes first.
+    """
+    found = [slot for slot, is_whole in index.names.get(squashed, {}).items() if is_whole]
+    if len(found) < 2:
+        return found
+    found.sort(key=lambda slot: (not written.endswith(index.tools[slot].name), index.label(slot)))
+    of_servers: dict[str, int] = {}
+    for slot in found:
+        of_servers.setdefault(index.tools[slot].key.server_id, slot)
+    return [*of_servers.values()][:_MOST_NAMESAKES]
+
+
+def _with_ending(index: Index, squashed: str) -> Sequence[int]:
+    """Tools whose names end so; where they are many, some of each server."""
+    found = [*index.names.get(squashed, {})]
     if len(found) <= _MOST_NAMESAKES:
-        return found.items()
-    return nsmallest(_MOST_NAMESAKES, found.items(), key=lambda item: (not item[1], index.label(item[0])))
+        return found
+    found.sort(key=index.label)
+    count: Counter[str] = Counter()
+    turns: list[tuple[int, int]] = []
+    for slot in found:
+        server_id = index.tools[slot].key.server_id
+        count[server_id] += 1
+        turns.append((count[server_id], slot))
+    turns.sort(key=itemgetter(0))
+    return [slot for _, slot in turns[:_MOST_NAMESAKES]]
 
 
 def _is_called(index: Index, slot: int, server: str) -> bool:

@@ -58,7 +58,7 @@ _FAMILIES = """
     development: dev
     directory: dir dirs directories folder folders
     divide: division
-    document: doc docs
+    document: doc docs docx
     environment: env
     execute: exec execution
     expand: expansion
@@ -74,6 +74,7 @@ _FAMILIES = """
     maximum: max
     message: msg msgs
     minimum: min
+    minute: mins
     modify: modification
     multiply: multiplication
     notify: notification notifications
@@ -270,6 +271,9 @@ _RUN = re.compile(r"[^\W_]{1,64}")
 # In turn: plural acronyms (URLs), acronyms (HTTP of HTTPServer), words, numbers.
 _PIECE = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
+_PLURAL_ACRONYM = re.compile("[A-Z]{2,}s")
+_WITHOUT_VOWEL = re.compile("[b-df-hj-np-tv-xz]*[b-df-hj-np-rtv-xz]")
+
 # Scripts written without spaces: Thai to Khmer, kana, ideographs, Hangul (whose particles stick to words).
 _UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
@@ -315,7 +319,12 @@ def _plain(text: str) -> str:
 @lru_cache(maxsize=32_768)
 def term(word: str) -> str:
     """Term of one lower-case word: the stem of its family's head."""
-    return stem(FAMILIES.get(word, word))
+    head = FAMILIES.get(word)
+    if head is None and word.endswith("s") and len(word) > 3:
+        one = word[:-1]
+        # Snowball takes no plural of what has no vowel: pdfs, csvs.
+        head = FAMILIES.get(one) or (one if _WITHOUT_VOWEL.fullmatch(one) else None)
+    return stem(head or word)
 
 
 # Catalogs repeat themselves: 10,000 tools hold 300,000 runs, of which a tenth are different.
@@ -323,7 +332,7 @@ def term(word: str) -> str:
 def _terms_of_run(run: str) -> tuple[str, ...]:
     if not run.isascii():
         return _terms_of_foreign_run(run)
-    parts = [part.lower() for part in _PIECE.findall(run)]
+    parts = [_singular(part).lower() for part in _PIECE.findall(run)]
     if len(parts) == 1:
         return () if parts[0] in STOP_WORDS else (term(parts[0]),)
     found = [term(part) for part in parts if part not in STOP_WORDS and (len(part) > 1 or part.isdigit())]
@@ -331,6 +340,11 @@ def _terms_of_run(run: str) -> tuple[str, ...]:
     if len(parts) == 2 or not run.isalpha():
         found.append(term(run.lower()))
     return tuple(found)
+
+
+def _singular(piece: str) -> str:
+    """A plural acronym as one of them: `PRs` are each a `PR`."""
+    return piece[:-1] if _PLURAL_ACRONYM.fullmatch(piece) else piece
 
 
 def _terms_of_foreign_run(run: str) -> tuple[str, ...]:
