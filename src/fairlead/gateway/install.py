@@ -191,7 +191,7 @@ class FileChange:
         return "\n".join(lines)
 
 
-def installed_entry(agent: str, place: MachinePaths) -> dict[str, Any] | None:
+def find_installed_entry(agent: str, place: MachinePaths) -> dict[str, Any] | None:
     """The gateway's entry in an agent's file, in our own format; None where there is none.
 
     Raises:

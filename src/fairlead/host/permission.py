@@ -522,7 +522,7 @@ def _require_approval_key(proposal: ProposedCall) -> RememberedApproval:
 
 def _approval(proposal: ProposedCall) -> RememberedApproval | None:
     """What an approval is bound to; None if the tool is not known, so that nothing can be remembered."""
-    entry = proposal.managed.listed_entry(proposal.tool)
+    entry = proposal.managed.find_listed_entry(proposal.tool)
     if entry is None:
         return None
     server = proposal.managed.server

@@ -155,7 +155,7 @@ class CallPolicy:
             The verdict with its reason and origin.
         """
         settled = self._settle(tool, bundle_filter, caller, default, own_word=own_word)
-        decision = settled.by_claim[_trusted_annotation(self.server, entry)]
+        decision = settled.by_claim[_read_annotation(self.server, entry)]
         if arguments is None or not settled.looking or decision.verdict == "deny":
             return decision
         return _apply_argument_rules(decision, settled.looking, arguments)
@@ -404,7 +404,7 @@ def stricter_than_review(server: LoadedServer, tool: str, answer: Verdict) -> De
     return strictest if strictest and STRICTNESS[strictest.verdict] > STRICTNESS[answer] else None
 
 
-def _trusted_annotation(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
+def _read_annotation(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
     # An untrusted server could annotate anything as read-only to be called without approval.
     if server.config is None or server.config.trust != "trusted" or entry is None:
         return "unknown"

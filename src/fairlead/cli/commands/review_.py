@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from fairlead.actions.review import ServerReview, named_decision, resolve_tool_names, without_globs
+from fairlead.actions.review import ServerReview, decide_by_names, resolve_tool_names, without_globs
 from fairlead.cli.options import complete_server, entry_scope_option, json_option, load
 from fairlead.cli.review import (
     ask_about_each,
@@ -125,7 +125,7 @@ class _TypedAnswers:
         named: list[tuple[ReviewAnswer, str]] = [
             (answer, name) for answer, names in self._named.items() for name in names
         ]
-        return named_decision(
+        return decide_by_names(
             named,
             review,
             servers=self._servers,

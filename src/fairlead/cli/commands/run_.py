@@ -176,7 +176,7 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
     servers = [status.server_id for status in host.status()]
     for name in (name for word in allow for name in split_names(word) if name not in ("", NONE)):
         found = [tool.key for tool in catalog.tools if name in (ALL, tool.name)]
-        found = found or _named_tools([tool.key for tool in catalog.tools], name, servers)
+        found = found or _find_tools([tool.key for tool in catalog.tools], name, servers)
         if not found:  # as it is shown, if only one tool is
             shown = [tool.key for tool in catalog.tools if tool.key.shown_tool == name]
             found = shown if len(shown) == 1 else []
@@ -198,7 +198,7 @@ def _is_named(key: "ToolKey", name: str, servers: Sequence[str]) -> bool:
     return _fits(key, name)
 
 
-def _named_tools(keys: "Sequence[ToolKey]", name: str, servers: Sequence[str]) -> "list[ToolKey]":
+def _find_tools(keys: "Sequence[ToolKey]", name: str, servers: Sequence[str]) -> "list[ToolKey]":
     """The tools that a name or glob means; nothing is allowed by a guess where it means several servers'."""
     found = [key for key in keys if _is_named(key, name, servers)]
     if len(owners_of(name, servers)) > 1 and len({key.server_id for key in found}) > 1:
