@@ -81,14 +81,14 @@ class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
             arguments=arguments,
             caller=self.caller,
             default=self.default_mode,
-            own_word=self.confirmed,
+            confirmed=self.confirmed,
         )
 
     @property
     def argument_patterns(self) -> tuple[Mapping[str, str], ...]:
         """The argument globs of the rules about its tool."""
         return self.managed.policy.argument_patterns(
-            self.tool, self.bundle_filter, self.caller, own_word=self.confirmed
+            self.tool, self.bundle_filter, self.caller, confirmed=self.confirmed
         )
 
 
