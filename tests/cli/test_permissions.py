@@ -45,8 +45,8 @@ def test_call_decides_by_the_table_and_yes_is_the_users_own_word(table: Table, f
     some = one_of_each(TABLE)
     for words in ((), ("--yes",)):
 
-        def called(cell: Cell, *, own_word: bool = bool(words)) -> bool:
-            return cell.verdict == "allow" or (own_word and cell.is_users_to_overrule)
+        def called(cell: Cell, *, confirmed: bool = bool(words)) -> bool:
+            return cell.verdict == "allow" or (confirmed and cell.is_users_to_overrule)
 
         table.forget_calls()
         outcomes: dict[Cell, str] = {}

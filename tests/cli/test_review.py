@@ -160,7 +160,7 @@ def test_changed_instructions_come_back_with_a_review_of_everything(fairlead: Fa
     assert before["instructions_changed"]
     accepted = fairlead("review", "s", "--instructions")
     assert accepted.status == 0
-    assert "says of itself" in accepted.err
+    assert "may see the instructions" in accepted.err
     after = json.loads(fairlead("review", "s", "--json").out)
     assert after == before | {"instructions_changed": False}, "nothing is said about tools"
 

@@ -18,9 +18,9 @@ from fairlead.gateway.install import (
     FileChange,
     GatewayRoute,
     apply,
-    plainly,
     plan_install,
     plan_uninstall,
+    render_snippet,
 )
 from tests.conftest import Machine, Outcome
 
@@ -195,24 +195,24 @@ def test_the_diff_shows_the_lines_that_come(
 
 
 def test_what_is_pasted_works_as_it_is(reach: GatewayRoute) -> None:
-    assert plainly("claude", reach) == (
+    assert render_snippet("claude", reach) == (
         f"claude mcp add --transport http fairlead {URL} --header 'Authorization: Bearer {TOKEN}'"
     )
-    codex = tomllib.loads(plainly("codex", reach))["mcp_servers"]["fairlead"]
+    codex = tomllib.loads(render_snippet("codex", reach))["mcp_servers"]["fairlead"]
     assert codex == {"url": URL, "http_headers": {"Authorization": f"Bearer {TOKEN}"}}
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    assert json.loads(plainly("cursor", reach)) == {
+    assert json.loads(render_snippet("cursor", reach)) == {
         "mcpServers": {"fairlead": {"url": URL, "headers": headers}}
     }
     vscode = {"servers": {"fairlead": {"type": "http", "url": URL, "headers": headers}}}
-    assert json.loads(plainly("vscode", reach)) == vscode
+    assert json.loads(render_snippet("vscode", reach)) == vscode
     opencode = {"mcp": {"fairlead": {"type": "remote", "url": URL, "headers": headers}}}
-    assert json.loads(plainly("opencode", reach)) == opencode
+    assert json.loads(render_snippet("opencode", reach)) == opencode
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_without_a_token_none_is_spoken_of(agent: str) -> None:
-    assert "uthorization" not in plainly(agent, GatewayRoute(url=URL))
+    assert "uthorization" not in render_snippet(agent, GatewayRoute(url=URL))
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -208,7 +208,7 @@ async def test_a_server_that_never_has_enough_is_given_up_on(machine: Machine) -
         async with hosting(machine, person.operator, x={"url": server.mcp_url}) as host:
             await host.call("x", "whoami")
             server.behaviour.insatiable = True
-            with pytest.raises(AuthRequired, match="may do more"):
+            with pytest.raises(AuthRequired, match="more OAuth scopes"):
                 await host.call("x", "whoami")
     assert len(person.questions) == 1 + 2
 
@@ -232,7 +232,7 @@ async def test_a_server_that_lets_nobody_in_with_any_rights_is_given_up_on(machi
     with authorization_server() as server:
         server.behaviour.insatiable = True
         async with hosting(machine, person.operator, x={"url": server.mcp_url}) as host:
-            with pytest.raises(AuthRequired, match="may do more"):
+            with pytest.raises(AuthRequired, match="more OAuth scopes"):
                 await host.call("x", "whoami")
     assert len(person.questions) == 1 + 2
 

@@ -61,8 +61,8 @@ def test_a_key_is_masked_once_it_is_known(machine: Machine) -> None:
     ("wanted", "env", "words", "hint"),
     [
         (None, OPENAI, "no model is chosen", "--model openai/NAME"),
-        ("gpt", {}, "whose model `gpt` is", "--model openai/NAME"),
-        ("gpt", OPENAI | ANTHROPIC, "whose model `gpt` is", "--model openai/NAME"),
+        ("gpt", {}, "provider of the model `gpt` is not known", "--model openai/NAME"),
+        ("gpt", OPENAI | ANTHROPIC, "provider of the model `gpt` is not known", "--model openai/NAME"),
         ("openai/gpt", ANTHROPIC, "no API key for `openai`", "export OPENAI_API_KEY"),
         ("openai/gpt", {"OPENAI_API_KEY": ""}, "no API key for `openai`", "export OPENAI_API_KEY"),
         ("anthropic/claude", OPENAI, "no API key for `anthropic`", "export ANTHROPIC_API_KEY"),

@@ -20,7 +20,7 @@ from fairlead.gateway.install import (
     apply,
     dialect_of,
     file_of,
-    installed_entry,
+    find_installed_entry,
     plan_install,
     plan_uninstall,
 )
@@ -87,7 +87,7 @@ def _installation(context: ActionContext, agent: str) -> AgentInstallation:
     dialect = dialect_of(agent)
     path = file_of(dialect, place)
     try:
-        entry, problem = installed_entry(agent, place), None
+        entry, problem = find_installed_entry(agent, place), None
     except FairleadError as exc:
         entry, problem = None, str(exc)
     return AgentInstallation(

@@ -513,7 +513,7 @@ def _check_gateways(env: Mapping[str, str]) -> Generator[Finding]:
 
 def _check_processes() -> Generator[Finding]:
     """Look for guardians of servers whose host is gone. Each ends by itself within a minute."""
-    for pid in _orphaned_guardians():
+    for pid in _find_orphaned_guardians():
         yield Finding(
             area="processes",
             subject=str(pid),
@@ -523,7 +523,7 @@ def _check_processes() -> Generator[Finding]:
         )
 
 
-def _orphaned_guardians() -> list[int]:
+def _find_orphaned_guardians() -> list[int]:
     """Processes of this user that run the guardian's program below another parent than a host."""
     found: list[int] = []
     if sys.platform != "linux":

@@ -97,12 +97,12 @@ def find_sources(
     named = registry.by_name(agent) if agent else None
     if file is None:
         return [(dialect, location) for dialect, location in registry.find(place) if named in (None, dialect)]
-    dialect = named or _recognise(file)
+    dialect = named or _recognize(file)
     inside = file.absolute().is_relative_to(place.cwd)
     return [(dialect, Location(path=file, scope="project" if inside else "user"))]
 
 
-def _recognise(file: Path) -> ConfigDialect:
+def _recognize(file: Path) -> ConfigDialect:
     text = read_text(file, limit=MAX_FOREIGN_BYTES, keep_mark=True)
     syntax = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}.get(file.suffix, "jsonc")
     data, _ = texts.load_foreign(text, syntax, str(file))  # pyright: ignore[reportArgumentType]

@@ -73,7 +73,7 @@ class LoginStatus:
         return f"not needed: {self.own_way}" if self.own_way else self.state.replace("_", " ")
 
 
-async def kept_logins(location: StoreLocation, warn: Callable[[FairleadError], None]) -> list[KeptLogin]:
+async def list_logins(location: StoreLocation, warn: Callable[[FairleadError], None]) -> list[KeptLogin]:
     """Every login of this user, or in a shared store of all, the newest last. Contacts no issuer.
 
     Args:

@@ -66,7 +66,7 @@ class ServerReview:
         return is_guarded(self.server) and have_instructions_changed(self.listing, self.pins)
 
 
-def saved_reviews(
+def load_reviews(
     loaded: LoadedConfig, servers: Iterable[LoadedServer]
 ) -> tuple[list[ServerReview], dict[str, FairleadError]]:
     """What there is to review of servers that were just listed; and why of some nothing can be."""
@@ -149,7 +149,7 @@ def decision_of(
     )
 
 
-def preselected_decision(review: ServerReview, *, allow_all: bool) -> ReviewDecision:
+def preselect_decision(review: ServerReview, *, allow_all: bool) -> ReviewDecision:
     """The preselected answers to the open tools; with `allow_all`, `allow` in the place of `ask`."""
 
     def answer(tool: ReviewedTool) -> ReviewAnswer:
@@ -160,7 +160,7 @@ def preselected_decision(review: ServerReview, *, allow_all: bool) -> ReviewDeci
     return decision_of(answered, instructions=first and review.instructions_changed)
 
 
-def named_decision(
+def decide_by_names(
     named: Iterable[tuple[ReviewAnswer, str]],
     review: ServerReview,
     *,

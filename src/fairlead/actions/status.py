@@ -39,7 +39,9 @@ def read_status(loaded: LoadedConfig) -> StatusReport:
         except ConnectFailed as exc:
             failure = exc
     saved = read_saved(loaded)
-    servers = [status_as_json(saved_status(server, saved[name])) for name, server in loaded.servers.items()]
+    servers = [
+        status_as_json(read_saved_status(server, saved[name])) for name, server in loaded.servers.items()
+    ]
     return StatusReport(servers=servers, failure=failure)
 
 
@@ -65,7 +67,7 @@ def status_as_json(status: ServerStatus) -> dict[str, Any]:
     }
 
 
-def saved_status(server: LoadedServer, saved: SavedState) -> ServerStatus:
+def read_saved_status(server: LoadedServer, saved: SavedState) -> ServerStatus:
     """The state of a server that no running program has connected, as the last run left it."""
     snapshot, trouble = saved.snapshot, saved.trouble
     problem = next((p for p in server.problems if p.severity == "error" and server.enabled), None)

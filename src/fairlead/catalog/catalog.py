@@ -210,10 +210,10 @@ class Catalog:
     @cached_property
     def meaning(self) -> "ToolVectors":
         """Tools as vectors, for search by meaning. Needs the extra `search`."""
-        from fairlead.catalog.search.vectors import ToolVectors, shared_encoder  # an extra, and large
+        from fairlead.catalog.search.vectors import ToolVectors, load_shared_encoder  # an extra, and large
 
         documents = (document for name in self.offerings for document in self._documents(name))
-        return ToolVectors.build(shared_encoder(), self.index, documents)
+        return ToolVectors.build(load_shared_encoder(), self.index, documents)
 
     def texts_for_vectors(self) -> dict[ToolKey, str]:
         """The texts of all tools that a model makes vectors of."""

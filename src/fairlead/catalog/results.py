@@ -280,7 +280,7 @@ class ToolResult:
                 f"{failure}: {gate.content(self.text, _SHOWN_BYTES)}; {describe_type(kind)} was expected"
             )
             raise ResultInvalid(self.server_id, message, tool=self.tool)
-        structured = self._structured_json()
+        structured = self._read_structured_json()
         if structured is None and kind is str:
             return self._servers_text()
         came = self._servers_text().encode(errors="replace") if structured is None else structured
@@ -288,7 +288,7 @@ class ToolResult:
         hint = "pass `full_result=True` to `call`: the result was cut to its budget" if is_cut else None
         return convert(self.server_id, self.tool, came, kind, hint=hint)
 
-    def _structured_json(self) -> bytes | None:
+    def _read_structured_json(self) -> bytes | None:
         """Structured content as it came: numbers beyond the range of floats included."""
         if self.structured is None:
             return None

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fairlead.actions.readiness import Obstacle, ObstacleKind, Readiness
 from fairlead.config.sources import place_of
-from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, plainly
+from fairlead.gateway.install import AGENTS, GatewayRoute, dialect_of, file_of, render_snippet
 from fairlead.gateway.registry import RunningGateway
 from fairlead.terminal.output import display_path, plural, print_data, printable, say
 
@@ -93,7 +93,7 @@ def show_snippets(reach: GatewayRoute, agents: Sequence[str]) -> None:
         dialect = dialect_of(agent)
         where = "" if agent == "claude" else f", in {display_path(file_of(dialect, place))}"
         say(f"\n{dialect.title}{where}:")
-        print_data("\n".join(f"  {line}" for line in plainly(agent, reach).splitlines()))
+        print_data("\n".join(f"  {line}" for line in render_snippet(agent, reach).splitlines()))
 
 
 def _ready_line(ready: Readiness) -> str:

@@ -43,7 +43,7 @@ _UNITS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
 
 def read_kept(loaded: LoadedConfig) -> list[KeptLogin]:
     """Every login of this user, the newest last. Contacts no issuer."""
-    return anyio.run(logins.kept_logins, store_location(os.environ, loaded.config.store), warn_of)
+    return anyio.run(logins.list_logins, store_location(os.environ, loaded.config.store), warn_of)
 
 
 def warn_of(trouble: FairleadError) -> None:

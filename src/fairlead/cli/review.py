@@ -9,10 +9,10 @@ from fairlead.actions.review import (
     ServerReview,
     by_risk,
     decision_of,
-    preselected_decision,
+    load_reviews,
+    preselect_decision,
     record_review,
     resolve_tool_names,
-    saved_reviews,
 )
 from fairlead.cli.catalogs import ask_now
 from fairlead.cli.config_edits import action_context, show_edit
@@ -55,7 +55,7 @@ def read_reviews(
     """Like `read_review` for several servers at once; with the errors of those that failed."""
     failures = ask_now(loaded, [server.server_id for server in servers])
     listed = [server for server in servers if server.server_id not in failures]
-    reviews, not_kept = saved_reviews(loaded, listed)
+    reviews, not_kept = load_reviews(loaded, listed)
     return reviews, {**failures, **not_kept}
 
 
@@ -145,7 +145,7 @@ def confirm_screen(
         return None
     if typed == "each":
         return [(review, ask_about_each(review)) for review in by_risk(reviews)]
-    return [(review, preselected_decision(review, allow_all=typed == "all")) for review in reviews]
+    return [(review, preselect_decision(review, allow_all=typed == "all")) for review in reviews]
 
 
 SERVER_ANSWERS: Final = ("preselected", "allow", "ask", "deny", "some", "later")

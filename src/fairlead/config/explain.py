@@ -41,7 +41,7 @@ def explain_server(server: LoadedServer) -> list[FieldOrigin]:
             continue
         seen.add(path)
         live = [_layer_value(path, setting) for setting in server.definition.settings(path)]
-        lost = [_layer_value(path, setting) for setting in server.definition.replaced_settings(path)]
+        lost = [_layer_value(path, setting) for setting in server.definition.list_replaced_settings(path)]
         if live and path == ("deny_tools",):  # lists of all layers add up
             live[0] = replace(live[0], value=server.entry["deny_tools"])
         rows.append(

@@ -27,7 +27,7 @@ from fairlead.config.merge import LayerPart, MergedConfig, ServerDefinition, Val
 from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
 from fairlead.config.paths import current_folder, expand_home
 from fairlead.config.principal import GROUP, GroupedPrincipal
-from fairlead.config.problems import find_problems, locate_fault, replaced_problems
+from fairlead.config.problems import find_problems, find_replaced_problems, locate_fault
 from fairlead.config.secrets.redaction import redact_entry, redact_url
 from fairlead.config.secrets.references import has_references, resolve_all
 from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope, workspace
@@ -430,7 +430,7 @@ def load_config(
 def _assemble(layers: list[Layer], env: Mapping[str, str], workspace: Path) -> LoadedConfig:
     merged = merge(layers)
     found = find_problems(merged, env)
-    found.faults += replaced_problems(layers, found, env)
+    found.faults += find_replaced_problems(layers, found, env)
     if found.is_fatal:
         raise ConfigInvalid(*found.all)
     checked, faults, entries = found.checked, found.faults, found.entries

@@ -118,7 +118,7 @@ class ServerDefinition:
         """Values of a field in every layer, the one in effect first."""
         return _settings((*reversed(self.parts), *reversed(self.defaults)), path)
 
-    def replaced_settings(self, path: FieldPath) -> Iterator[LayerSetting]:
+    def list_replaced_settings(self, path: FieldPath) -> Iterator[LayerSetting]:
         """Values of a field in the replaced entries."""
         return _settings(self.replaced[::-1], path)
 

@@ -67,7 +67,9 @@ def find_problems(merged: MergedConfig, env: Mapping[str, str]) -> FoundProblems
     )
 
 
-def replaced_problems(layers: list[Layer], known: FoundProblems, env: Mapping[str, str]) -> list[Problem]:
+def find_replaced_problems(
+    layers: list[Layer], known: FoundProblems, env: Mapping[str, str]
+) -> list[Problem]:
     """Problems of what repeated keys replaced in a file, so that a repeated key hides nothing.
 
     Args:

@@ -39,13 +39,13 @@ Send = Callable[[Mapping[str, Any]], Awaitable[msgspec.Raw]]
 
 
 class TooManyRounds(RequestFailed):
-    """The server asks and asks, and never answers."""
+    """The server requested input `MAX_ROUNDS` times in one request, without an answer."""
 
     delivery: Delivery = "done"
 
 
 class ElicitationRefused(RequestFailed):
-    """The server asks for what it cannot have here, and will not go on without."""
+    """An input request that comes in place of the answer was refused."""
 
     delivery: Delivery = "done"
 

@@ -103,7 +103,7 @@ def connect_failure(
         return ConnectFailed(server_id, words, hint=hint)
     match cause:
         case ConnectionClosed():
-            return _ended_early_error(server_id, cause.ending)
+            return _early_end_error(server_id, cause.ending)
         case MCPError() if cause.code == UNSUPPORTED_PROTOCOL_VERSION:
             message = f"it speaks no protocol version known here: {words}"
             return ConnectFailed(server_id, message, hint=hint_for_version(words))
@@ -117,7 +117,7 @@ def connect_failure(
             return ConnectFailed(server_id, words or type(cause).__name__)
 
 
-def _ended_early_error(server_id: str, ending: ConnectionEnding) -> ConnectFailed:
+def _early_end_error(server_id: str, ending: ConnectionEnding) -> ConnectFailed:
     found = _diagnose_ending(ending)
     hint = hint_for_ending(server_id, ending, found.reason) if ending.is_local else None
     return ConnectFailed(server_id, _describe_ending(ending, found), hint=hint)

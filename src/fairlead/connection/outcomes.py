@@ -325,7 +325,7 @@ def trouble_kind(exc: Exception) -> TroubleKind | None:
     return "unreachable" if isinstance(exc, aiohttp.ClientConnectorError) else None
 
 
-def refused_kind(kind: TroubleKind | None, host: str | None) -> TroubleKind | None:
+def classify_refusal(kind: TroubleKind | None, host: str | None) -> TroubleKind | None:
     """Tell a refused connection to this machine itself, which has several addresses, from others."""
     return "refused_loopback" if kind == "refused" and is_loopback(host or "") else kind
 

@@ -42,7 +42,7 @@ class _Stream:
 
 
 class Subscriptions:
-    """The wishes of one connection."""
+    """List changes and resources that one connection is subscribed to, across its links."""
 
     def __init__(
         self,

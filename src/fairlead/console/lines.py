@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 
 from fairlead.console.attachments import ask_mention, complete_mention, say_to_model
-from fairlead.console.prompt_verbs import known_prompts, summary_of, verb_of
+from fairlead.console.prompt_verbs import list_known_prompts, summary_of, verb_of
 from fairlead.console.session import ConsoleSession, Verb
 from fairlead.console.typed_words import Suggestion, suggest
 from fairlead.errors import ArgumentsInvalid
@@ -67,7 +67,7 @@ def _verb_names(session: ConsoleSession, begun: str) -> Iterator[tuple[str, str]
     """Every verb that begins so, ours and the prompts of servers, with what it is for."""
     for name, verb in session.verbs.items():
         yield f"{name} ", verb.summary
-    for name, prompt in known_prompts(session).items():
+    for name, prompt in list_known_prompts(session).items():
         if name.startswith(begun) and name not in session.verbs:
             yield f"{name} ", summary_of(prompt)
 
@@ -75,7 +75,7 @@ def _verb_names(session: ConsoleSession, begun: str) -> Iterator[tuple[str, str]
 def _verb(session: ConsoleSession, name: str) -> Verb | None:
     if name in session.verbs:
         return session.verbs[name]
-    prompt = known_prompts(session).get(name)
+    prompt = list_known_prompts(session).get(name)
     return verb_of(prompt) if prompt is not None else None
 
 
@@ -83,7 +83,7 @@ def _require_verb(session: ConsoleSession, name: str) -> Verb:
     verb = _verb(session, name)
     if verb is None:
         # To compare a name takes some 20 µs.
-        names = [*session.verbs, *islice(known_prompts(session), MOST_COMPARED)]
+        names = [*session.verbs, *islice(list_known_prompts(session), MOST_COMPARED)]
         close = get_close_matches(name, names, n=1)
         hint = f"did you mean `/{close[0]}`?" if close else "`/help` shows what there is"
         raise ArgumentsInvalid(f"there is no command `/{name}`", hint=hint)

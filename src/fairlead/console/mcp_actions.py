@@ -13,9 +13,9 @@ from fairlead.actions.config_edits import approve_server
 from fairlead.actions.logins import CompletedLogin, LoginDialog, LoginOffer, require_ready
 from fairlead.actions.review import (
     ServerReview,
+    decide_by_names,
     decision_of,
     live_review,
-    named_decision,
     record_review,
     without_globs,
 )
@@ -121,7 +121,7 @@ async def review(session: ConsoleSession, typed: str) -> None:
     await session.host.list_now(server_id)
     found = await live_review(session.host, server)
     if named:
-        decided = named_decision(named, found, servers=session.loaded.servers.keys())
+        decided = decide_by_names(named, found, servers=session.loaded.servers.keys())
     else:
         decided = await _ask_decision(session, found)
     if decided.is_empty:

@@ -18,7 +18,7 @@ from fairlead.host.offers.contents import PromptResult
 _BLANKS = re.compile(r"\s+")
 
 
-def known_prompts(session: ConsoleSession) -> Mapping[str, PromptOffer]:
+def list_known_prompts(session: ConsoleSession) -> Mapping[str, PromptOffer]:
     """The prompts that are known, each by the name of its verb. Contacts no server."""
     return session.completions.prompts(session.host, verb_name)
 

@@ -83,5 +83,5 @@ class Screen:
 
 
 def style_text(text: str, color: str | None = None) -> str:
-    """A text that stands out, unless the person wants no colours."""
+    """A text that stands out, unless the person wants no colors."""
     return text if os.environ.get("NO_COLOR") else click.style(text, fg=color, bold=True)

@@ -278,7 +278,7 @@ class AgentTools:
         report = _RunReport(context)
         IS_AGENT.set(True)  # for this call's task and those it starts
         try:
-            with self._counted(session):
+            with self._count_run(session):
                 await report.begin()
                 toolset = AgentToolset(client, request, session.bundle)
                 async with run_task(toolset, model, text, bounds=limits, history=messages) as events:
@@ -294,7 +294,7 @@ class AgentTools:
         return _reply(session, finished, report.problems)
 
     @contextmanager
-    def _counted(self, session: AgentSession) -> Generator[None]:
+    def _count_run(self, session: AgentSession) -> Generator[None]:
         """Count a run of a principal. Raises `ToolFailed` where too many are under way."""
         principal = session.owner.caller.principal
         if self._runs[principal] >= MAX_RUNS_OF_PRINCIPAL:

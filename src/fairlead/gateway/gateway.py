@@ -51,7 +51,7 @@ from fairlead.host.parts import GatewayBacking
 from fairlead.host.server_status import ServerStatus, combine
 from fairlead.jsonrpc.stdio import open_stdio
 from fairlead.store.protocol import Store
-from fairlead.store.sealed import shared_store
+from fairlead.store.sealed import choose_shared_store
 
 if TYPE_CHECKING:
     from fairlead.servers.framework.server import McpServer
@@ -173,7 +173,7 @@ class Gateway:
         self.tasks = tasks
         self.member = member
         """This process among the workers of the gateway; None where it is the only one."""
-        self.shared = shared_store(host.store, member.key if member is not None else None)
+        self.shared = choose_shared_store(host.store, member.key if member is not None else None)
         """The store for what is only in memory where the gateway has one process; None for such a gateway."""
         self._peers = PeerStates(self, member) if member is not None else None
         self.streams = OpenStreams()

@@ -104,8 +104,8 @@ def dialect_of(agent: str) -> ConfigDialect:
     return registry.by_name(agent)
 
 
-def by_reference(agent: str, reach: GatewayRoute) -> AgentSnippet:
-    """The gateway with its token kept elsewhere, if the agent can look there; else in plain text."""
+def make_snippet(agent: str, reach: GatewayRoute) -> AgentSnippet:
+    """The gateway's entry with a reference to its token, if the agent supports one; else with the token."""
     if reach.url is None or reach.token is None:
         return AgentSnippet(document=_write(agent, reach.entry(None)).document)
     reference, advice = _reference(agent, reach)
@@ -115,8 +115,8 @@ def by_reference(agent: str, reach: GatewayRoute) -> AgentSnippet:
     return AgentSnippet(document=_write(agent, reach.entry(f"Bearer {reach.token}")).document, has_token=True)
 
 
-def plainly(agent: str, reach: GatewayRoute) -> str:
-    """Return an entry to paste, with the token in it."""
+def render_snippet(agent: str, reach: GatewayRoute) -> str:
+    """The entry to paste into an agent's file, or the command to run, with the token in it."""
     authorization = f"Bearer {reach.token}" if reach.token else None
     if agent == "claude" and reach.url:
         words = ["claude", "mcp", "add", "--transport", "http", NAME, reach.url]
@@ -191,7 +191,7 @@ class FileChange:
         return "\n".join(lines)
 
 
-def installed_entry(agent: str, place: MachinePaths) -> dict[str, Any] | None:
+def find_installed_entry(agent: str, place: MachinePaths) -> dict[str, Any] | None:
     """The gateway's entry in an agent's file, in our own format; None where there is none.
 
     Raises:
@@ -210,7 +210,7 @@ def plan_install(agent: str, place: MachinePaths, reach: GatewayRoute) -> FileCh
     dialect = dialect_of(agent)
     path = file_of(dialect, place)
     before = _text(path)
-    written = by_reference(agent, reach)
+    written = make_snippet(agent, reach)
     after = syntax.merge_into(before or "", written.document, dialect.syntax, str(path))
     return FileChange(
         title=dialect.title,

@@ -76,7 +76,7 @@ def _tool_for(name: str, entry: ToolEntry, number: int, *, origin: bool) -> byte
     if "inputSchema" in fields and _HEADER_KEY in bytes(fields["inputSchema"]):
         fields["inputSchema"] = _with_valid_headers(fields["inputSchema"])
     if origin:
-        fields["description"] = _described(entry.key.origin, fields.get("description"))
+        fields["description"] = _prefix_origin(entry.key.origin, fields.get("description"))
     return msgspec.json.encode({**fields, "name": name})
 
 
@@ -98,7 +98,7 @@ def _without_header(schema: dict[str, Any], _where: str) -> dict[str, Any]:
 _HEADER_KEY: Final = X_MCP_HEADER_KEY.encode()
 
 
-def _described(origin: str, description: msgspec.Raw | None) -> msgspec.Raw:
+def _prefix_origin(origin: str, description: msgspec.Raw | None) -> msgspec.Raw:
     """The description after the origin. The definition itself, which pins are about, stays as it is."""
     if description is None:
         return msgspec.Raw(msgspec.json.encode(origin))

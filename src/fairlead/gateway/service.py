@@ -64,7 +64,7 @@ class ServiceCommand:
     env: Mapping[str, str]
     """The environment of the user who starts it."""
 
-    def kept_variables(self) -> dict[str, str]:
+    def select_variables(self) -> dict[str, str]:
         """The variables to write into a service's file. A proxy with a password is left out."""
         found = {name: self.env[name] for name in _KEPT if self.env.get(name)}
         return {
@@ -322,7 +322,7 @@ def systemd_unit(command: ServiceCommand) -> str:
     """The unit's file: absolute paths, and the variables that the servers' programs are found by."""
     start = " ".join(_quote(word.replace("$", "$$")) for word in command.words)
     variables = "".join(
-        f"Environment={_quote(f'{name}={value}')}\n" for name, value in command.kept_variables().items()
+        f"Environment={_quote(f'{name}={value}')}\n" for name, value in command.select_variables().items()
     )
     return (
         "# Written by `fairlead gateway start`; `fairlead gateway stop --disable` removes it.\n"
@@ -411,7 +411,7 @@ def launchd_agent(command: ServiceCommand) -> str:
             "Label": LABEL,
             "ProgramArguments": [*command.words],
             "WorkingDirectory": str(command.folder),
-            "EnvironmentVariables": command.kept_variables(),
+            "EnvironmentVariables": command.select_variables(),
             "RunAtLoad": True,
             "KeepAlive": {"SuccessfulExit": False},
             "ThrottleInterval": 10,

@@ -72,11 +72,11 @@ class LoopThread:
         try:
             future = self._portal.start_task_soon(call)
         except RuntimeError as exc:
-            raise _stopped_error() from exc
+            raise _stop_error() from exc
         try:
             return future.result(_seconds_left())
         except CancelledError as exc:
-            raise _stopped_error() from exc
+            raise _stop_error() from exc
         except BaseException as exc:
             if future.done():
                 raise
@@ -115,7 +115,7 @@ class LoopThread:
                 hint="use plain functions as callbacks rather than `async def`: they run in threads",
             )
         if self.is_stopped:
-            raise _stopped_error()
+            raise _stop_error()
 
     def _main(self) -> None:
         try:
@@ -138,7 +138,7 @@ class LoopThread:
                 await portal.stop(cancel_remaining=True)
 
 
-def _stopped_error() -> FairleadError:
+def _stop_error() -> FairleadError:
     return FairleadError("the host is closed", hint="open another one with `fairlead.open()`")
 
 

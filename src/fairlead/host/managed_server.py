@@ -202,7 +202,7 @@ class ManagedServer:
         """The visible definition of a tool, as far as it is known."""
         return self.screened.entry(tool) if self.screened and not self.awaits_consent else None
 
-    def listed_entry(self, tool: str) -> ToolEntry | None:
+    def find_listed_entry(self, tool: str) -> ToolEntry | None:
         """The definition of a tool as its server listed it: for digests, never to be shown."""
         listing = self.snapshot.listing if self.snapshot else Listing()
         return next((entry for entry in listing.tools if entry.key.tool == tool), None)

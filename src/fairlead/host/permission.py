@@ -81,14 +81,14 @@ class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
             arguments=arguments,
             caller=self.caller,
             default=self.default_mode,
-            own_word=self.confirmed,
+            confirmed=self.confirmed,
         )
 
     @property
     def argument_patterns(self) -> tuple[Mapping[str, str], ...]:
         """The argument globs of the rules about its tool."""
         return self.managed.policy.argument_patterns(
-            self.tool, self.bundle_filter, self.caller, own_word=self.confirmed
+            self.tool, self.bundle_filter, self.caller, confirmed=self.confirmed
         )
 
 
@@ -523,7 +523,7 @@ def _require_approval_key(proposal: ProposedCall) -> RememberedApproval:
 
 def _approval(proposal: ProposedCall) -> RememberedApproval | None:
     """What an approval is bound to; None if the tool is not known, so that nothing can be remembered."""
-    entry = proposal.managed.listed_entry(proposal.tool)
+    entry = proposal.managed.find_listed_entry(proposal.tool)
     if entry is None:
         return None
     server = proposal.managed.server

@@ -137,7 +137,7 @@ class CallPolicy:
         arguments: ArgumentReadings | None = None,
         caller: GroupedPrincipal = LOCAL_CALLER,
         default: ApprovalMode | None = None,
-        own_word: bool = False,
+        confirmed: bool = False,
     ) -> Decision:
         """Decide whether a tool may be called; without `arguments`, whether it may be with harmless ones.
 
@@ -149,13 +149,13 @@ class CallPolicy:
             caller: The principal of the call.
             default: The surface's approval mode (`gateway.approval`), for tools that no rule and no other
                 mode matches.
-            own_word: Whether the user confirmed this very call. Then an allowlist without the tool asks only.
+            confirmed: The user confirmed this very call: then an allowlist without the tool asks only.
 
         Returns:
             The verdict with its reason and origin.
         """
-        settled = self._settle(tool, bundle_filter, caller, default, own_word=own_word)
-        decision = settled.by_claim[_trusted_annotation(self.server, entry)]
+        settled = self._settle(tool, bundle_filter, caller, default, confirmed=confirmed)
+        decision = settled.by_claim[_read_annotation(self.server, entry)]
         if arguments is None or not settled.looking or decision.verdict == "deny":
             return decision
         return _apply_argument_rules(decision, settled.looking, arguments)
@@ -166,10 +166,10 @@ class CallPolicy:
         bundle_filter: BundleFilter | None = None,
         caller: GroupedPrincipal = LOCAL_CALLER,
         *,
-        own_word: bool = False,
+        confirmed: bool = False,
     ) -> tuple[Mapping[str, str], ...]:
         """Argument globs of all rules about a tool: `decide` needs readings of the arguments they name."""
-        return self._settle(tool, bundle_filter, caller, None, own_word=own_word).patterns
+        return self._settle(tool, bundle_filter, caller, None, confirmed=confirmed).patterns
 
     def denial_of_server(self, caller: GroupedPrincipal = LOCAL_CALLER) -> Decision | None:
         """The rule that denies a caller the whole server: every tool, with any arguments; None for no such.
@@ -191,9 +191,9 @@ class CallPolicy:
         caller: GroupedPrincipal,
         default: ApprovalMode | None,
         *,
-        own_word: bool,
+        confirmed: bool,
     ) -> "_SettledDecision":
-        key = (tool, bundle_filter, default, caller if self.tells_callers_apart else None, own_word)
+        key = (tool, bundle_filter, default, caller if self.tells_callers_apart else None, confirmed)
         settled = self._settled.get(key)
         if settled is None:
             if len(self._settled) == _MOST_SETTLED:
@@ -204,7 +204,7 @@ class CallPolicy:
                 decide_by_lists(self.server.config, tool, bundle_filter) if self.server.config else _ALLOWED
             )
             if lists.verdict == "deny":
-                settled = _beside_lists(settled, lists, own_word=own_word)
+                settled = _combine_with_lists(settled, lists, confirmed=confirmed)
             self._settled[key] = settled
         return settled
 
@@ -239,7 +239,7 @@ def _settle(
     )
 
 
-def _beside_lists(settled: _SettledDecision, lists: Decision, *, own_word: bool) -> _SettledDecision:
+def _combine_with_lists(settled: _SettledDecision, lists: Decision, *, confirmed: bool) -> _SettledDecision:
     """Combine with the lists, which refuse the tool.
 
     A call that the user confirmed passes an allowlist, so rules and modes must still be able to deny it.
@@ -249,7 +249,7 @@ def _beside_lists(settled: _SettledDecision, lists: Decision, *, own_word: bool)
     # A denylist is final: not even the user's confirmation of the very call passes it.
     if lists.field == "deny_tools":
         return _SettledDecision(by_claim=dict.fromkeys(_CLAIMS, lists), looking=())
-    if own_word:
+    if confirmed:
         ask = msgspec.structs.replace(lists, verdict="ask")
         by_claim = {
             claim: ask if decision.verdict == "allow" else decision
@@ -342,7 +342,7 @@ def _apply_argument_rules(
 ) -> Decision:
     found = [(loaded, match(loaded.rule.arguments, arguments, narrows=_narrows(loaded))) for loaded in rules]
     narrower = [
-        _by_rule(loaded) if matched == "yes" else _by_doubt(loaded)
+        _by_rule(loaded) if matched == "yes" else _ask_in_doubt(loaded)
         for loaded, matched in found
         if matched != "no" and _narrows(loaded)
     ]
@@ -361,7 +361,7 @@ def _narrows(loaded: LoadedRule) -> bool:
     return loaded.rule.action != "allow"
 
 
-def _by_doubt(loaded: LoadedRule) -> Decision:
+def _ask_in_doubt(loaded: LoadedRule) -> Decision:
     """Ask where a narrowing rule may match."""
     globs = ", ".join(f"`{name}: {glob}`" for name, glob in loaded.rule.arguments.items())
     reason = f"a policy rule that says `{loaded.rule.action}` for {globs} may apply to these arguments"
@@ -417,7 +417,7 @@ def stricter_than_review(server: LoadedServer, tool: str, answer: Verdict) -> De
     return strictest if strictest and STRICTNESS[strictest.verdict] > STRICTNESS[answer] else None
 
 
-def _trusted_annotation(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
+def _read_annotation(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
     # An untrusted server could annotate anything as read-only to be called without approval.
     if server.config is None or server.config.trust != "trusted" or entry is None:
         return "unknown"

@@ -94,12 +94,12 @@ class RedisConnection:
 
     def run(self, *command: bytes | str | int) -> Any:  # noqa: ANN401 - as Redis answers
         """Run one command and return its answer. Raises `StoreError`."""
-        return self._exchange(self._connected(), command)
+        return self._exchange(self._ensure_connected(), command)
 
     def call(self, script: scripts.Script, keys: list[bytes], *arguments: bytes | str | int | float) -> Any:  # noqa: ANN401 - as the script returns
         """Run a script. One that meets another epoch did nothing, and is run again in that epoch."""
         for attempt in range(2):
-            connection = self._connected()
+            connection = self._ensure_connected()
             assert self._epoch is not None
             parts = (len(keys) + 1, META, *keys, self._epoch, *arguments)
             try:
@@ -155,7 +155,7 @@ class RedisConnection:
         self._next_attempt = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311 - not all at once
         raise StoreUnavailable(f"store {self.name} does not answer: {error}", hint=hint) from error
 
-    def _connected(self) -> RawConnection:
+    def _ensure_connected(self) -> RawConnection:
         connection = self._connection
         if connection is not None:
             if not _is_stale(connection):

@@ -160,7 +160,7 @@ def _place(namespace: str, key: str) -> bytes:
     return f"{namespace}\0{key}".encode("utf-8", "surrogatepass")
 
 
-def shared_store(store: Store | None, run_key: str | None) -> Store | None:
+def choose_shared_store(store: Store | None, run_key: str | None) -> Store | None:
     """The store that all processes of a gateway share: Redis, or a file that is sealed with the run's key.
 
     Args:

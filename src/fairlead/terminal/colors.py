@@ -1,6 +1,6 @@
-"""Whether output is coloured, and the colours of states.
+"""Whether output is colored, and the colors of states.
 
-`NO_COLOR` switches colours off, `FORCE_COLOR` and `CLICOLOR_FORCE` on, also in a pipe; `CLICOLOR=0` leaves
+`NO_COLOR` switches colors off, `FORCE_COLOR` and `CLICOLOR_FORCE` on, also in a pipe; `CLICOLOR=0` leaves
 them out. Otherwise a terminal that can show them gets them, and a file or a pipe does not.
 """
 
@@ -39,7 +39,7 @@ _COLORS_OF_STATES: Final = {
 
 
 def use_color(stream: TextIO, env: Mapping[str, str] = os.environ) -> bool:
-    """Whether what is written to a stream is coloured."""
+    """Whether what is written to a stream is colored."""
     if env.get("NO_COLOR"):
         return False
     if any(env.get(name) not in (None, "", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
@@ -48,12 +48,12 @@ def use_color(stream: TextIO, env: Mapping[str, str] = os.environ) -> bool:
 
 
 def paint(text: str, *styles: str) -> str:
-    """The text in a colour, or bold, or dim."""
+    """The text in a color, or bold, or dim."""
     codes = ";".join(_CODES[style] for style in styles)
     return f"\x1b[{codes}m{text}{_RESET}" if text and codes else text
 
 
 def color_of_state(cell: str) -> str | None:
-    """The colour of a state, by its first word: green is well, yellow waits for the user, red failed."""
+    """The color of a state, by its first word: green is well, yellow waits for the user, red failed."""
     words = cell.replace(":", " ").replace(",", " ").split(maxsplit=1)
     return _COLORS_OF_STATES.get(words[0].lower()) if words else None

@@ -16,7 +16,7 @@ _PIECE: Final = re.compile(r"[^\s/\\_.:,;@=?&#|+-]*[/\\_.:,;@=?&#|+-]+|[^\s/\\_.
 """Part of a word that is not broken: up to a punctuation mark, with it."""
 
 Paint = Callable[[int, str], str]
-"""Colours a line of a cell, by the number of its column."""
+"""Colors a line of a cell, by the number of its column."""
 
 
 def display_width(text: str) -> int:
@@ -74,7 +74,7 @@ def table_lines(
         columns: Their headings.
         rows: The cells, without line breaks.
         width: Columns of the terminal.
-        paint: Colours the cells; its result counts as wide as the plain text.
+        paint: Colors the cells; its result counts as wide as the plain text.
         emphasize: Makes headings stand out, in the same way.
     """
     widths = _column_widths(columns, rows, width)

@@ -52,12 +52,12 @@ class FormField:
             tag("label", self.label, mark, for_=self.id),
             problems,
             control,
-            tag("p", _marked(self.hint), class_="hint", id=f"{self.id}-hint") if self.hint else None,
+            tag("p", _render_hint(self.hint), class_="hint", id=f"{self.id}-hint") if self.hint else None,
             class_="field bad" if problems else "field",
         )
 
 
-def _marked(hint: Child) -> Child:
+def _render_hint(hint: Child) -> Child:
     return prose(hint) if isinstance(hint, str) else hint
 
 

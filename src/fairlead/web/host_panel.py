@@ -181,7 +181,7 @@ class HostPanel:
             try:
                 with (
                     self._host.bus.listening(_EventCounter(self._note_event)),
-                    self.watch.log.kept(),
+                    self.watch.log.keep(),
                 ):
                     yield
             finally:

@@ -263,14 +263,14 @@ def _cell(content: Child) -> Child:
 
 
 def state(name: str) -> Html:
-    """The state of a server: a dot of its colour, and the word."""
+    """The state of a server: a dot of its color, and the word."""
     return tag(
         "span", tag("span", class_="dot", aria_hidden="true"), name.replace("_", " "), class_=f"state {name}"
     )
 
 
 def outcome(word: str, fate: str) -> Html:
-    """How a call ended: in colour, and in a word."""
+    """How a call ended: in color, and in a word."""
     kinds = {"ok": "good", "failed": "trouble", "refused": "warn"}
     return tag(
         "span", tag("span", class_="dot", aria_hidden="true"), word or fate, class_=f"outcome {kinds[fate]}"
@@ -362,7 +362,7 @@ def block(lines: Iterable[str], label: str) -> Html:
 
 
 def diff_block(lines: Iterable[str], label: str) -> Html:
-    """Lines of a diff, in its colours; signs tell as much to who does not see them."""
+    """Lines of a diff, in its colors; signs tell as much to who does not see them."""
     shown = [tag("span", line, "\n", class_=_DIFF.get(line[:3])) for line in lines]
     return tag("pre", shown, tabindex="0", role="region", aria_label=label, class_="diff")
 

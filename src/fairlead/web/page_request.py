@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from fairlead.errors import FairleadError, StoreError, UnknownServer
-from fairlead.gateway.access.auth import AuthenticatedRequest, screened_headers
+from fairlead.gateway.access.auth import AuthenticatedRequest, require_screened_headers
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.web.html import BASE, THEME, with_session_base
 from fairlead.web.sessions import LoginSessions, SessionCookie, base_of, set_cookie
@@ -197,7 +197,7 @@ class AccessCheck:
         if answer is None:
             allowed = ", ".join(method for method, known in self._answers.items() if known)
             return _plain(405, f"method {request.http.method} is not allowed", {"Allow": allowed})
-        screened_headers(request.http.scope)  # raises where the guard was left out
+        require_screened_headers(request.http.scope)  # raises where the guard was left out
         try:
             admitted = await self._admit(request)
         except StoreError as exc:  # who it is from is not known while the shared store does not answer

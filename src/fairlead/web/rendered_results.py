@@ -49,7 +49,7 @@ class _Room:
 def render_result(result: ToolResult) -> Child:
     """A result, as far as there is room for it. Nothing in it is fetched from elsewhere."""
     if gate.has_more_values(result.raw, gate.MAX_VALUES):
-        return _unopened(result.raw)
+        return _show_beginning(result.raw)
     try:
         content, structured = result.content, result.structured
     except FairleadError as exc:
@@ -65,7 +65,7 @@ def render_result(result: ToolResult) -> Child:
     return shown
 
 
-def _unopened(raw: bytes) -> Child:
+def _show_beginning(raw: bytes) -> Child:
     """The beginning of a result that has too many values to be parsed."""
     said = f"It has too many values to be opened here: {len(raw):,} bytes, of which this is the beginning."
     head = raw[:MAX_CHARACTERS].decode(errors="replace")
@@ -97,7 +97,7 @@ def _block(said: Mapping[str, Any], number: int, room: _Room) -> Child:
 
 def _text(text: str, number: int, room: _Room) -> Child:
     """A text; one that is a JSON object or list is shown as that as well."""
-    value = _parsed(text, room)
+    value = _parse_tree(text, room)
     shown = room.cut(text)
     plain = block([shown], f"Text {number} of the result")
     if value is None:
@@ -106,7 +106,7 @@ def _text(text: str, number: int, room: _Room) -> Child:
     return (_value(value, room), tag("details", tag("summary", "As text"), plain, id=f"text-{number}"))
 
 
-def _parsed(text: str, room: _Room) -> Any:  # noqa: ANN401 - any JSON value
+def _parse_tree(text: str, room: _Room) -> Any:  # noqa: ANN401 - any JSON value
     """The value that a text is; None where it is none, or there is no room for it as a tree."""
     if len(text) > room.characters or text.lstrip()[:1] not in ("{", "["):
         return None
@@ -230,7 +230,7 @@ def _frame(frame: LoggedFrame, number: int, room: _Room) -> Child:
     if len(frame.data) < frame.size:
         text = text[: -gate.secret_reach()]
     is_whole = len(frame.data) == frame.size and len(text) <= room.characters
-    value = _parsed(text, room) if is_whole else None
+    value = _parse_tree(text, room) if is_whole else None
     shown = room.cut(text) if value is None else _json_head(value, room)
     word = "sent" if frame.direction == "sent" else "received"
     cut = None if is_whole else f", the first {len(shown):,} characters shown"

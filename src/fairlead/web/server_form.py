@@ -72,7 +72,7 @@ class ServerForm:
 
 def form_of(entry: Mapping[str, Any], server_id: str = "") -> ServerForm:
     """The form that shows an entry, its secrets as references or masked."""
-    shown = _shown(entry)
+    shown = _redact(entry)
     oauth, sandbox = shown.get("oauth"), as_object(shown.get("sandbox"))
     client = as_object(oauth)
     typed = {
@@ -81,15 +81,17 @@ def form_of(entry: Mapping[str, Any], server_id: str = "") -> ServerForm:
         "description": str(shown.get("description") or ""),
         "trust": str(shown.get("trust") or "untrusted"),
         "command": str(shown.get("command") or ""),
-        "args": _joined(as_list(shown.get("args"))),
+        "args": _join_lines(as_list(shown.get("args"))),
         "cwd": str(shown.get("cwd") or ""),
-        "env": _joined([f"{name}={value}" for name, value in as_object(shown.get("env")).items()]),
+        "env": _join_lines([f"{name}={value}" for name, value in as_object(shown.get("env")).items()]),
         "sandbox": "on" if "sandbox" in entry and entry["sandbox"] is not None else "",
         "sandbox_network": "on" if sandbox.get("network") else "",
-        "sandbox_read": _joined(as_list(sandbox.get("read"))),
-        "sandbox_write": _joined(as_list(sandbox.get("write"))),
+        "sandbox_read": _join_lines(as_list(sandbox.get("read"))),
+        "sandbox_write": _join_lines(as_list(sandbox.get("write"))),
         "url": str(shown.get("url") or ""),
-        "headers": _joined([f"{name}: {value}" for name, value in as_object(shown.get("headers")).items()]),
+        "headers": _join_lines(
+            [f"{name}: {value}" for name, value in as_object(shown.get("headers")).items()]
+        ),
         "login": "never" if oauth is False else "client" if client else "auto",
         **{f"oauth_{name}": str(client.get(name) or "") for name in _CLIENT},
     }
@@ -198,7 +200,7 @@ class _Known:
     def __init__(self, form: ServerForm, before: Mapping[str, Any]) -> None:
         self._form = form
         self.before = before
-        shown = _shown(before)
+        shown = _redact(before)
         self._values: dict[tuple[str, ...], dict[str, str]] = {}
         for path, value, display in _pairs(before, shown):
             self._values.setdefault(path, {})[display] = value
@@ -226,20 +228,20 @@ def _pairs(entry: Mapping[str, Any], shown: Mapping[str, Any]) -> Iterator[tuple
         yield ("url",), entry["url"], str(shown.get("url"))
 
 
-def _shown(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _redact(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An entry as pages show it: secrets in plain text, and all that is known to be one, masked."""
-    return as_object(_masked(redact_entry(dict(entry))))
+    return as_object(_mask(redact_entry(dict(entry))))
 
 
-def _masked(value: object) -> object:
+def _mask(value: object) -> object:
     if isinstance(value, str):
         return gate.mask_secrets(value)
     if is_object(value):
-        return {name: _masked(each) for name, each in value.items()}
-    return [_masked(each) for each in value] if is_list(value) else value
+        return {name: _mask(each) for name, each in value.items()}
+    return [_mask(each) for each in value] if is_list(value) else value
 
 
-def _joined(items: Sequence[object]) -> str:
+def _join_lines(items: Sequence[object]) -> str:
     return "\n".join(map(str, items))
 
 

@@ -56,7 +56,7 @@ class GatewayLog(logging.Handler):
         self.lines.append(gate.log_line(" ".join(parts)))
 
     @contextmanager
-    def kept(self) -> Generator[None]:
+    def keep(self) -> Generator[None]:
         """Keep what is logged for the length of the block."""
         own = logging.getLogger("fairlead")
         own.addHandler(self)

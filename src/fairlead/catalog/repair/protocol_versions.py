@@ -200,7 +200,7 @@ def definition_for(kind: DefinitionKind, definition: Mapping[str, Any], number: 
     known = _FIELDS_OF[number][kind]
     fields = {name: value for name, value in definition.items() if name in known}
     if "outputSchema" in fields:
-        fields["outputSchema"] = _asserted_output(fields["outputSchema"])
+        fields["outputSchema"] = _drop_asserted_formats(fields["outputSchema"])
     if number == _NEWEST:
         return fields
     if (
@@ -245,7 +245,7 @@ _UNASSERTED: Final = re.compile(
 """What may be one of these keywords or names, also spelled with escapes."""
 
 
-def _asserted_output(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any]:
+def _drop_asserted_formats(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any]:
     """Output schema without what some clients check and the protocol's dialect does not.
 
     JavaScript clients refuse a result whose value has another `format`, such as a time without its zone as

@@ -126,7 +126,7 @@ class _Coercion:
             self._take(1 + len(named))
             inner = [properties[name] for properties in named if name in properties]
             place = (*where, name)
-            if item is None and inner and name not in required and "null" not in self._accepted_types(inner):
+            if item is None and inner and name not in required and "null" not in self._intersect_types(inner):
                 self._note(place)
             else:
                 coerced[name] = self._value(inner or others, item, place)
@@ -148,7 +148,7 @@ class _Coercion:
         return given
 
     def _parse_text(self, schemas: list[Schema], text: str, where: _Place) -> Any:  # noqa: ANN401 - any JSON value
-        accepted = self._accepted_types(schemas)
+        accepted = self._intersect_types(schemas)
         if "string" in accepted or len(text) > self._text:
             return text
         self._text -= len(text)
@@ -161,7 +161,7 @@ class _Coercion:
         self._note(where)
         return value
 
-    def _accepted_types(self, schemas: list[Schema]) -> Types:
+    def _intersect_types(self, schemas: list[Schema]) -> Types:
         self._take(len(schemas))
         return reduce(Types.__and__, map(self._types, schemas))
 

@@ -358,7 +358,7 @@ def _own_cost(schema: dict[str, Any]) -> tuple[Cost, str | None]:
     return Cost(value, character, wide), None
 
 
-def _fixed_cost(value: float) -> Callable[[Any], Cost]:
+def _constant_cost(value: float) -> Callable[[Any], Cost]:
     cost = Cost(value)
     return lambda _: cost
 
@@ -429,20 +429,21 @@ def _patterns_cost(patterns: dict[str, Any]) -> Cost:
 _COSTS: dict[str, Callable[[Any], Cost | None]] = {
     # Ignored by the validator.
     **dict.fromkeys(
-        ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"), _fixed_cost(0)
+        ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
+        _constant_cost(0),
     ),
-    **dict.fromkeys(("format", "contentEncoding", "contentMediaType", "$defs"), _fixed_cost(0)),
+    **dict.fromkeys(("format", "contentEncoding", "contentMediaType", "$defs"), _constant_cost(0)),
     # Keywords that hold schemas: those are counted themselves.
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref"), _fixed_cost(1)),
-    **dict.fromkeys(("properties", "additionalProperties", "unevaluatedProperties"), _fixed_cost(2)),
-    **dict.fromkeys(("prefixItems", "items", "contains", "unevaluatedItems"), _fixed_cost(1)),
-    "propertyNames": _fixed_cost(_NAME),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref"), _constant_cost(1)),
+    **dict.fromkeys(("properties", "additionalProperties", "unevaluatedProperties"), _constant_cost(2)),
+    **dict.fromkeys(("prefixItems", "items", "contains", "unevaluatedItems"), _constant_cost(1)),
+    "propertyNames": _constant_cost(_NAME),
     "patternProperties": _patterns_cost,
     "dependentSchemas": lambda named: Cost(3 * len(named)),
     # Assertions.
-    "type": _fixed_cost(1),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _fixed_cost(1)),
-    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _fixed_cost(1)),
+    "type": _constant_cost(1),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _constant_cost(1)),
+    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _constant_cost(1)),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _limit_cost),
     "multipleOf": _factor_cost,
     "pattern": _states_cost,

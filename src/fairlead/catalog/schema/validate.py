@@ -218,13 +218,13 @@ def _certain(schema: dict[str, Any]) -> dict[str, Any]:
 def _doubts(schema: dict[str, Any], root: dict[str, Any]) -> bool:
     if "$ref" in schema and not _ANNOTATIONS.issuperset(schema):
         return True
-    return bool(_required_with_default(schema, root))
+    return bool(_find_required_with_default(schema, root))
 
 
 def _without_doubts(schema: dict[str, Any], _where: str, *, root: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
         schema = {keyword: value for keyword, value in schema.items() if keyword in _ANNOTATIONS}
-    if defaults := _required_with_default(schema, root):
+    if defaults := _find_required_with_default(schema, root):
         return {**schema, "required": [name for name in schema["required"] if name not in defaults]}
     return schema
 
@@ -245,7 +245,7 @@ def _widen(schema: dict[str, Any], _where: str, *, keeps_patterns: bool) -> dict
     return schema
 
 
-def _required_with_default(schema: dict[str, Any], root: dict[str, Any]) -> set[str]:
+def _find_required_with_default(schema: dict[str, Any], root: dict[str, Any]) -> set[str]:
     properties = as_object(schema.get("properties"))
     required = schema.get("required", ())
     return {name for name in required if name in properties and _has_default(properties[name], root)}

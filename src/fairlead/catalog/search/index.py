@@ -328,7 +328,7 @@ def _saturate(weight: float) -> float:
     return _SCORES[int(weight * (SATURATION + 1) / (SATURATION + weight) * STEPS + 0.5)]
 
 
-def _added_weight(weight: float, already: float) -> float:
+def _score_addition(weight: float, already: float) -> float:
     """Weight that a tool adds to a term beyond its server's texts."""
     return _SCORES[int((_saturate(weight + already) - _saturate(already)) * STEPS + 0.5)]
 
@@ -435,7 +435,7 @@ class _Draft:
         put = self._postings.put
         for term, weight in weights.items():
             server_weight = server_weights.get(term)
-            put(term, slot, _added_weight(weight, server_weight) if server_weight else _saturate(weight))
+            put(term, slot, _score_addition(weight, server_weight) if server_weight else _saturate(weight))
         if before.name != name:
             self._rename(slot, before.name, name)
         self._tools[slot] = IndexedTool(

@@ -175,7 +175,7 @@ def _weigh(index: Index, clause: tuple[str, ...]) -> Impacts:
 
 
 def _add_related(index: Index, clause: tuple[str, ...], impacts: Impacts) -> None:
-    related = _related_terms()
+    related = _build_related_terms()
     for word in dict.fromkeys(clause):
         others = [
             (other, rarity)
@@ -197,7 +197,7 @@ def _add_implied(index: Index, implied: Sequence[tuple[str, float]], impacts: Im
 
 
 @cache
-def _related_terms() -> dict[str, tuple[str, ...]]:
+def _build_related_terms() -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for group in RELATED:
         stems = dict.fromkeys(map(term, group))

@@ -74,7 +74,7 @@ class Encoder:
 
 
 @lru_cache(maxsize=1)
-def shared_encoder() -> Encoder:
+def load_shared_encoder() -> Encoder:
     """The encoder of this process, loaded once."""
     return Encoder.load()
 

@@ -74,9 +74,9 @@ def _report_servers(ctx: click.Context, report: Callable[[Finding], None]) -> No
 def _print(finding: Finding, *, new_area: bool) -> None:
     if new_area:
         print_data(click.style(finding.area.capitalize(), bold=True))
-    mark, colour = _MARKS[finding.status]
+    mark, color = _MARKS[finding.status]
     first, *rest = finding.message.split("\n")
-    print_data(f"  {click.style(f'{mark:<4}', fg=colour)} {printable(finding.subject)}: {printable(first)}")
+    print_data(f"  {click.style(f'{mark:<4}', fg=color)} {printable(finding.subject)}: {printable(first)}")
     for line in rest:
         print_data(f"         {printable(line)}")
     if finding.fix and finding.status != "ok":

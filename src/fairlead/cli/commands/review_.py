@@ -7,7 +7,7 @@ import click
 
 from fairlead.actions.review import (
     ServerReview,
-    named_decision,
+    decide_by_names,
     require_one_server,
     resolve_tool_names,
     without_globs,
@@ -131,7 +131,7 @@ class _TypedAnswers:
         named: list[tuple[ReviewAnswer, str]] = [
             (answer, name) for answer, names in self._named.items() for name in names
         ]
-        return named_decision(
+        return decide_by_names(
             named,
             review,
             servers=self._servers,

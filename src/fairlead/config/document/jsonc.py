@@ -71,7 +71,7 @@ def at_value(text: str, at: int) -> SyntaxMistake:
         if spelling is not None:
             return SyntaxMistake(at, f"`{word[0]}` is not JSON", f"write `{spelling}`")
         return SyntaxMistake(at, "this text has no quotes", _QUOTES)
-    return unexpected_token(text, at, expected="a value")
+    return describe_unexpected(text, at, expected="a value")
 
 
 def at_key(text: str, at: int, *, expected: str) -> SyntaxMistake:
@@ -80,7 +80,7 @@ def at_key(text: str, at: int, *, expected: str) -> SyntaxMistake:
         return _in_string(text, at)
     if word := _WORD.match(text, at):
         return SyntaxMistake(at, f"the key `{word[0]}` has no quotes", f'write `"{word[0]}"`')
-    return unexpected_token(text, at, expected=expected)
+    return describe_unexpected(text, at, expected=expected)
 
 
 def after_value(text: str, at: int, *, end: int, expected: str) -> SyntaxMistake:
@@ -90,10 +90,10 @@ def after_value(text: str, at: int, *, end: int, expected: str) -> SyntaxMistake
         return SyntaxMistake(
             end, f"expected {expected} after this value, found {_name(text, at)}", "add a comma"
         )
-    return unexpected_token(text, at, expected=expected)
+    return describe_unexpected(text, at, expected=expected)
 
 
-def unexpected_token(text: str, at: int, *, expected: str) -> SyntaxMistake:
+def describe_unexpected(text: str, at: int, *, expected: str) -> SyntaxMistake:
     """Name what is at `at` instead of what was expected."""
     for pattern, message, hint in _FOREIGN:
         if pattern.match(text, at):
@@ -325,7 +325,7 @@ class _Scanner:
         root = self._value(match, match.start(match.lastgroup or 0))
         end = self._skip(root.end)
         if end < len(self._text):
-            self._stop(unexpected_token(self._text, end, expected="the end"))
+            self._stop(describe_unexpected(self._text, end, expected="the end"))
         return root
 
     def _value(self, match: re.Match[str], key: int) -> JsoncNode:
@@ -400,7 +400,7 @@ class _Scanner:
             return at_key(self._text, self._skip(at), expected=expected)
         colon = _match_mark(self._text, key.end())
         if colon is None or colon[1] != ":":
-            return unexpected_token(self._text, self._skip(key.end()), expected="`:` after the key")
+            return describe_unexpected(self._text, self._skip(key.end()), expected="`:` after the key")
         return at_value(self._text, self._skip(colon.end()))
 
     def _end_of_array(self, at: int) -> int:

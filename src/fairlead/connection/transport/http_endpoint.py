@@ -39,8 +39,8 @@ from fairlead.connection.outcomes import (
     RequestFailed,
     SessionExpired,
     Unreachable,
+    classify_refusal,
     connection_trouble,
-    refused_kind,
     trouble_kind,
 )
 from fairlead.connection.transport.dispatcher import Call
@@ -481,7 +481,7 @@ class HttpEndpoint:
             return response
         # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
         except (aiohttp.ClientError, OSError) as exc:
-            words, kind = connection_trouble(exc), refused_kind(trouble_kind(exc), url.host)
+            words, kind = connection_trouble(exc), classify_refusal(trouble_kind(exc), url.host)
             if kind in ("closed", "not_http") and await self._expects_tls(url):
                 words, kind = f"{url.host}:{url.port} speaks TLS, and `url` says `http://`", "wants_tls"
             if body is not None and body.sent:

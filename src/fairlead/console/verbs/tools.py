@@ -17,7 +17,7 @@ MOST_HITS = 20
 async def _run(session: ConsoleSession, query: str) -> None:
     toolset = await session.conversation.toolset.ready()
     catalog = toolset.catalog
-    known = await run_off_loop(partial(known_tools, session), len(catalog))
+    known = await run_off_loop(partial(list_known_tools, session), len(catalog))
     if query in {entry.key.server_id for entry in known.values()}:
         known = {key: entry for key, entry in known.items() if key.server_id == query}
     elif query:
@@ -58,7 +58,7 @@ def _find_matching(
     return found
 
 
-def known_tools(session: ConsoleSession) -> dict[ToolKey, ToolEntry]:
+def list_known_tools(session: ConsoleSession) -> dict[ToolKey, ToolEntry]:
     """Every tool that servers are known to have, with nothing hidden in it. Contacts no server."""
     return {
         entry.key: entry.derive(clean_tool).entry

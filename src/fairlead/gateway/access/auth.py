@@ -98,7 +98,7 @@ class OpenStreams:
             scope.cancel()
 
 
-def screened_headers(scope: Scope) -> Mapping[bytes, bytes]:
+def require_screened_headers(scope: Scope) -> Mapping[bytes, bytes]:
     """Return the headers that decide about a request which `GuardedApp` has screened.
 
     Raises:
@@ -140,7 +140,7 @@ class TokenAuthenticator:
 
     async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
         """Check token, scope, bundle and rate limit, in this order."""
-        admitted = await self._who(screened_headers(scope))
+        admitted = await self._who(require_screened_headers(scope))
         if isinstance(admitted, RequestRefused):
             return admitted
         # Before the rate limit: requests that are refused anyway do not use up the principal's share.

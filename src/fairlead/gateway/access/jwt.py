@@ -92,11 +92,11 @@ class IssuerKeys:
             if self._fetched_at != before:
                 return  # fetched by another task while this one waited
             if self._is_older(self._asked_at, PATIENCE_SECONDS if self._keys else RETRY_SECONDS):
-                await self._ask()
+                await self._fetch_keys()
             if self._trouble is not None and not self._keys:
                 raise self._trouble
 
-    async def _ask(self) -> None:
+    async def _fetch_keys(self) -> None:
         """Fetch the keys. Where that fails, those known hold for a little longer."""
         self._asked_at = self._clock()
         try:

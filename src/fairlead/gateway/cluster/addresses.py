@@ -34,7 +34,7 @@ def replica_address(loaded: LoadedConfig, env: Mapping[str, str], host: str, por
         return None
     said = loaded.config.gateway.replica_address
     if said is not None:
-        return _checked(resolve(said, env=env, base=config_folder(env)))
+        return _check_address(resolve(said, env=env, base=config_folder(env)))
     if host in _EVERYWHERE:
         host = _address_towards(location.url()) or host
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -51,7 +51,7 @@ def authority(address: str) -> str:
     return "localhost" if socket_path(address) else urlsplit(address).netloc
 
 
-def _checked(address: str) -> str:
+def _check_address(address: str) -> str:
     url = urlsplit(address)
     try:
         is_web = url.scheme == "http" and bool(url.hostname) and url.port is not None

@@ -153,14 +153,14 @@ class OwnedServer:
     @property
     def calls(self) -> int:
         """How many requests of other replicas are under way, without streams."""
-        return len(self._asking())
+        return len(self._list_requests())
 
     def hand_over(self) -> None:
         """Take nothing new, and end the process when what is under way is answered."""
         self.is_leaving = True
         self.dispatcher.retire()
 
-    def _asking(self) -> list[PeerExchange]:
+    def _list_requests(self) -> list[PeerExchange]:
         every = (exchange for exchanges in self.exchanges.values() for exchange in exchanges)
         return [exchange for exchange in every if not exchange.is_stream]
 
@@ -179,7 +179,7 @@ class OwnedServer:
     def _receivers(self, method: str, subscription: object) -> list[PeerExchange]:
         if method == _LOG:
             # With several requests it is unknown whose it is, and a log may quote one principal's data.
-            asking = self._asking()
+            asking = self._list_requests()
             return asking if len(asking) == self.dispatcher.requests_under_way == 1 else []
         every = [*self.exchanges.values()]
         if subscription is not None:

@@ -270,11 +270,11 @@ class OwnerRouter:
         for name, value in scope["headers"]:
             if name == _SESSION_HEADER:
                 return self._member.other_owner(value.decode("latin-1"))
-        named = _named_in(scope["path"])
+        named = _id_in(scope["path"])
         return self._member.other_owner(named) if named else None
 
 
-def _named_in(path: str) -> str:
+def _id_in(path: str) -> str:
     """The id in a path that says whose it is: `/~ID/…`, `/messages~ID/…` or `/connect/ID`."""
     first, _, rest = path.lstrip("/").partition("/")
     kind, mark, name = first.partition("~")

@@ -54,10 +54,11 @@ async def costs_of(catalog: Catalog, selection: Selection, listings: Mapping[str
     """Count a catalog: exactly where the tokenizer is at hand, else by its size."""
     chosen = [listing for server_id, listing in listings.items() if selection.has(server_id)]
     reading = ReadingTools(cast("ReadingHost", None), selection)  # defined, and never called
-    meta = MetaTools(cast("SearchableTools", _Shelf(catalog)))
+    meta = MetaTools(cast("SearchableTools", _FixedToolset(catalog)))
     together = cost_of(catalog)
     some = catalog.tools[:: len(catalog) // SEARCHES + 1]
-    found = [await meta.call("mcp_search_tools", {"queries": [_wish(tool.entry)[:200]]}) for tool in some]
+    queries = (_sample_query(tool.entry)[:200] for tool in some)
+    found = [await meta.call("mcp_search_tools", {"queries": [query]}) for query in queries]
     return Costs(
         tools={tool.key: tool_tokens(tool.entry) for tool in catalog.tools},
         direct=frozenset(tool.key for tool in catalog.tools if is_direct(tool.key, selection, together)),
@@ -84,12 +85,12 @@ def _cost_of(tools: HostTools) -> int:
     return sum(tokens(entry.definition) for _, entry in tools.entries())
 
 
-def _wish(entry: ToolEntry) -> str:
+def _sample_query(entry: ToolEntry) -> str:
     """A query that a model would search with to find a tool."""
     return (entry.description or entry.title or "").strip().partition(".")[0] or entry.key.tool
 
 
-class _Shelf:
+class _FixedToolset:
     """The part of a toolset that searching needs, over a fixed catalog."""
 
     def __init__(self, catalog: Catalog) -> None:

@@ -116,7 +116,7 @@ LISTED_AT_ONCE = 100
 
 
 class SearchToolsInput(ToolModel):
-    """A search."""
+    """Input of `mcp_search_tools`."""
 
     queries: Annotated[list[str], Field(min_length=1, max_length=4)]
     """What you want to do, in a few words each."""
@@ -126,7 +126,7 @@ class SearchToolsInput(ToolModel):
 
 
 class SearchToolsOutput(ToolModel):
-    """What was found."""
+    """Output of `mcp_search_tools`: signatures, and names alone."""
 
     tools: list[str]
     shown_before: list[str]
@@ -135,14 +135,14 @@ class SearchToolsOutput(ToolModel):
 
 
 class ListInput(ToolModel):
-    """A look around."""
+    """Input of the tool that lists names."""
 
     server: str | None = None
     start: Annotated[int, Field(ge=0)] = 0
 
 
 class ListOutput(ToolModel):
-    """Names."""
+    """A page of tool names."""
 
     tools: list[str]
     next_start: int | None = None
@@ -150,20 +150,20 @@ class ListOutput(ToolModel):
 
 
 class SchemaInput(ToolModel):
-    """Which tools."""
+    """Input of the tool that shows definitions."""
 
     names: Annotated[list[str], Field(min_length=1, max_length=10)]
     """Names as search and list show them."""
 
 
 class SchemaOutput(ToolModel):
-    """Whole definitions."""
+    """Whole definitions of tools."""
 
     tools: list[dict[str, Any]]
 
 
 class CallInput(ToolModel):
-    """A call."""
+    """Input of `mcp_call_tool`."""
 
     name: str
     """The tool, as search and list name it."""
@@ -171,7 +171,7 @@ class CallInput(ToolModel):
 
 
 class CallOutput(ToolModel):
-    """What the tool returns."""
+    """Result of the called tool, all of it in the content."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

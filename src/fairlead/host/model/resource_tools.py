@@ -86,14 +86,14 @@ class ReadingHost(Protocol):
 
 
 class ServerInput(ToolModel):
-    """Whose."""
+    """Input of the tools that list offers: of one server, or of all."""
 
     server: str | None = None
     """Only this server's."""
 
 
 class OfferSource(ToolModel):
-    """What servers offer."""
+    """A list of resources, templates or prompts, and the servers that could not be listed."""
 
     items: list[dict[str, Any]]
     more: int = 0
@@ -102,14 +102,14 @@ class OfferSource(ToolModel):
 
 
 class ReadResourceInput(ToolModel):
-    """What to read."""
+    """Input of the tool that reads a resource."""
 
     server: str
     uri: str
 
 
 class PromptInput(ToolModel):
-    """Which prompt."""
+    """Input of the tool that gets a prompt."""
 
     server: str
     name: str
@@ -117,7 +117,7 @@ class PromptInput(ToolModel):
 
 
 class QuotedContent(ToolModel):
-    """What a server says. It is all in the content, where media are media."""
+    """Output without structured content: what a server wrote is in content blocks."""
 
 
 class ReadingTools(HostTools):
@@ -302,7 +302,7 @@ def _block(content: dict[str, Any]) -> ContentBlock:
 
 
 class ReadArtifactInput(ToolModel):
-    """What to read."""
+    """Input of the tool that reads an artifact."""
 
     handle: str
     start: Annotated[int, Field(ge=0)] = 0
@@ -310,14 +310,14 @@ class ReadArtifactInput(ToolModel):
 
 
 class ReadArtifactOutput(ToolModel):
-    """Where it came from. The page itself is content."""
+    """Origin of an artifact; the page that was read is in content blocks."""
 
     server: str
     untrusted: bool
 
 
 class ArtifactTools(HostTools):
-    """With this a model reads what did not fit.
+    """The tool with which a model reads artifacts.
 
     It is always offered where something can be kept: a tool that came with the first artifact would change
     the list of tools in the middle of a conversation, and with it all that a provider has cached of it.

@@ -141,13 +141,13 @@ class _Reader:
         counts = None
         if header:
             counts = tuple(1 if header[group] is None else int(header[group]) for group in (2, 4))
-        body = self._counted_body(counts) if counts else None
+        body = self._read_counted_body(counts) if counts else None
         if body is None:
             body = self._body_by_marks()
         start = int(header[1]) if header else None
         return _make_hunk(body, start)
 
-    def _counted_body(self, counts: tuple[int, ...]) -> list[str] | None:
+    def _read_counted_body(self, counts: tuple[int, ...]) -> list[str] | None:
         """The lines of a hunk by the counts of its header; None where the counts are wrong."""
         old, new = counts
         body: list[str] = []

@@ -154,7 +154,7 @@ class OpenFolder:
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or (self.fd is None and not os.path.samestat(before, found)):
-                raise _swapped_error(shown)
+                raise _swap_error(shown)
             yield OpenFile(fd=fd, stat=found, shown=shown)
         finally:
             os.close(fd)
@@ -236,12 +236,12 @@ def in_words(shown: str) -> Generator[None]:
         yield
     except OSError as error:
         if error.errno in _SWAPPED:
-            raise _swapped_error(shown) from error
+            raise _swap_error(shown) from error
         reason = (error.strerror or "the system says no").lower()
         raise ToolFailed(f"`{shown}` cannot be read: {reason}") from error
 
 
-def _swapped_error(shown: str) -> ToolFailed:
+def _swap_error(shown: str) -> ToolFailed:
     return ToolFailed(f"`{shown}` was swapped for something else while it was opened", hint="try again")
 
 

@@ -90,7 +90,7 @@ def _restrict(reach: ReadAccess) -> None:
     network = _ALL_NETWORK if version >= _NETWORK_VERSION else 0
     scopes = _ALL_SCOPES if version >= _SCOPE_VERSION else 0
     # Older kernels know a shorter structure, and take a longer one only if the rest of it is zero.
-    ruleset = _checked_syscall(_CREATE_RULESET, struct.pack("=QQQ", rights, network, scopes), 24, 0)
+    ruleset = _call_kernel(_CREATE_RULESET, struct.pack("=QQQ", rights, network, scopes), 24, 0)
     try:
         for descriptors, granted in (
             (reach.folders, _READ_FILE | _READ_DIR),
@@ -99,10 +99,10 @@ def _restrict(reach: ReadAccess) -> None:
         ):
             for descriptor in descriptors:
                 rule = struct.pack("=Qi", granted, descriptor)
-                _checked_syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
+                _call_kernel(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
         if _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "privileges cannot be given up")
-        _checked_syscall(_RESTRICT_SELF, ruleset, 0)
+        _call_kernel(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
 
@@ -118,7 +118,7 @@ def _syscall(number: int, *arguments: object) -> int:
     return result
 
 
-def _checked_syscall(number: int, *arguments: object) -> int:
+def _call_kernel(number: int, *arguments: object) -> int:
     result = _syscall(number, *arguments)
     if result < 0:
         raise OSError(ctypes.get_errno(), "Landlock cannot be used")

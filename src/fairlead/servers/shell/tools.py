@@ -279,7 +279,7 @@ def _require_sandbox(outcome: CommandOutcome) -> None:
 
 
 def _reply(outcome: CommandOutcome, held: Sequence[HeldPath]) -> Reply[RunOutput]:
-    text, is_cut = shown_output(outcome.output)
+    text, is_cut = cut_output(outcome.output)
     output = RunOutput(
         exit_code=outcome.exit_code,
         ended_because=outcome.ended_because,
@@ -306,7 +306,7 @@ def _words_of_held(held: HeldPath) -> str:
     return f"`{held.path}` is protected (programs outside would run what it says), and {became}"
 
 
-def shown_output(kept: KeptOutput) -> tuple[str, bool]:
+def cut_output(kept: KeptOutput) -> tuple[str, bool]:
     """What is shown of an output, and whether it was cut.
 
     Args:

@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, Response
 from fairlead.actions.agents import AgentInstallation
 from fairlead.catalog.sanitize import gate
 from fairlead.errors import ConfigError
-from fairlead.gateway.install import AGENTS, GatewayRoute, plainly
+from fairlead.gateway.install import AGENTS, GatewayRoute, render_snippet
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import block, button, code, code_path, diff_block, form, page, table
@@ -123,7 +123,7 @@ def _snippets(request: PageRequest, agents: list[AgentInstallation]) -> Child:
 
 
 def _snippet(each: AgentInstallation, route: GatewayRoute) -> Html:
-    text = plainly(each.agent, route).splitlines()
+    text = render_snippet(each.agent, route).splitlines()
     return tag("details", tag("summary", each.title), block(text, f"The entry for {each.title}"))
 
 

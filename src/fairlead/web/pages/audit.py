@@ -33,7 +33,7 @@ def records(panel: HostPanel) -> Answer:
     """The latest records that fit the filter, or those before one of them."""
 
     async def answer(request: PageRequest) -> Response:
-        found = await panel.watch.audit(_wanted(request), LIMIT)
+        found = await panel.watch.audit(_read_query(request), LIMIT)
         servers = sorted(status.server_id for status in panel.status())
         content = (
             _filter(request, servers),
@@ -49,7 +49,7 @@ def export_json(panel: HostPanel) -> Answer:
     """Every record that fits the filter, one JSON object on each line, as `fairlead audit --json` prints."""
 
     async def answer(request: PageRequest) -> Response:
-        found = await panel.watch.audit(_wanted(request), MOST_EXPORTED, every=True)
+        found = await panel.watch.audit(_read_query(request), MOST_EXPORTED, every=True)
 
         def write() -> bytes:
             return b"".join(encode(record) + b"\n" for record in reversed(found))
@@ -63,7 +63,7 @@ def export_csv(panel: HostPanel) -> Answer:
     """Every call and event that fits the filter, as a table for spreadsheets."""
 
     async def answer(request: PageRequest) -> Response:
-        found = await panel.watch.audit(_wanted(request), MOST_EXPORTED)
+        found = await panel.watch.audit(_read_query(request), MOST_EXPORTED)
 
         def write() -> bytes:
             text = io.StringIO()
@@ -78,7 +78,7 @@ def export_csv(panel: HostPanel) -> Answer:
     return answer
 
 
-def _wanted(request: PageRequest) -> AuditQuery:
+def _read_query(request: PageRequest) -> AuditQuery:
     span, until = SPANS.get(request.query("span")), request.query("until")
     fields = {name: request.query(name).strip() or None for name in _FIELDS}
     is_number = until.replace(".", "", 1).isdigit() and until.isascii() and len(until) < 20

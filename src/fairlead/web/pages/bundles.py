@@ -131,13 +131,15 @@ def _form(request: PageRequest, panel: HostPanel) -> Html:
         for number, server_id in enumerate(panel.server_ids())
     ]
 
-    def typed(label: str, name: str, hint: str, *, required: bool = False) -> FormField:
+    def make_field(label: str, name: str, hint: str, *, required: bool = False) -> FormField:
         value = request.field(name) if is_again else ""
         return FormField(label=label, name=name, value=value, hint=hint, required=required)
 
-    name = typed("Name", "name", "Part of its path, such as `design` in `/mcp/design`.", required=True)
-    tools = typed("Only these tools", "tools", "Leave it empty for all, else `server.tool`, one per line.")
-    description = typed("What it is for", "description", "Shown next to it.")
+    name = make_field("Name", "name", "Part of its path, such as `design` in `/mcp/design`.", required=True)
+    tools = make_field(
+        "Only these tools", "tools", "Leave it empty for all, else `server.tool`, one per line."
+    )
+    description = make_field("What it is for", "description", "Shown next to it.")
     return form(
         request,
         PATH,

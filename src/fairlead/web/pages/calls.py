@@ -74,7 +74,12 @@ def calls(panel: HostPanel) -> Answer:
                 _counts("By server", "Server", found.by_server, "server", wanted, window),
                 _counts("By principal", "Principal", found.by_principal, "principal", wanted, window),
             ),
-            live("timeline", tag("h2", "Timeline"), _timeline(recent, found.all.total), _kept(history)),
+            live(
+                "timeline",
+                tag("h2", "Timeline"),
+                _timeline(recent, found.all.total),
+                _describe_history(history),
+            ),
             live("clients", _clients(panel.sessions())),
         )
         return HTMLResponse(page(request, panel, "Calls", *content))
@@ -228,7 +233,7 @@ def _timeline(recent: Sequence[FinishedCall], total: int) -> Child:
     )
 
 
-def _kept(history: CallHistory) -> Html:
+def _describe_history(history: CallHistory) -> Html:
     what = f"the last {len(history.calls):,} calls" if history.is_full else "the calls of the last 24 hours"
     return tag(
         "p",

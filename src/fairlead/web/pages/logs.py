@@ -86,7 +86,7 @@ def _lines(found: FoundLines, query: str, chosen: str, *, follows: bool) -> Chil
 
 
 def _level(line: str) -> str | None:
-    """The colour of a line that names its level as a word."""
+    """The color of a line that names its level as a word."""
     found = _LEVEL.search(line)
     if found is None:
         return None

@@ -73,10 +73,10 @@ def _attention(request: PageRequest, panel: HostPanel, servers: Sequence[ServerS
         lambda status: _broken(request, status),
         "not working",
     )
-    cards += _first([*panel.held_back().items()], lambda held: _changed(*held), "with changed tools")
-    cards += _first([*unapproved], _unapproved, "to approve")
+    cards += _first([*panel.held_back().items()], lambda held: _render_changed(*held), "with changed tools")
+    cards += _first([*unapproved], _render_unapproved, "to approve")
     unreviewed = [each for each in panel.unreviewed().items() if each[0] not in unapproved]
-    cards += _first(unreviewed, lambda each: _unreviewed(*each), "to review")
+    cards += _first(unreviewed, lambda each: _render_unreviewed(*each), "to review")
     if not servers:
         return _first_steps()
     if not cards:
@@ -153,7 +153,7 @@ def _broken(request: PageRequest, status: ServerStatus) -> Html:
     )
 
 
-def _changed(server_id: str, count: int) -> Html:
+def _render_changed(server_id: str, count: int) -> Html:
     verb, them = ("is", "it") if count == 1 else ("are", "them")
     return tag(
         "article",
@@ -173,7 +173,7 @@ def _changed(server_id: str, count: int) -> Html:
     )
 
 
-def _unapproved(server_id: str) -> Html:
+def _render_unapproved(server_id: str) -> Html:
     return tag(
         "article",
         tag("h3", server_link(server_id), " waits for your consent"),
@@ -186,7 +186,7 @@ def _unapproved(server_id: str) -> Html:
     )
 
 
-def _unreviewed(server_id: str, why: str) -> Html:
+def _render_unreviewed(server_id: str, why: str) -> Html:
     link = tag("a", f"Review {server_id}", href=server_path(server_id, "review"), class_="button")
     return tag(
         "article",

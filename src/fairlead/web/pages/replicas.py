@@ -50,7 +50,7 @@ def _alone() -> Html:
 def _all(panel: HostPanel, replicas: Sequence[ReplicaState]) -> Child:
     return (
         _figures(replicas),
-        _mixed(replicas),
+        _warn_of_versions(replicas),
         _table(replicas, set(panel.server_ids())),
         tag(
             "p",
@@ -74,7 +74,7 @@ def _figures(replicas: Sequence[ReplicaState]) -> Html:
     )
 
 
-def _mixed(replicas: Sequence[ReplicaState]) -> Html | None:
+def _warn_of_versions(replicas: Sequence[ReplicaState]) -> Html | None:
     versions = sorted({each.version for each in replicas})
     if len(versions) < 2:
         return None

@@ -68,7 +68,7 @@ def take_added(panel: HostPanel) -> Answer:
     """Add what was typed, or show it again with what is wrong."""
 
     async def answer(request: PageRequest) -> Response:
-        typed = _typed(request)
+        typed = _read_form(request)
         entry = {name: value for name, value in entry_of(typed).items() if value is not None}
         server_id = typed.text("id")
         if not server_id:
@@ -110,7 +110,7 @@ def take_edited(panel: HostPanel) -> Answer:
     async def answer(request: PageRequest) -> Response:
         server_id, scope = request.step("server"), request.field("scope")
         found = _require_editable(server_id, await panel.edits.entry(server_id, scope, request.principal))
-        typed = _typed(request)
+        typed = _read_form(request)
         typed.typed["id"] = server_id
         wanted = entry_of(typed, found.entry)
         changes = {name: value for name, value in wanted.items() if value != found.entry.get(name)}
@@ -170,7 +170,7 @@ def remove(panel: HostPanel) -> Answer:
     return answer
 
 
-def _typed(request: PageRequest) -> ServerForm:
+def _read_form(request: PageRequest) -> ServerForm:
     return ServerForm(
         typed={name: values[0] for name, values in request.form.items() if name != "form_token"}
     )

@@ -61,9 +61,9 @@ def overview(panel: HostPanel) -> Answer:
 
     async def answer(request: PageRequest) -> Response:
         servers = panel.status()
-        lead = f"{plural(len(servers), 'server')}: {_counted(servers)}." if servers else _NONE
+        lead = f"{plural(len(servers), 'server')}: {_count_states(servers)}." if servers else _NONE
         costs = await panel.tool_costs()
-        shown = _ordered(_matching(servers, request), request.query("sort"), costs)
+        shown = _sort_servers(_matching(servers, request), request.query("sort"), costs)
         start = page_start(request)
         rows = [_row(request, status, costs.get(status.server_id)) for status in shown[start : start + PAGE]]
         adding = tag(
@@ -91,7 +91,7 @@ def overview(panel: HostPanel) -> Answer:
 _NONE = "No MCP servers configured."
 
 
-def _counted(servers: Sequence[ServerStatus]) -> str:
+def _count_states(servers: Sequence[ServerStatus]) -> str:
     """How many are in each state, what needs attention first."""
     counts = Counter(status.state for status in servers)
     return ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in _URGENCY if counts[name])
@@ -107,7 +107,9 @@ def _matching(servers: Sequence[ServerStatus], request: PageRequest) -> list[Ser
     return [status for status in servers if fits(status)]
 
 
-def _ordered(servers: Sequence[ServerStatus], sort: str, costs: Mapping[str, int]) -> Sequence[ServerStatus]:
+def _sort_servers(
+    servers: Sequence[ServerStatus], sort: str, costs: Mapping[str, int]
+) -> Sequence[ServerStatus]:
     keys: dict[str, Callable[[ServerStatus], int]] = {
         "name": lambda status: 0,
         "tools": lambda status: -(status.tools or 0),
