@@ -363,3 +363,22 @@ async def test_instructions_of_all_servers_come_under_their_names(tmp_path: Path
             assert client.instructions is not None
             assert "# a\n\nUse a well." in client.instructions
             assert "# b\n\nUse b well." in client.instructions
+
+
+@every_client
+@both_eras
+async def test_completions_of_an_untrusted_server_are_marked(tmp_path: Path, mode: Any, version: str) -> None:
+    servers: dict[str, Any] = {
+        "a": AskingServer(tmp_path / "a", version=version).entry(trust="untrusted", allow_tools=["*"]),
+        "b": AskingServer(tmp_path / "b", version=version).entry(),
+    }
+    async with serving(tmp_path, **servers) as served, Client(f"{served.url}/mcp", mode=mode) as client:
+        for name, mark in (("a", {"server": "a"}), ("b", None)):
+            references = (
+                types.PromptReference(name=f"{name}_greet"),
+                types.ResourceTemplateReference(uri=qualify(name, "test://{name}")),
+            )
+            for reference, argument in zip(references, ("who", "name"), strict=True):
+                completed = await client.complete(reference, {"name": argument, "value": "al"})
+                assert completed.completion.values == ["alpha"]
+                assert (completed.meta or {}).get("fairlead/untrusted") == mark

@@ -1,16 +1,20 @@
 """Objects of an S3-compatible bucket: signed as the service checks it, bounded, and refused with hints."""
 
+import asyncio
+import contextlib
 import hashlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from datetime import UTC, datetime
 
+import anyio
 import pytest
 
 from fairlead.errors import StoreError, StoreUnavailable
 from fairlead.net.http import open_client
-from fairlead.net.s3 import BucketAddress, BucketClient, Credentials, sign
+from fairlead.net.s3 import MAX_OBJECTS, BucketAddress, BucketClient, Credentials, sign
+from fairlead.testing import watch_loop
 from tests.s3_server import BUCKET, S3Server, s3_server
 
 NOTHING = hashlib.sha256(b"").hexdigest()
@@ -128,3 +132,46 @@ async def test_a_bucket_that_is_away_is_said_and_not_waited_for_again_at_once() 
             assert "artifacts.s3.endpoint" in (caught.value.hint or "")
             with pytest.raises(StoreUnavailable, match=r"does not answer$"):
                 await bucket.get("a", 100)
+
+
+@contextlib.asynccontextmanager
+async def bucket_that_lists(page: bytes) -> AsyncGenerator[BucketClient]:
+    """A bucket of a service that answers every request with one page."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(page)
+        writer.write(head + page)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening, open_client() as http:
+        port = listening.sockets[0].getsockname()[1]
+        address = BucketAddress(endpoint=f"http://127.0.0.1:{port}", bucket=BUCKET, region="us-east-1")
+        yield BucketClient(address, lambda: Credentials(access_key="a", secret_key="b"), http, {})
+
+
+def listed_object(name: str, modified: str) -> bytes:
+    return f"<Contents><Key>{name}</Key><LastModified>{modified}</LastModified></Contents>".encode()
+
+
+@pytest.mark.parametrize("page", [b"<Contents>" * 400_000, b"<Contents><Key>" * 250_000])
+async def test_a_page_without_ends_does_not_hold_the_event_loop(page: bytes) -> None:
+    async with bucket_that_lists(page) as bucket:
+        with watch_loop(0.25), anyio.fail_after(20):
+            assert await bucket.list("") == []
+
+
+async def test_an_object_with_a_date_that_no_clock_has_is_left_out() -> None:
+    odd = ("9999-12-31T23:59:59-23:59", "0001-01-01", "yesterday")
+    page = b"".join(listed_object("odd", date) for date in odd)
+    async with bucket_that_lists(page + listed_object("good", "2026-01-01T00:00:00Z")) as bucket:
+        assert [each.name for each in await bucket.list("") if each.name != "odd"] == ["good"]
+
+
+async def test_a_list_that_does_not_end_is_read_up_to_a_limit() -> None:
+    page = b"".join(listed_object(f"{number}", "2026-01-01T00:00:00Z") for number in range(30_000))
+    more = b"<NextContinuationToken>again</NextContinuationToken>"
+    async with bucket_that_lists(page + more) as bucket:
+        with anyio.fail_after(60):
+            assert len(await bucket.list("")) == MAX_OBJECTS

@@ -85,6 +85,9 @@ SPELLINGS: list[Any] = [
     {"/": {"etc": {"passwd": "x"}}},
     {"etc": ["passwd"]},
     "x" * 20_000 + " &sol;etc&sol;passwd",
+    ["/e", "tc/", "./" * 8_000, "./" * 8_000, "passwd"],
+    ["", *[""] * 256, "/e", "tc/passwd"],
+    {"et": {"./" * 8_000: {"x": {"../../../etc": {"a/../" * 1_800: {"passwd": 1}}}}}},
 ]
 
 
@@ -122,3 +125,32 @@ def test_many_globs_in_one_text_are_a_doubt_and_not_compiled() -> None:
     started = time.process_time()
     assert narrowing(ETC, {"path": "{a,b}" * 3_200}) == "maybe"
     assert time.process_time() - started < 0.3
+
+
+@pytest.mark.requirement("HARD-76")
+@pytest.mark.parametrize(
+    ("glob", "value"),
+    [
+        ("https://evil.example/*", "https://EVIL.example/" + "a" * 17_000),
+        ("https://evil.example/*", "https://me@evil.example:443/" + "a" * 100_000),
+        ("https://evil.example/*", "https://EVIL.example/" + "a" * 2_000_000),
+        ("*DROP TABLE*", "DR\u200bOP TABLE a;" + " " * 17_000),
+        ("*DROP TABLE*", "DR%4fP TABLE a;" + "x" * 100_000),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_no_text_is_so_long_that_its_spellings_lead_past_a_rule(glob: str, value: str) -> None:
+    assert narrowing({"url": glob}, {"url": value}) != "no"
+
+
+def test_a_long_text_without_other_spellings_is_decided_as_a_short_one() -> None:
+    text = "select a from b where c = 1 " * 4_000
+    assert narrowing({"query": "*DROP TABLE*"}, {"query": text}) == "no"
+    assert allows({"query": "select *"}, {"query": text.strip()})
+
+
+def test_an_object_of_very_many_members_is_a_doubt_and_not_searched() -> None:
+    started = time.process_time()
+    members = {f"k{number}%41": 1 for number in range(100_000)}
+    assert narrowing({"options.path": "/etc/**"}, {"options": members}) == "maybe"
+    assert time.process_time() - started < 1.0

@@ -158,3 +158,46 @@ def test_an_address_without_sentinels_or_a_service_is_refused(rest: str) -> None
     with pytest.raises(StoreError) as caught:
         parse_sentinel_url(f"redis+sentinel://{rest}")
     assert "redis+sentinel://HOST" in (caught.value.hint or "")
+
+
+class SayingSentinel:
+    """A connection to a Sentinel that answers something."""
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    def connect(self) -> None:
+        pass
+
+    def disconnect(self) -> None:
+        pass
+
+    def send_command(self, *parts: str) -> None:
+        pass
+
+    def read_response(self) -> object:
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"OK",
+        7,
+        [],
+        [b"host"],
+        [b"host", b"x"],
+        [b"host", 6379],
+        [b"\xff", b"6379"],
+        [b"host/1?ssl_cert_reqs=none#", b"6379"],
+        [b"me@host", b"6379"],
+        [b"host", b"6379", b"more"],
+    ],
+)
+def test_a_sentinel_that_names_no_host_and_port_is_passed_over(answer: object) -> None:
+    address = parse_sentinel_url(f"redis+sentinel://127.0.0.1:1,127.0.0.1:2/{SERVICE}/0")
+    assert address is not None
+    answers = iter((answer, [b"127.0.0.1", b"6379"]))
+    assert address.find_primary(lambda _: SayingSentinel(next(answers))) == "redis://127.0.0.1:6379/0"
+    with pytest.raises(OSError, match="a Sentinel names no host and port"):
+        address.find_primary(lambda _: SayingSentinel(answer))

@@ -333,16 +333,20 @@ class Handlers:
             if isinstance(params.ref, types.PromptReference):
                 with _naming_logins(client):
                     route = offered.require_prompt(params.ref.name)
+                server_id = route.server_id
                 found = await host.prompts.complete(
-                    route.server_id, route.name, argument.name, argument.value, others=others
+                    server_id, route.name, argument.name, argument.value, others=others
                 )
             else:
                 with _naming_logins(client):
                     owned = offered.require_owner(params.ref.uri, INVALID_PARAMS, template=True)
+                server_id = owned.server_id
                 found = await host.resources.complete(
-                    owned.server_id, owned.uri, argument.name, argument.value, others=others
+                    server_id, owned.uri, argument.name, argument.value, others=others
                 )
-        return _complete_result(context, {"completion": msgspec.to_builtins(found)})
+            result = {"completion": msgspec.to_builtins(found)}
+            marked = gate.mark_parsed(result, server_id if host.is_untrusted(server_id) else None)
+        return _complete_result(context, marked)
 
     # Logging.
 

@@ -34,10 +34,11 @@ PAUSE_SECONDS: Final = 5.0
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_LIST_BYTES: Final = 4 * 1024 * 1024
 MAX_PAGES: Final = 100
+MAX_OBJECTS: Final = 100_000
 
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9.]{1,100})</Code>")
-_OBJECT: Final = re.compile(r"<Contents>(?:(?!</Contents>).){0,4000}?</Contents>", re.DOTALL)
+_MAX_OBJECT_TEXT: Final = 4000
 _KEY: Final = re.compile(r"<Key>([^<]{1,4000})</Key>")
 _MODIFIED: Final = re.compile(r"<LastModified>([^<]{1,40})</LastModified>")
 _NEXT: Final = re.compile(r"<NextContinuationToken>([^<]{1,4000})</NextContinuationToken>")
@@ -183,20 +184,20 @@ class BucketClient:
         await self._request("DELETE", name)
 
     async def list(self, prefix: str) -> list[ListedObject]:
-        """List the objects whose name begins so, 100,000 at most."""
+        """List the objects whose name begins so, `MAX_OBJECTS` at most."""
         found: list[ListedObject] = []
         query = {"list-type": "2", "prefix": prefix}
         if self.page_size is not None:
             query["max-keys"] = str(self.page_size)
         for _ in range(MAX_PAGES):
             said = await self._request("GET", "", query=query, max_bytes=MAX_LIST_BYTES)
-            text = (said or b"").decode(errors="replace")
-            found += filter(None, map(_read_object, _OBJECT.findall(text)))
-            token = _NEXT.search(text)
-            if token is None:
+            # A page may be long: not in the event loop.
+            objects, token = await anyio.to_thread.run_sync(_read_page, said or b"")
+            found += objects
+            if token is None or len(found) >= MAX_OBJECTS:
                 break
-            query["continuation-token"] = html.unescape(token[1])
-        return found
+            query["continuation-token"] = token
+        return found[:MAX_OBJECTS]
 
     async def _request(
         self,
@@ -284,15 +285,25 @@ class BucketClient:
         return kind(f"bucket {self.address} refuses: {reason}", hint=_HINTS.get(code))
 
 
+def _read_page(said: bytes) -> tuple[list[ListedObject], str | None]:
+    """The objects of a page, and what to ask for the next one with."""
+    text = said.decode(errors="replace")
+    # Split rather than matched by a pattern, which would look for the end of each object anew.
+    parts = [part.partition("</Contents>") for part in text.split("<Contents>")[1:]]
+    objects = filter(None, (_read_object(inner[:_MAX_OBJECT_TEXT]) for inner, end, _ in parts if end))
+    token = _NEXT.search(text)
+    return [*objects], html.unescape(token[1]) if token else None
+
+
 def _read_object(text: str) -> ListedObject | None:
     name, modified = _KEY.search(text), _MODIFIED.search(text)
     if name is None or modified is None:
         return None
     try:
-        moment = datetime.fromisoformat(modified[1])
-    except ValueError:
+        moment = datetime.fromisoformat(modified[1]).timestamp()
+    except (ValueError, OverflowError):
         return None
-    return ListedObject(html.unescape(name[1]), moment.timestamp())
+    return ListedObject(html.unescape(name[1]), moment)
 
 
 @asynccontextmanager

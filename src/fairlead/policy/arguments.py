@@ -22,6 +22,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -64,8 +65,6 @@ MAX_READ_CHARACTERS: Final = 1024 * 1024
 MAX_WILDCARD_CHARACTERS: Final = 32 * 1024
 """Most characters of globs in one argument that are compiled: that takes microseconds for each of them."""
 MAX_DEPTH: Final = 32
-MAX_JOINED: Final = 256
-"""Most texts of a list or an object that are read as pieces of one path."""
 _FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
 """Whether file systems of this platform usually ignore case (`/ETC` is `/etc`)."""
 
@@ -285,10 +284,16 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
             if steps[0] == str(index):
                 _find_values(item, steps[1:], found, depth - 1)
     elif is_object(value):
-        wanted = {_plain_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
-        for key, item in value.items():
-            for taken in {wanted[name] for name in map(_plain_key, spellings_of(key)) if name in wanted}:
-                _find_values(item, steps[taken:], found, depth - 1)
+        _find_members(value, steps, found, depth)
+
+
+def _find_members(value: dict[str, object], steps: list[str], found: list[object], depth: int) -> None:
+    if len(value) > MAX_VALUES:
+        found.append(_UNREAD)
+    wanted = {_plain_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
+    for key, item in islice(value.items(), MAX_VALUES):
+        for taken in {wanted[name] for name in map(_plain_key, spellings_of(key)) if name in wanted}:
+            _find_values(item, steps[taken:], found, depth - 1)
 
 
 def _parse_nested_json(text: str) -> object:
@@ -391,8 +396,10 @@ class _ArgumentReader:
 
     def _read_joined(self, parts: list[object]) -> None:
         """Read a path given in pieces: a folder and a name, its components, or parts of a text."""
-        texts = [part for part in parts[:MAX_JOINED] if isinstance(part, str)]
-        if len(texts) > 1:
+        texts = [part for part in parts[: MAX_VALUES + 1] if isinstance(part, str)]
+        if sum(map(len, texts)) > MAX_PATH_LENGTH:
+            self._found.may_be_any_path = True
+        elif len(texts) > 1:
             for separator in ("/", ""):
                 self._add_possible(separator.join(texts))
 
@@ -407,7 +414,9 @@ class _ArgumentReader:
         self._characters += len(path)
         if self._characters > MAX_READ_CHARACTERS:
             self._found.is_incomplete = True
-        elif len(path) <= MAX_PATH_LENGTH:
+        elif len(path) > MAX_PATH_LENGTH:
+            self._found.may_be_any_path = True
+        else:
             for whole in expand_home(path, self._context):
                 self._found.possible_paths[normalize_path(f"/{whole}")] = None
 
@@ -416,17 +425,17 @@ class _ArgumentReader:
             return
         self._seen.add(text)
         self._found.texts[text] = None
-        if len(text) > MAX_PATH_LENGTH:
-            # `x/../` repeated a thousand times still resolves, and a slash may be encoded.
-            self._found.may_be_any_path = True
-            return
+        # `x/../` repeated a thousand times still resolves, and a slash may be encoded.
+        self._found.may_be_any_path |= len(text) > MAX_PATH_LENGTH
         if self._spellings > MAX_READ_SPELLINGS or self._characters > MAX_READ_CHARACTERS:
             self._found.is_incomplete = True
             return
-        spellings = spellings_of(text)
+        # A long text has as few as can be read in time: a URL in it is dialled all the same.
+        limit = min(MAX_SPELLINGS, MAX_READ_CHARACTERS // (len(text) + 1))
+        spellings = spellings_of(text, limit)
         self._spellings += len(spellings)
         self._characters += sum(map(len, spellings))
-        self._found.is_incomplete |= len(spellings) >= MAX_SPELLINGS
+        self._found.is_incomplete |= len(spellings) >= limit
         for spelling in spellings:
             self._found.texts[spelling] = None
             for path in expand_home(spelling, self._context):

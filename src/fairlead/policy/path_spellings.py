@@ -26,7 +26,7 @@ from fairlead.catalog.sanitize.text import clean
 MAX_SPELLINGS: Final = 64
 """Most spellings of one text: each decoding can make another possible."""
 MAX_PATH_LENGTH: Final = 16_384
-"""A longer text is no path that a system would open; it is compared unchanged."""
+"""A longer text is no path that a system would open as it is."""
 MAX_PIECES: Final = 256
 """Most paths extracted from one text, such as a command line."""
 MAX_ENTRIES: Final = 5_000
@@ -172,13 +172,13 @@ class WildcardExpander:
                     yield posixpath.join(folder, entry.name)
 
 
-def spellings_of(text: str) -> dict[str, None]:
+def spellings_of(text: str, limit: int = MAX_SPELLINGS) -> dict[str, None]:
     """A text and its decodings: each spelling found is decoded again, up to a limit."""
     found = {text: None}
     waiting = deque((text,))  # in order, so that the limit cuts off combinations and no single decoding
-    while waiting and len(found) < MAX_SPELLINGS:
+    while waiting and len(found) < limit:
         for other in _decodings(waiting.popleft()):
-            if other and other not in found and len(found) < MAX_SPELLINGS:
+            if other and other not in found and len(found) < limit:
                 found[other] = None
                 waiting.append(other)
     return found

@@ -5,9 +5,10 @@ the Sentinels and with Redis. User and password are those of Redis; `?sentinel_u
 are those of the Sentinels, where they have any. All other parameters are for the connection to Redis.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fairlead.config.secrets.masking import SECRETS
@@ -15,6 +16,8 @@ from fairlead.errors import StoreError
 
 SENTINEL_PORT: Final = 26379
 _EXAMPLE: Final = "write `redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/0`"
+_HOST: Final = re.compile(rb"[A-Za-z0-9_.:%-]{1,255}")
+"""A host that changes nothing else in an address: neither how Redis is spoken to, nor as whom."""
 _OWN: Final = ("sentinel_user", "sentinel_password")
 
 
@@ -74,16 +77,19 @@ class SentinelAddress:
             try:
                 connection.connect()
                 connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
-                found = cast("list[bytes] | None", connection.read_response())
+                found = connection.read_response()
             except (RedisError, OSError) as exc:
                 reasons.append(str(exc))
                 continue
             finally:
                 connection.disconnect()
-            if found is not None:
-                host, port = (part.decode() for part in found)
-                return self.primary_url(host, int(port))
-            reasons.append(f"a Sentinel does not know `{self.service}`")
+            match found:
+                case [bytes() as host, bytes() as port] if _HOST.fullmatch(host) and port.isdigit():
+                    return self.primary_url(host.decode(), int(port))
+                case None:
+                    reasons.append(f"a Sentinel does not know `{self.service}`")
+                case _:
+                    reasons.append("a Sentinel names no host and port")
         raise OSError(f"no Sentinel names a primary: {'; '.join(reasons)}")
 
 
