@@ -62,6 +62,15 @@ SHAPES = {
             "properties": {"a": {"type": "string", "format": "date", "formatMinimum": "2020-01-01"}},
         },
     ),
+    "pair": tool(
+        f'{{{TEXT},"structuredContent":{{"a":["x",1]}}}}',
+        {
+            "type": "object",
+            "properties": {
+                "a": {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "number"}}
+            },
+        },
+    ),
     "inherited": tool(
         f'{{{TEXT},"structuredContent":{{"a":1}}}}',
         {

@@ -277,10 +277,15 @@ def test_limits_of_formats_are_left_out_with_them_however_they_are_spelled() -> 
     assert shown["outputSchema"] == {"type": "object", "properties": {"a": {}, "b": {}}}
 
 
-def test_fractions_that_clients_divide_by_in_another_way_are_left_out_where_that_accepts_more() -> None:
+def test_what_clients_read_in_different_ways_is_left_out_where_that_accepts_more() -> None:
     fraction: dict[str, Any] = {"multipleOf": 0.01, "type": "number"}
-    output = {**OBJECT, "properties": {"price": fraction, "even": {"multipleOf": 2}}}
+    pair = {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "number"}}
+    output = {**OBJECT, "properties": {"price": fraction, "even": {"multipleOf": 2}, "pair": pair}}
     shown = definition_for("tool", {"outputSchema": output}, 3)["outputSchema"]
-    assert shown["properties"] == {"price": {"type": "number"}, "even": {"multipleOf": 2}}
+    assert shown["properties"] == {
+        "price": {"type": "number"},
+        "even": {"multipleOf": 2},
+        "pair": {"type": "array", "prefixItems": [{"type": "string"}]},
+    }
     inverted = {**OBJECT, "properties": {"price": {"not": fraction}}}
     assert definition_for("tool", {"outputSchema": inverted}, 3)["outputSchema"] == inverted

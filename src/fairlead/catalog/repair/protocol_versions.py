@@ -240,7 +240,7 @@ _FORMATS: Final = frozenset(
 )
 """Keywords about formats. Those with a limit cannot be compiled without the first."""
 _UNASSERTED: Final = re.compile(
-    rb'\\u|"(?:multipleOf|%b)"' % "|".join(sorted(_FORMATS | _OF_EVERY_OBJECT)).encode()
+    rb'\\u|"(?:multipleOf|prefixItems|%b)"' % "|".join(sorted(_FORMATS | _OF_EVERY_OBJECT)).encode()
 )
 """What may be one of these keywords or names, also spelled with escapes."""
 
@@ -250,8 +250,9 @@ def _drop_asserted_formats(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any]:
 
     JavaScript clients refuse a result whose value has another `format`, such as a time without its zone as
     Python writes it, and find a property that the result lacks in what every JavaScript object has
-    (`constructor`). All clients divide as floats do, so that 1.15 is no multiple of 0.01. The definition that
-    is pinned has all of it.
+    (`constructor`). All clients divide as floats do, so that 1.15 is no multiple of 0.01; those that know
+    draft 7 alone hold the first items of a tuple to the schema of the rest. The definition that is pinned has
+    all of it.
     """
     if isinstance(raw, Raw) and not _UNASSERTED.search(raw):
         return raw
@@ -259,7 +260,7 @@ def _drop_asserted_formats(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any]:
     asserted = as_object(map_schemas(schema, "", _without_unasserted))
     if any(not INVERTING.isdisjoint(inner) for inner in all_schemas(asserted)):
         return asserted
-    return as_object(map_schemas(asserted, "", _without_fractions))
+    return as_object(map_schemas(asserted, "", _without_disputed))
 
 
 def _without_unasserted(schema: dict[str, Any], _where: str) -> dict[str, Any]:
@@ -276,11 +277,12 @@ def _without_unasserted(schema: dict[str, Any], _where: str) -> dict[str, Any]:
     return schema
 
 
-def _without_fractions(schema: dict[str, Any], _where: str) -> dict[str, Any]:
+def _without_disputed(schema: dict[str, Any], _where: str) -> dict[str, Any]:
     factor = schema.get("multipleOf", 1)
-    if isinstance(factor, float) and not factor.is_integer():
-        return {keyword: value for keyword, value in schema.items() if keyword != "multipleOf"}
-    return schema
+    disputed = {"multipleOf"} if isinstance(factor, float) and not factor.is_integer() else set[str]()
+    if "prefixItems" in schema:
+        disputed.add("items")
+    return {keyword: value for keyword, value in schema.items() if keyword not in disputed}
 
 
 def _only(value: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -346,6 +346,27 @@ def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
         portable_schema,
     )
 
+    known = screen_output_assertions(raw)
+    if known.rejected is not None:
+        return known
+    if not is_well_formed(raw):
+        return _reject_schema("it is not a schema in any draft")
+    portable = portable_schema(raw)
+    if portable is None:
+        portable = portable_schema(known.schema)
+    return (
+        _reject_schema("not every validator can compile it")
+        if portable is None
+        else ScreenedSchema(schema=portable)
+    )
+
+
+def screen_output_assertions(raw: dict[str, Any]) -> ScreenedSchema:
+    """Normalize an output schema for validation: rejected where it is malformed.
+
+    Unknown keywords such as `$schema` and `x-…` are left out, as clients' validators ignore them. They would
+    prevent the check, since its cost would not be known.
+    """
     try:
         measure(raw, MAX_VALUES, max_bits=math.inf)
         reading = _Reading()
@@ -359,28 +380,7 @@ def screen_output(raw: dict[str, Any]) -> ScreenedSchema:
         return _reject_schema(f"{first.where or 'it'} {first.what}")
     if is_endless(schema):
         return _reject_schema("it refers to itself without end")
-    if not is_well_formed(raw):
-        return _reject_schema("it is not a schema in any draft")
-    portable = portable_schema(raw)
-    if portable is None:
-        portable = portable_schema(schema)
-    return (
-        _reject_schema("not every validator can compile it")
-        if portable is None
-        else ScreenedSchema(schema=portable)
-    )
-
-
-def screen_output_assertions(raw: dict[str, Any]) -> ScreenedSchema:
-    """Normalize an output schema for validation: what `screen_output` returns, without unknown keywords.
-
-    Clients' validators ignore those, such as `$schema` and `x-…`. Here they would prevent the check, since
-    its cost would not be known.
-    """
-    screened = screen_output(raw)
-    if screened.rejected is not None:
-        return screened
-    return ScreenedSchema(schema=_Reading().read_any_root(screened.schema))
+    return ScreenedSchema(schema=schema)
 
 
 class _Harmful(Exception):
