@@ -111,6 +111,19 @@ async def test_a_call_from_the_form_shows_result_frames_and_duration(
         assert "ok" in calls
 
 
+@pytest.mark.parametrize(("approval", "calls"), [("deny", 0), ("ask", 1)])
+async def test_what_the_gateway_denies_stays_denied_on_the_page_of_a_tool(
+    machine: Machine, tmp_path: Path, approval: str, calls: int
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[ECHO])
+    entry, gateway = server.entry(allow_tools=["*"]), {"approval": approval}
+    async with dashboard(machine, {"x": entry}, gateway=gateway) as board, board.visited() as client:
+        await board.host.connect("x")
+        page = await try_it(client, "echo", **{"do": "json", "all-arguments": '{"what": "it"}'})
+        assert ("may not be called" in page.text) is (calls == 0)
+        assert server.calls("echo") == calls
+
+
 async def test_what_is_wrong_in_the_form_is_said_at_its_input_and_nothing_is_called(
     machine: Machine, tmp_path: Path
 ) -> None:

@@ -353,6 +353,7 @@ class HostPanel:
     async def try_tool(self, trial: ToolTrial) -> None:
         """Make a call from a form, and wait a moment for its end."""
         self._host.listing(trial.server_id)  # raises where there is no such server
+        trial.default_mode = self._selection.approval
         await self.trials.begin(trial, self._now().tasks)
 
     def held_back(self) -> Mapping[str, int]:

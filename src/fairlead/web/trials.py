@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from fairlead.catalog.results import ToolResult
+from fairlead.config.models import ApprovalMode
 from fairlead.config.principal import GroupedPrincipal
 from fairlead.connection.frame_log import FRAME_LOG, FrameLog
 from fairlead.errors import FairleadError
@@ -39,6 +40,8 @@ class ToolTrial:
     arguments: Mapping[str, Any]
     typed: Mapping[str, str]
     """The inputs of the form as they were sent."""
+    default_mode: ApprovalMode | None = None
+    """The gateway's mode of tools that no rule and no other mode is about: it denies here as well."""
     began: float = field(default_factory=time.time)
     seconds: float | None = None
     """How long it took; None while it is under way."""
@@ -110,6 +113,7 @@ class ToolTrials:
                         confirmed=True,
                         principal=trial.caller.principal,
                         groups=trial.caller.groups,
+                        default_mode=trial.default_mode,
                         full_result=True,
                     )
         except FairleadError as exc:
