@@ -375,6 +375,15 @@ async def test_what_others_would_run_is_protected(repo: Path, edit: Edit, path: 
         ".devcontainer.json",
         ".vimrc",
         "mise.toml",
+        ".mise",
+        ".helix",
+        ".vim",
+        ".qwen",
+        ".kilocode",
+        ".trae",
+        ".factory",
+        ".junie",
+        ".crush.json",
     ],
 )
 def test_other_names_of_files_that_name_commands_are_protected(name: str) -> None:

@@ -13,22 +13,25 @@ from fairlead.servers.repo.folders import is_private, plain_name
 PROTECTED_FOLDERS = frozenset(
     {
         # editors
-        *(".devcontainer", ".fleet", ".idea", ".vs", ".vscode", ".zed"),
+        *(".devcontainer", ".fleet", ".helix", ".idea", ".vim", ".vs", ".vscode", ".zed"),
         # agents, and what Fairlead itself reads
         *(".amazonq", ".claude", ".codelia", ".codex", ".codex-toolloop", ".continue", ".cursor"),
-        *(".fairlead", ".gemini", ".kiro", ".opencode", ".roo", ".windsurf"),
+        *(".factory", ".fairlead", ".gemini", ".junie", ".kilocode", ".kiro", ".opencode", ".qwen", ".roo"),
+        *(".trae", ".windsurf"),
+        # shells
+        ".mise",
         # hooks of version control
         *(".githooks", ".husky"),
     }
 )
-"""Folders of editors, agents and hooks: they hold tasks, hooks and commands of servers."""
+"""Folders of editors, agents, shells and hooks: they hold tasks, hooks and commands of servers."""
 
 PROTECTED_FILES = frozenset(
     {
         *(".envrc", ".exrc", ".nvim.lua", ".nvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el"),
         *(".devcontainer.json", ".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml"),
         *(".mcp.json", "codex-toolloop.mcp.json", "fairlead.json", "fairlead.lock"),
-        *("opencode.json", "opencode.jsonc", ".aider.conf.yml"),
+        *("opencode.json", "opencode.jsonc", ".aider.conf.yml", "crush.json", ".crush.json"),
         *(".pre-commit-config.yaml", ".overcommit.yml", ".simple-git-hooks.json", "simple-git-hooks.json"),
         *(
             f"{dot}lefthook{local}.{kind}"

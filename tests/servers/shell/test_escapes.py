@@ -345,6 +345,21 @@ async def test_a_linked_working_tree_keeps_the_hooks_that_the_main_one_names(
     assert not await to_thread.run_sync(canary.exists)
 
 
+async def test_hooks_that_the_users_own_configuration_names_are_not_changed(
+    repo: Path, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, included = tmp_path / "gitconfig", tmp_path / "work.gitconfig"
+    own.write_text('[includeIf "gitdir:/"]\n\tpath = work.gitconfig\n[alias]\n\tcheck = !src/main.py\n')
+    included.write_text("[core]\n\thooksPath = scripts/hooks\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    await to_thread.run_sync(run_outside, repo, MAKE_HOOKS)
+    outcome = await shell(
+        "echo x > scripts/hooks/pre-commit; echo x > scripts/hooks/new; echo 2 > src/main.py"
+    )
+    assert outcome.output.count("Read-only") == 2
+    assert (repo / "src" / "main.py").read_text() == "2\n"
+
+
 async def test_a_repository_that_was_held_is_none_any_more(repo: Path, shell: Shell) -> None:
     await shell("git init -q src/n; mkdir -p src/n/.git/HEAD.fairlead/x")
     (left,) = (repo / "src" / "n").iterdir()

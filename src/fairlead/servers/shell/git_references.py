@@ -8,7 +8,7 @@ files are read as well, whatever condition they are included under.
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,7 +84,10 @@ def references_of(git: GitFolder) -> Iterator[str]:
     hooks = os.path.join(git.common, "hooks")
     if os.path.islink(hooks):
         yield hooks
-    settings = [*_settings_of(git)]
+    own = (os.path.join(git.common, "config"), os.path.join(git.path, "config.worktree"))
+    settings = [*_settings_in(own)]
+    # Of the user's own configuration only what stands for a folder of every repository.
+    settings += [each for each in _settings_in(_user_configs()) if each[1] == "hookspath"]
     trees = [os.path.join(git.path, value) for _, key, value in settings if key == "worktree"]
     for tree in (git.tree, *trees):
         for file, key, value in settings:
@@ -120,9 +123,17 @@ def _words_of(value: str) -> Iterator[str]:
             yield word
 
 
-def _settings_of(git: GitFolder) -> Iterator[tuple[str, str, str]]:
+def _user_configs() -> Sequence[str]:
+    """The configuration files of the user and the system, as git looks for them."""
+    config_home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    named = os.environ.get("GIT_CONFIG_GLOBAL")
+    own = [named] if named else [os.path.join(config_home, "git", "config"), "~/.gitconfig"]
+    return ["/etc/gitconfig", *map(os.path.expanduser, own)]
+
+
+def _settings_in(files: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """File, key and value of each setting, included files' among them."""
-    waiting = [os.path.join(git.common, "config"), os.path.join(git.path, "config.worktree")]
+    waiting = [*files]
     seen: set[str] = set()
     while waiting and len(seen) < _MAX_CONFIGS:
         file = os.path.realpath(waiting.pop(0))
