@@ -220,3 +220,38 @@ async def test_names_of_siblings_are_ordered_by_score_and_fit_a_budget(
         assert len(told.structured["tools"]) == 5
         assert told.structured["siblings"]
         assert estimate(told.text) <= ANSWER_TOKENS * 1.05
+
+
+async def test_the_same_tool_of_another_server_is_remembered_when_it_is_called(
+    machine: Machine, tmp_path: Path
+) -> None:
+    servers = {
+        name: ScriptedServer(tmp_path / f"of {name}", tools=[ECHO]).entry() for name in ("mine", "work")
+    }
+    async with hosting(machine, servers=servers) as host:
+        for _ in range(2):
+            await search_and_call(host, "say something back", "work.echo")
+        [hit, *_] = (await host.tools.search("say something back")).hits
+        assert (hit.key, hit.twins) == (ToolKey("work", "echo"), (ToolKey("mine", "echo"),))
+
+
+async def test_what_a_line_names_as_the_same_is_not_named_again(machine: Machine, tmp_path: Path) -> None:
+    offered = {"mine": [ECHO], "work": [ECHO, SHIP, tool("say_bye", "Say goodbye.")]}
+    servers = {
+        name: ScriptedServer(tmp_path / f"of {name}", tools=tools).entry() for name, tools in offered.items()
+    }
+    async with hosting(machine, servers=servers) as host:
+        tools = host.tools
+        told = await tools.call("mcp_search_tools", {"queries": ["say something back"]})
+        assert "(the same: work.echo)" in told.text
+        assert told.text.splitlines()[-1] == "also work: ship_parcel"
+        later = await tools.call("mcp_search_tools", {"queries": ["goodbye"]})
+        assert later.text == "shown before: work.say_bye"
+
+
+async def test_a_line_names_only_a_few_servers_with_the_same_tool(machine: Machine, tmp_path: Path) -> None:
+    servers = {f"s{each}": ScriptedServer(tmp_path / f"s{each}", tools=[ECHO]).entry() for each in range(9)}
+    async with hosting(machine, servers=servers) as host:
+        told = await host.tools.call("mcp_search_tools", {"queries": ["say something back"]})
+        [line] = [line for line in told.text.splitlines() if "the same" in line]
+        assert line.endswith("(the same: s1.echo, s2.echo, s3.echo, s4.echo, …)")

@@ -23,7 +23,7 @@ from fairlead.catalog.search.query import MOST_CHARACTERS
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.principal import LOCAL
 from fairlead.errors import StoreError, VersionConflict
-from fairlead.host.background import run_off_loop
+from fairlead.host.background import run_off_loop, size_of_definitions
 from fairlead.store.protocol import ANY, Store, StoredValue
 
 NAMESPACE: Final = "search_memory"
@@ -106,7 +106,9 @@ class SearchMemory:
             return known.past if known is not None else PastQueries()
         versions = {value.key: value.version for value in stored}
         if known is None or known.versions != versions:
-            past, empty = await run_off_loop(lambda: self._decode(stored, now), len(stored))
+            before = known.past if known is not None else None
+            size = size_of_definitions([value.value for value in stored])
+            past, empty = await run_off_loop(lambda: self._decode(stored, now, before), size)
             await self._delete(empty)
             known = _RecalledMemory(versions, past, now)
         known.read_at = now
@@ -166,10 +168,12 @@ class SearchMemory:
             await self._store.delete(NAMESPACE, value.key, expect=ANY)
         return sum(len(memory.queries) for memory in read_memory(stored))
 
-    def _decode(self, stored: Sequence[StoredValue], now: float) -> tuple[PastQueries, list[StoredValue]]:
+    def _decode(
+        self, stored: Sequence[StoredValue], now: float, before: PastQueries | None
+    ) -> tuple[PastQueries, list[StoredValue]]:
         kept = keep_newest(read_memory(stored), now)
         keys = {_store_key(memory.principal, memory.key) for memory in kept}
-        return PastQueries(kept), [value for value in stored if value.key not in keys]
+        return PastQueries(kept, before), [value for value in stored if value.key not in keys]
 
     async def _delete(self, values: Iterable[StoredValue]) -> None:
         """Delete what has aged, unless it was renewed meanwhile."""

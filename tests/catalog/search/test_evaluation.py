@@ -8,7 +8,7 @@ import pytest
 from fairlead.catalog.search.evaluation import SearchQuestion, judge, measure, read_questions, read_tools
 from fairlead.catalog.search.index import Index
 from fairlead.catalog.search.search import search
-from fairlead.errors import ConfigInvalid, ConfigUnreadable
+from fairlead.errors import ConfigError, ConfigInvalid, ConfigUnreadable
 
 
 def gold(*groups: str) -> list[frozenset[str]]:
@@ -83,3 +83,25 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.jsonl.gz").write_bytes(b"no gzip")
     with pytest.raises(ConfigUnreadable, match="broken"):
         read_tools(tmp_path / "broken.jsonl.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("questions.jsonl", b'{"id": "1", "query": "\xff", "gold": [["x"]]}'),
+        ("questions.jsonl", b"[" * 100_000),
+        ("questions.jsonl.gz", b"\x1f\x8b\x08\x00no compressed data"),
+        ("questions.jsonl.gz", b"not compressed"),
+    ],
+)
+def test_a_file_of_other_bytes_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match="questions"):
+        read_questions(tmp_path / name)
+
+
+def test_blank_lines_and_a_mark_of_the_byte_order_are_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    line = b'{"id": "%d", "query": "q", "gold": [["x"]]}\r\n'
+    file.write_bytes(b"\xef\xbb\xbf" + line % 1 + b"\r\n \n" + line % 2)
+    assert [question.question_id for question in read_questions(file)] == ["1", "2"]

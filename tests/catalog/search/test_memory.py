@@ -1,3 +1,6 @@
+import pytest
+
+from fairlead.catalog.search import memory as memory_module
 from fairlead.catalog.search.index import Index
 from fairlead.catalog.search.memory import (
     MOST_QUERIES_OF_TOOL,
@@ -8,6 +11,7 @@ from fairlead.catalog.search.memory import (
     ToolMemory,
 )
 from fairlead.catalog.search.search import search
+from fairlead.catalog.search.tokenize import terms
 from fairlead.catalog.tools import ToolKey
 from tests.catalog.tools import document
 
@@ -95,6 +99,23 @@ def test_many_queries_of_one_server_do_not_keep_out_those_of_another() -> None:
     ]
     found = PastQueries([mine, *crowd]).match(INDEX, ["ship", "websit"], is_there)
     assert max(found, key=lambda key: found[key].score) == DEPLOY.key
+
+
+def test_of_a_memory_that_grew_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def count(text: str) -> list[str]:
+        read.append(text)
+        return terms(text)
+
+    monkeypatch.setattr(memory_module, "terms", count)
+    before = PastQueries([memory_of(DEPLOY.key, "ship the website"), memory_of(NOTE.key, "buy milk")])
+    now = [memory_of(DEPLOY.key, "ship the website"), memory_of(NOTE.key, "buy milk", "ship milk")]
+    read.clear()
+    after = PastQueries(now, before)
+    assert read == ["buy milk", "ship milk"]
+    for words in (["ship"], ["milk"], ["ship", "websit"]):
+        assert after.match(INDEX, words, is_there) == PastQueries(now).match(INDEX, words, is_there)
 
 
 def test_so_many_queries_of_a_tool_are_remembered_and_the_oldest_go_first() -> None:

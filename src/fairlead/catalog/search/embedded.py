@@ -3,6 +3,7 @@
 The model is elsewhere: this compares vectors that it made, of tools and of queries.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,15 @@ class EmbeddedTools:
 
     Args:
         index: The tools.
-        vectors: Their vectors as bytes, in the order of their slots; None for a free slot.
+        vectors: Their vectors as bytes, in the order of their slots; None for a free slot, empty for a text
+            that the model refused.
     """
 
     def __init__(self, index: Index, vectors: Sequence[bytes | None]) -> None:
         self.index = index
-        size = max((len(vector) for vector in vectors if vector), default=0)
+        sizes = Counter(len(vector) for vector in vectors if vector)
+        size = self.bytes_each = max(sizes, key=lambda size: (sizes[size], size), default=0)
+        """Bytes of one vector, as most of them have."""
         # What another model of the same name made does not fit, and is like nothing.
         rows = [vector if vector and len(vector) == size else bytes(size) for vector in vectors]
         self._rows = np.frombuffer(b"".join(rows), dtype=np.float32).reshape(len(rows), size // 4)

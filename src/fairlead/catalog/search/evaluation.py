@@ -6,7 +6,9 @@ groups of ids; one id of each group has to be found. A session has `queries` in 
 in a row.
 """
 
+import codecs
 import gzip
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log2
@@ -130,11 +132,15 @@ def _read(path: Path, kind: type[LineT]) -> Iterator[LineT]:
     try:
         data = path.read_bytes()
         lines = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
-    except (OSError, EOFError) as exc:
+    except (OSError, EOFError, zlib.error) as exc:
         raise ConfigUnreadable(f"cannot read {path}: {exc}") from exc
     decoder = msgspec.json.Decoder(kind)
     for number, line in enumerate(lines, start=1):
+        # Editors begin files with a mark of the byte order, and end parts of them with blank lines.
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if not line.strip():
+            continue
         try:
             yield decoder.decode(line)
-        except msgspec.DecodeError as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise ConfigInvalid(Problem(message=str(exc), file=str(path), line=number)) from exc

@@ -94,6 +94,7 @@ class _Past(NamedTuple):
     key: ToolKey
     digest: str
     text: str
+    ordered: tuple[str, ...]
     terms: frozenset[str]
     sessions: frozenset[str]
     weight: float
@@ -107,38 +108,62 @@ class _Likeness(NamedTuple):
     sessions: frozenset[str]
 
 
-class PastQueries:
-    """The past queries of one principal, to match others with. Immutable but for what it has worked out."""
+def _read_past(memory: ToolMemory) -> Sequence[_Past]:
+    """The past queries of a tool, ready to be compared."""
+    found: list[_Past] = []
+    for past in memory.queries:
+        ordered = tuple(dict.fromkeys(terms(past.text)))[:_MOST_TERMS]
+        found.append(
+            _Past(
+                key=memory.key,
+                digest=memory.definition_digest,
+                text=past.text,
+                ordered=ordered,
+                terms=frozenset(ordered),
+                sessions=frozenset(past.sessions),
+                weight=_SESSION_WEIGHTS[min(len(past.sessions), MOST_SESSIONS)],
+            )
+        )
+    return found
 
-    def __init__(self, remembered: Iterable[ToolMemory] = ()) -> None:
+
+class PastQueries:
+    """The past queries of one principal, to match others with. Immutable but for what it has worked out.
+
+    Args:
+        remembered: What is remembered, by tool.
+        known: The past queries as they were before: what did not change is not read again.
+    """
+
+    def __init__(self, remembered: Iterable[ToolMemory] = (), known: "PastQueries | None" = None) -> None:
         self._past: list[_Past] = []
+        self._of_tools: dict[ToolKey, tuple[ToolMemory, Sequence[_Past]]] = {}
         self._postings: dict[str, list[int]] = {}
         """By term, the places of past queries with it."""
         self._rarities: dict[str, float] = {}
         self._masses: dict[int, float] = {}
         self._masses_of: Index | None = None
+        known_tools = known._of_tools if known is not None else {}
         for memory in remembered:
-            for past in memory.queries:
-                self._add(memory, past)
+            before = known_tools.get(memory.key)
+            past = before[1] if before is not None and before[0] == memory else _read_past(memory)
+            self._of_tools[memory.key] = (memory, past)
+            for each in past:
+                self._add(each)
 
     def __len__(self) -> int:
         return len(self._past)
 
-    def _add(self, memory: ToolMemory, past: PastQuery) -> None:
-        found = tuple(dict.fromkeys(terms(past.text)))[:_MOST_TERMS]
-        weight = _SESSION_WEIGHTS[min(len(past.sessions), MOST_SESSIONS)]
-        for term in found:
-            self._postings.setdefault(term, []).append(len(self._past))
-        self._past.append(
-            _Past(
-                key=memory.key,
-                digest=memory.definition_digest,
-                text=past.text,
-                terms=frozenset(found),
-                sessions=frozenset(past.sessions),
-                weight=weight,
-            )
-        )
+    def _add(self, past: _Past) -> None:
+        place = len(self._past)
+        postings = self._postings
+        for term in past.ordered:
+            posting = postings.get(term)
+            if posting is None:
+                postings[term] = [place]
+            else:
+                posting.append(place)
+        self._past.append(past)
 
     def match(
         self, index: Index, query_terms: Iterable[str], is_current: IsCurrent

@@ -1,7 +1,8 @@
 """Search by meaning with a model behind an OpenAI-compatible API: `search.embeddings`.
 
 The vectors of tools are made in the background and kept in the store by digest; until all are there, and
-whenever the API is away, the search goes on by words. A search waits for the vector of its query only.
+whenever the API is away, the search goes on by words. A search waits for the vector of its query only. A text
+that the model refuses costs itself alone: it is like nothing.
 """
 
 import hashlib
@@ -43,6 +44,10 @@ _MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _MAX_VALUES = 8_192
 _KNOWN_QUERIES = 256
 _KNOWN_INDEXES = 8
+_REFUSALS = frozenset({400, 413, 422, 500})
+"""Statuses of APIs for a text that is empty, too long, or makes their model fail."""
+_PROBE = "search"
+"""A text that no model refuses, unless it refuses all."""
 _SPARE = 1_000
 """Vectors in the store of tools that are gone, up to which they stay."""
 
@@ -60,6 +65,10 @@ class _EmbeddingsResponse(msgspec.Struct):
 
 class EmbeddingFailed(Exception):
     """The API gave no vectors. It never leaves this module: the search goes on by words."""
+
+
+class EmbeddingRefused(EmbeddingFailed):
+    """The API gave no vectors of these texts. It may of others."""
 
 
 class ToolEmbeddings:
@@ -104,7 +113,11 @@ class ToolEmbeddings:
         query_texts = [query.text for text in texts for query in read_query(text)]
         try:
             with anyio.fail_after(QUERY_SECONDS):
-                return tools.for_queries(await self._query_vectors(settings, query_texts))
+                vectors = await self._query_vectors(settings, query_texts)
+            if any(vector and len(vector) != tools.bytes_each for vector in vectors.values()):
+                self._forget_vectors(_prefix(settings))
+                raise EmbeddingFailed("its vectors have another length: those of the tools are made anew")
+            return tools.for_queries(vectors)
         except (EmbeddingFailed, TimeoutError) as exc:
             self._pause(exc)
             return None
@@ -159,7 +172,7 @@ class ToolEmbeddings:
             for start in range(0, len(keys), BATCH):
                 some = keys[start : start + BATCH]
                 with anyio.fail_after(BATCH_SECONDS):
-                    vectors = await self._request(settings, [missing[key] for key in some])
+                    vectors = await self._embed(settings, [missing[key] for key in some])
                 made = dict(zip(some, vectors, strict=True))
                 self._vectors.update(made)
                 await self._keep(made)
@@ -174,7 +187,9 @@ class ToolEmbeddings:
     async def _keep(self, made: Mapping[str, bytes]) -> None:
         if self._store is not None:
             try:
-                await self._store.put_all([(NAMESPACE, key, value) for key, value in made.items()])
+                # Not what was refused: a later process asks again.
+                kept = [(NAMESPACE, key, value) for key, value in made.items() if value]
+                await self._store.put_all(kept)
             except StoreError:
                 logger.warning("vectors of tools are not kept", exc_info=True)
 
@@ -191,16 +206,44 @@ class ToolEmbeddings:
                 except StoreError:
                     return
 
+    def _forget_vectors(self, prefix: str) -> None:
+        """Forget what a model made, since another one has its name now. The store's are overwritten."""
+        for vectors in (self._vectors, self._queries):
+            for key in [key for key in vectors if key.startswith(prefix)]:
+                del vectors[key]
+        self._indexes.clear()
+
     async def _query_vectors(self, settings: EmbeddingSettings, texts: Iterable[str]) -> dict[str, bytes]:
         prefix = _prefix(settings)
         wanted = {text: prefix + _digest(text) for text in texts}
         new = [text for text, key in wanted.items() if key not in self._queries]
         if new:
-            made = await self._request(settings, new)
+            made = await self._embed(settings, new)
             self._queries.update({wanted[text]: made[place] for place, text in enumerate(new)})
         found = {text: self._queries[key] for text, key in wanted.items()}
         while len(self._queries) > _KNOWN_QUERIES:
             self._queries.popitem(last=False)
+        return found
+
+    async def _embed(self, settings: EmbeddingSettings, texts: Sequence[str]) -> list[bytes]:
+        """Vectors of texts, empty for each that the model refuses. Raises `EmbeddingFailed`."""
+        try:
+            return await self._request(settings, texts)
+        except EmbeddingRefused:
+            await self._request(settings, [_PROBE])  # or is it everything that it refuses?
+            return await self._embed_halves(settings, texts)
+
+    async def _embed_halves(self, settings: EmbeddingSettings, texts: Sequence[str]) -> list[bytes]:
+        """Vectors of texts that were refused together."""
+        if len(texts) == 1:
+            return [b""]
+        found: list[bytes] = []
+        middle = len(texts) // 2
+        for half in (texts[:middle], texts[middle:]):
+            try:
+                found += await self._request(settings, half)
+            except EmbeddingRefused:
+                found += await self._embed_halves(settings, half)
         return found
 
     async def _request(self, settings: EmbeddingSettings, texts: Sequence[str]) -> list[bytes]:
@@ -213,6 +256,8 @@ class ToolEmbeddings:
             url = settings.url.rstrip("/") + "/embeddings"
             # No redirects: a key is not sent elsewhere.
             async with self._http().post(url, data=body, headers=headers, allow_redirects=False) as response:
+                if response.status in _REFUSALS:
+                    raise EmbeddingRefused(f"HTTP status {response.status}")
                 if response.status != 200:
                     raise EmbeddingFailed(f"HTTP status {response.status}")
                 raw = await response.content.read(_MAX_ANSWER_BYTES + 1)
@@ -243,9 +288,12 @@ def _read_vectors(raw: bytes, count: int, unit_vector: Callable[[Sequence[float]
         data = sorted(msgspec.json.decode(raw, type=_EmbeddingsResponse).data, key=lambda each: each.index)
         if len(data) != count or any(len(each.embedding) > _MAX_VALUES for each in data):
             raise EmbeddingFailed("not as many vectors as texts, or too long ones")
-        return [unit_vector(each.embedding) for each in data]
     except (msgspec.DecodeError, RecursionError, ValueError, OverflowError) as exc:
         raise EmbeddingFailed("the answer is not one of an embeddings API") from exc
+    try:
+        return [unit_vector(each.embedding) for each in data]
+    except (ValueError, OverflowError) as exc:
+        raise EmbeddingRefused("a vector has no direction") from exc
 
 
 def _prefix(settings: EmbeddingSettings) -> str:

@@ -22,6 +22,8 @@ RANKED = 20
 ANSWER_TOKENS = 700
 """Tokens up to which names are added to an answer."""
 MOST_SIBLINGS = 15
+MOST_TWINS = 4
+"""Other servers with the same tool that its line names."""
 SERVERS_WITH_SIBLINGS = 5
 
 
@@ -52,7 +54,7 @@ def rank_tools(
     for rank, hit in enumerate(hits, start=1):
         scores[hit.key.server_id] = scores.get(hit.key.server_id, 0.0) + 1 / rank
     servers = sorted(scores, key=lambda server_id: (-scores[server_id], server_id))[:SERVERS_WITH_SIBLINGS]
-    found = {hit.key for hit in hits}
+    found = {key for hit in hits for key in (hit.key, *hit.twins)}
     return RankedTools(
         hits=hits,
         siblings={
@@ -127,9 +129,12 @@ def answer_search(
     siblings = _siblings(ranked, rest, session, ANSWER_TOKENS - used, again=again)
     session.note_search(
         queries,
-        {hit.key: hit.query for hit in ranked.hits if hit.key in described},
+        {key: hit.query for hit in ranked.hits if hit.key in described for key in _named_by(hit)},
         [tool.entry for _, tool in fresh],
-        [key for keys in siblings.values() for key in keys],
+        [
+            *[key for hit, _ in fresh for key in _named_by(hit)],
+            *[key for keys in siblings.values() for key in keys],
+        ],
     )
     shown = {server_id: [key.shown_tool for key in keys] for server_id, keys in siblings.items()}
     return SearchAnswer(tools=lines, shown_before=names, siblings=shown)
@@ -151,7 +156,16 @@ def _siblings(
     return chosen
 
 
+def _named_by(hit: SearchHit) -> tuple[ToolKey, ...]:
+    """The tools that a hit's line names: any of them may be called for it."""
+    return hit.key, *hit.twins[:MOST_TWINS]
+
+
 def _line(catalog: Catalog, tool: CatalogTool, twins: tuple[ToolKey, ...]) -> str:
     """The line of a tool, with the other servers that have the same one: another account, say."""
     line = signature(tool.entry, catalog.display_name(tool.key), required_only=True)
-    return f"{line} (the same: {', '.join(map(catalog.display_name, twins))})" if twins else line
+    if not twins:
+        return line
+    # A few: the budget of an answer is for tools that differ.
+    same = [*map(catalog.display_name, twins[:MOST_TWINS]), *(["…"] if len(twins) > MOST_TWINS else [])]
+    return f"{line} (the same: {', '.join(same)})"

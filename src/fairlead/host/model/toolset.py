@@ -282,7 +282,8 @@ class Toolset:
                 meaning=how.meaning,
             )
         )
-        found_by = {hit.key: hit.query for hit in hits}
+        # Any of several servers with the same tool may be called for it.
+        found_by = {key: hit.query for hit in reversed(hits) for key in (*hit.twins, hit.key)}
         self.session.note_search([queries] if isinstance(queries, str) else queries, found_by, (), ())
         return SearchOutcome(hits=hits, unavailable=self.unavailable)
 
