@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.config.store_location import key_file
+from fairlead.gateway.access.tokens import Tokens, token_file
 from fairlead.store.cluster_key import ClusterKeys
 from tests.conftest import Machine, Outcome
 from tests.redis_server import free_port, redis_server
@@ -73,6 +74,42 @@ def test_commands_use_the_redis_and_a_key_is_replaced(
         assert redis.url in json.dumps(findings)
         refused = fairlead("restore", str(tmp_path / "backup.zip"))
         assert "is shared" in refused.err
+
+
+def test_tokens_of_one_machine_are_listed_and_revoked_after_its_store_became_a_redis(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    config = {
+        "servers": {"time": {"command": "no-such-program"}},
+        "bundles": {"work": {"servers": {"time": {}}}},
+    }
+    machine.write_user(json.dumps(config))
+    early = fairlead("gateway", "token", "add", "early", "--bundle", "work").out.strip()
+    fairlead("gateway", "token", "add", "both")
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    accepted = Tokens(None, token_file(machine.env))  # as a gateway of this machine does, with any store
+    with redis_server(folder) as redis:
+        fairlead("store", "key", "new", "--save")
+        machine.write_user(json.dumps(config | {"store": redis.url}))
+        fairlead("gateway", "token", "add", "late", "--bundle", "work")
+        taken = fairlead("gateway", "token", "add", "both")
+        assert (taken.status, "there is a token `both` already" in taken.err) == (1, True)
+        listed = fairlead("gateway", "token", "list")
+        assert {line.split()[0] for line in listed.out.splitlines()[1:]} == {"early", "both", "late"}
+        assert "accepted on this machine only, and not by other replicas: `both`, `early`" in listed.err
+        described = json.loads(fairlead("gateway", "token", "list", "--json").out)["tokens"]
+        places = {token["name"]: token["this_machine_only"] for token in described}
+        assert places == {"early": True, "both": True, "late": False}
+        removed = fairlead("bundle", "remove", "work", "--scope", "user")
+        for name in ("early", "late"):
+            assert f"the token `{name}` is for this bundle alone" in removed.err
+        assert accepted.owner(early) is not None
+        assert fairlead("gateway", "token", "remove", "early").status == 0
+        assert accepted.owner(early) is None
+        assert fairlead("gateway", "token", "remove", "early").status == 1
+        assert fairlead("gateway", "token", "remove", "late").status == 0
+        assert "late" not in fairlead("gateway", "token", "list").out
 
 
 def test_the_doctor_tries_the_bucket_of_large_artifacts(

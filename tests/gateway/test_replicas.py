@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -403,3 +404,45 @@ def _answered(at: Replica, call_id: str) -> bool:
     reply = {"id": call_id, "answer": "once"}
     _, _, body = at.send(APPROVALS_PATH, reply, Authorization=f"Bearer {at.up.decide}")
     return json.loads(body)["answered"]
+
+
+def test_an_answer_for_a_replica_that_was_killed_is_refused_and_not_remembered(
+    pair: Pair, tmp_path: Path
+) -> None:
+    name = f"eve-{uuid4().hex}"
+    token = json.loads(pair.one.run("gateway", "token", "add", name, "--json"))["token"]
+    before = pair.other.run("audit", "--json").count("answer approval")
+    with replica(tmp_path, pair.redis) as third:
+
+        def call_there() -> None:
+            with suppress(OSError, HTTPException):  # it ends with the replica
+                third.call(token, "s_ask_first", text="lost")
+
+        waiting = threading.Thread(target=call_there, daemon=True)
+        waiting.start()
+        (call,) = eventually(lambda: [each for each in pair.other.approvals() if name in each["principal"]])
+        third.up.process.kill()
+        third.up.process.wait(PATIENCE)
+        _, _, body = pair.other.send(
+            APPROVALS_PATH,
+            {"id": call["id"], "answer": "always"},
+            Authorization=f"Bearer {pair.other.up.decide}",
+        )
+        said = json.loads(body)
+        assert said["answered"] is False
+        assert "did not take the answer" in said["error"]
+        told = subprocess.run(
+            command("approvals", "answer", call["id"], "always"),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            cwd=pair.other.machine.project,
+            env=pair.other.machine.env,
+        )
+        assert told.returncode != 0
+        assert "did not take the answer" in told.stderr
+        waiting.join(PATIENCE)
+    assert pair.other.run("audit", "--json").count("answer approval") == before
+    remembered = json.loads(pair.other.run("approvals", "list", "--json"))["approvals"]
+    assert name not in json.dumps(remembered)

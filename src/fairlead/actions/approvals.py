@@ -147,6 +147,7 @@ def give_answer(
     """
     message = {"id": call_id, "answer": answer, "surface": context.surface}
     answers, failures = _ask_each(gateways, message)
+    failures += [ConnectFailed("gateway", str(each["error"])) for each in answers if "error" in each]
     return any(each.get("answered") is True for each in answers), failures
 
 

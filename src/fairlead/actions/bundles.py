@@ -8,6 +8,7 @@ from typing import Any, Final
 from fairlead.actions.config_edits import EditOutcome, settle
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.known_catalog import read_catalog
+from fairlead.actions.tokens import named_tokens
 from fairlead.actions.tool_lookup import ambiguous
 from fairlead.catalog.tools import ToolKey, find_tool
 from fairlead.config.document import jsonc
@@ -17,7 +18,6 @@ from fairlead.config.load import LoadedConfig
 from fairlead.config.untyped import as_object
 from fairlead.config.validate import check, suggestion
 from fairlead.errors import ConfigError, ConfigInvalid, Problem, UnknownBundle
-from fairlead.gateway.access.tokens import token_file
 from fairlead.policy.tool_names import owners_of
 
 _GLOB: Final = re.compile(r"[*?\[]")
@@ -99,11 +99,11 @@ def remove_bundle(context: ActionContext, target: EditTarget, name: str) -> Remo
             )
         return remove_value(text, ("bundles", name))
 
+    named = named_tokens(context.env, context.store).read()  # before the edit: the store may be away
     edit_file(target.path, change, create=EMPTY_FILE)
     edit = settle(context, target, [])
     edit.notices.extend(_record(context, edit, "remove bundle", name))
-    tokens = [token.name for token in token_file(context.env).read() if token.bundles == (name,)]
-    return RemovedBundle(edit=edit, tokens=tokens)
+    return RemovedBundle(edit=edit, tokens=[token.name for token in named if token.bundles == (name,)])
 
 
 def _entry(loaded: LoadedConfig, draft: BundleDraft) -> dict[str, Any]:

@@ -19,8 +19,9 @@ class MadeToken:
 
 
 def named_tokens(env: Mapping[str, str], location: StoreLocation) -> TokenFile:
-    """The named tokens: of this machine's user, or of all replicas where they share a store."""
-    return StoredTokens(location) if isinstance(location, RedisLocation) else token_file(env)
+    """The named tokens: of this machine's user, and of all replicas where they share a store."""
+    machine = token_file(env)
+    return StoredTokens(location, machine) if isinstance(location, RedisLocation) else machine
 
 
 def make_token(

@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from fairlead.errors import ApprovalRequired, StoreError, VersionConflict
+from fairlead.errors import ApprovalRequired, ReplicaFailed, StoreError, VersionConflict
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
 from fairlead.store.protocol import ANY, Store, StoredValue
 from fairlead.wording import join_clauses
@@ -27,6 +27,9 @@ NAMESPACE: Final = "pending approvals"
 TOPIC: Final = "pending approvals"
 LOOK_SECONDS: Final = 2.0
 """How often the store is read without a hint."""
+TAKE_SECONDS: Final = 2.0
+"""How long the replica that a call waits at may take to take an answer: less than commands wait."""
+_TAKE_LOOK_SECONDS: Final = 0.2
 _SPARE_SECONDS: Final = 30.0
 """How much longer than its wait a call is in the store, where the replica that it waits at died."""
 
@@ -83,14 +86,21 @@ class PendingApprovals:
 
         Raises:
             StoreError: Replicas share a store, and it cannot tell whether another answer was first.
+            ReplicaFailed: The replica that it waits at did not take the answer, which was withdrawn.
         """
         call = self._waiting.get(id) or self._elsewhere.get(id)
         if call is None or principal not in (None, call.request.principal):
             return False
-        if self.store is not None and not await self._decide(self.store, id, answer):
+        if self.store is None:
+            _settle(call, answer)
+            return True
+        decided = await self._decide(self.store, id, answer)
+        if decided is None:
             return False
         if id in self._waiting:
             _settle(call, answer)
+        else:
+            await self._see_taken(self.store, decided)
         return True
 
     async def ask(self, request: ApprovalRequest) -> ApprovalAnswer:
@@ -158,19 +168,52 @@ class PendingApprovals:
         await store.publish(TOPIC, call.id.encode())
         return version
 
-    async def _decide(self, store: Store, call_id: str, answer: ApprovalAnswer) -> bool:
-        """Write an answer, unless there is one. False where it comes too late."""
+    async def _decide(self, store: Store, call_id: str, answer: ApprovalAnswer) -> StoredValue | None:
+        """Write an answer, unless there is one. Returns the call without it; None where it is too late."""
         found = await store.get(NAMESPACE, call_id)
         shared = _read(found) if found is not None else None
         if found is None or shared is None or shared.answer is not None:
-            return False
+            return None
         value = _encode(msgspec.structs.replace(shared, answer=answer))
         try:
             await store.put(NAMESPACE, call_id, value, expect=found.version, expires_in=_SPARE_SECONDS)
         except VersionConflict:
-            return False
+            return None
         await store.publish(TOPIC, call_id.encode())
-        return True
+        return found
+
+    async def _see_taken(self, store: Store, unanswered: StoredValue) -> None:
+        """Wait until the replica that a call waits at took its answer: then the call is not in the store.
+
+        One that was killed never takes it, and nothing would be called or remembered.
+        """
+        answered: StoredValue | None = None
+        with anyio.move_on_after(TAKE_SECONDS):
+            async with store.subscribe(TOPIC) as hints:
+                while (answered := await store.get(NAMESPACE, unanswered.key)) is not None:
+                    with anyio.move_on_after(_TAKE_LOOK_SECONDS):
+                        await anext(hints, None)
+        if answered is None:
+            return
+        shared = _read(unanswered)
+        rest = shared.created + self.seconds - time.time() if shared is not None else 0.0
+        try:
+            # It may live after all: then the call waits on, and can be answered, until its time ends.
+            await store.put(
+                NAMESPACE,
+                unanswered.key,
+                unanswered.value,
+                expect=answered.version,
+                durable=False,
+                expires_in=max(0.0, rest) + _SPARE_SECONDS,
+            )
+        except VersionConflict:
+            return  # it took it at the last moment
+        raise ReplicaFailed(
+            "the replica of the gateway that the call waits at did not take the answer: it ended, or hangs",
+            delivery="not_sent",
+            hint="the answer was withdrawn, and nothing is remembered; the call ends by itself",
+        )
 
     async def _withdraw(self, store: Store, call: PendingApproval, version: int) -> None:
         """Take a call out of the store. An answer that came at the last moment counts."""

@@ -497,7 +497,8 @@ def list_tokens(ctx: click.Context, *, as_json: bool) -> int:
     """Show the named tokens: principals, scopes and bundles, never the tokens themselves."""
     from fairlead.actions.tokens import named_tokens
 
-    tokens = named_tokens(os.environ, store_location(os.environ, load(ctx).config.store)).read()
+    kept = named_tokens(os.environ, store_location(os.environ, load(ctx).config.store))
+    tokens, unshared = kept.read(), {token.name for token in kept.read_unshared()}
     if as_json:
         shown = [
             {
@@ -506,6 +507,7 @@ def list_tokens(ctx: click.Context, *, as_json: bool) -> int:
                 "bundles": t.bundles,
                 "scopes": t.scopes,
                 "created_at": t.created_at,
+                "this_machine_only": t.name in unshared,
             }
             for t in tokens
         ]
@@ -522,6 +524,9 @@ def list_tokens(ctx: click.Context, *, as_json: bool) -> int:
             for token in tokens
         ]
         print_table(("name", "bundles", "scopes", "principal", "created"), rows)
+        if unshared:
+            names = ", ".join(f"`{name}`" for name in sorted(unshared))
+            say(f"accepted on this machine only, and not by other replicas: {names}")
     else:
         say("no named tokens; `fairlead gateway token add NAME` makes one")
     return Exit.OK

@@ -31,15 +31,38 @@ logger = logging.getLogger(__name__)
 
 
 class StoredTokens(TokenFile):
-    """The named tokens in a shared store, for commands that list, make and revoke them."""
+    """The named tokens in a shared store, for commands that list, make and revoke them.
 
-    def __init__(self, location: RedisLocation) -> None:
+    A gateway accepts those in the file of its machine, too: of installed agents, and of the time before its
+    store was a shared one. What is accepted has to be listed, and can be revoked.
+
+    Args:
+        location: The shared store.
+        machine: The tokens that only this machine accepts.
+    """
+
+    def __init__(self, location: RedisLocation, machine: TokenFile) -> None:
         self._location = location
+        self._machine = machine
 
     def read(self) -> list[NamedToken]:
-        """Return all tokens. Raises `StoreError` or `ConfigUnreadable`."""
+        """Return all tokens that this machine accepts. Raises `StoreError` or `ConfigUnreadable`."""
         with open_database(self._location) as database:
-            return _read(database.get(NAMESPACE, KEY))
+            shared = _read(database.get(NAMESPACE, KEY))
+        return [*shared, *self._machine.read()]
+
+    def read_unshared(self) -> list[NamedToken]:
+        """Return those that only this machine accepts. Raises `ConfigUnreadable`."""
+        return self._machine.read()
+
+    def remove(self, name: str) -> bool:
+        """Have a token open nothing any more, here and at all replicas. Returns whether there was one."""
+        # First what needs no store: a token that must go should not stay because the store is away.
+        is_here = any(token.name == name for token in self._machine.read()) and self._machine.remove(name)
+        return super().remove(name) or is_here
+
+    def _require_new(self, name: str, kept: list[NamedToken]) -> None:
+        super()._require_new(name, [*kept, *self._machine.read()])
 
     def _change(self, change: Callable[[list[NamedToken]], list[NamedToken]]) -> None:
         with open_database(self._location) as database:

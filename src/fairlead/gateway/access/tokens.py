@@ -144,6 +144,10 @@ class TokenFile:
             hint = "move it away, and make new tokens"
             raise ConfigUnreadable(f"`{self.path}` is damaged", hint=hint) from exc
 
+    def read_unshared(self) -> list[NamedToken]:
+        """Return those that other replicas do not accept: none, where this machine's are all there are."""
+        return []
+
     def add(
         self,
         name: str,
@@ -182,13 +186,16 @@ class TokenFile:
         )
 
         def change(kept: list[NamedToken]) -> list[NamedToken]:
-            if any(other.name == name for other in kept):
-                raise ConfigError(f"there is a token `{name}` already", hint="remove it first")
+            self._require_new(name, kept)
             return [*kept, made]
 
         self._change(change)
         SECRETS.learn(token)
         return token
+
+    def _require_new(self, name: str, kept: list[NamedToken]) -> None:
+        if any(other.name == name for other in kept):
+            raise ConfigError(f"there is a token `{name}` already", hint="remove it first")
 
     def remove(self, name: str) -> bool:
         """Have a token open nothing any more. Returns whether there was one."""

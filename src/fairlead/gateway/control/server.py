@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from fairlead.connection.peer import CALLER
-from fairlead.errors import CallFailed, ConfigError, FairleadError
+from fairlead.errors import CallFailed, ConfigError, FairleadError, ReplicaFailed, StoreError
 from fairlead.events import DOWN
 from fairlead.gateway.access.auth import AuthenticatedRequest, RequestAuthenticator
 from fairlead.gateway.access.origin import RequestRefused
@@ -51,6 +51,7 @@ from fairlead.gateway.request_context import ClientResult, RequestContext, Serve
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.operator import Ability, ApprovalAnswer
 from fairlead.host.snapshots import LastFailure, Snapshot, snapshot_to_store
+from fairlead.wording import join_clauses
 
 logger = logging.getLogger(__name__)
 
@@ -427,7 +428,10 @@ def approval_routes(
             reply = _decode_approval(await request.body())
         except (ValueError, RecursionError) as exc:
             return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
-        return JSONResponse({"answered": await answer(reply, admitted)})
+        try:
+            return JSONResponse({"answered": await answer(reply, admitted)})
+        except (ReplicaFailed, StoreError) as exc:
+            return JSONResponse({"answered": False, "error": join_clauses(str(exc), exc.hint)})
 
     return [
         Route(APPROVALS_PATH, _admitting(access, list_pending), methods=["GET"]),
