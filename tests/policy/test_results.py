@@ -368,7 +368,7 @@ def test_structured_content_is_held_against_what_the_tool_promised() -> None:
         (body(structuredContent={}), b'{"name": "t"}'),
         (body(structuredContent={}), b'{"outputSchema": '),
         (body(structuredContent={}), b'{"outputSchema": true}'),
-        (body(structuredContent={}), PROMISING + b" " * 300_000),
+        (body(structuredContent={}), PROMISING[:-2] + b" " * 300_000 + b"}}"),
         (body(structuredContent={}), b'{"outputSchema": {"$ref": "https://example.org/schema"}}'),
     ],
 )
