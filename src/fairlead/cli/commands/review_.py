@@ -148,14 +148,20 @@ class _TypedAnswers:
     def _tools(self, name: str, review: ServerReview, answer: ReviewAnswer) -> list[ReviewedTool]:
         return resolve_tool_names([name], review.tools, answer=answer, servers=self._servers, strict=False)
 
-    def require_meant(self, reviews: list[ServerReview]) -> None:
-        """Refuse a name that means a tool of none of the servers, and one to allow that means several's."""
+    def require_meant(self, reviews: list[ServerReview], *, of_all: bool) -> None:
+        """Refuse a name that means a tool of none of the servers.
+
+        Args:
+            reviews: What is reviewed.
+            of_all: Are these all servers, rather than those that were named? Then a name to allow has to mean
+                one server's tools: any of the others may have called its own so.
+        """
         for answer, words in self._named.items():
             for name in (name for word in words for name in split_names(word) if name not in ("", ALL, NONE)):
                 found = [tool.entry.key for review in reviews for tool in self._tools(name, review, answer)]
                 if not found:
                     raise UnknownTool(f"none of these servers has a tool `{name}`")
-                if answer != "deny":
+                if of_all and answer != "deny":
                     require_one_server(name, found)
 
 
@@ -214,7 +220,7 @@ def _review_many(
     reviews, failures = read_reviews(loaded, wanted)
     for failure in failures.values():
         print_error(failure) if server_ids else warn(str(failure), failure.hint)
-    words.require_meant(reviews)
+    words.require_meant(reviews, of_all=not server_ids)
     return review_together(ctx, loaded, reviews, failures, words=words, as_json=as_json)
 
 
