@@ -79,7 +79,7 @@ def test_commands_use_the_redis_and_a_key_is_replaced(
 def test_tokens_of_one_machine_are_listed_and_revoked_after_its_store_became_a_redis(
     machine: Machine, fairlead: Fairlead, tmp_path: Path
 ) -> None:
-    config = {
+    config: dict[str, object] = {
         "servers": {"time": {"command": "no-such-program"}},
         "bundles": {"work": {"servers": {"time": {}}}},
     }
