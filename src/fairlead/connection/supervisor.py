@@ -281,11 +281,11 @@ class Supervisor:
         """Have the clock of the start stand still while a download is seen, and tell of that."""
         downloads = dispatcher.downloads
 
-        def tell() -> None:
+        def report() -> None:
             self.vitals.download = downloads.current
             self._on_download(downloads.current)
 
-        downloads.on_change = tell
+        downloads.listen(report)
         try:
             with downloads.holding(attempt.starting, seconds, is_whole=True):
                 yield
@@ -306,11 +306,9 @@ class Supervisor:
     def _expire(self, attempt: ConnectAttempt) -> None:
         if attempt.settled.is_set():
             return
-        allowed = self.limits.startup_timeout_ms / 1000
-        took = anyio.current_time() - attempt.began
         slow = SlowStart(
-            allowed=allowed,
-            took=took,
+            allowed=self.limits.startup_timeout_ms / 1000,
+            took=anyio.current_time() - attempt.began,
             is_local=self._is_local,
             stderr_lines=attempt.stderr_lines,
             noise=attempt.noise,

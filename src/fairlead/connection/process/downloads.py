@@ -58,6 +58,12 @@ class DownloadWatch:
         """Note that the server itself runs."""
         self._set(None)
 
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Have a function called at each change, and at once where a download was seen already."""
+        self.on_change = callback
+        if self.current is not None:
+            callback()
+
     def _set(self, current: str | None) -> None:
         if current == self.current:
             return
