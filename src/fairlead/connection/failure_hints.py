@@ -15,6 +15,7 @@ from fairlead.connection.outcomes import (
     ConnectionEnding,
     HttpRejected,
     SpawnFailed,
+    SpawnTrouble,
     TroubleKind,
 )
 from fairlead.wording import join_clauses
@@ -159,8 +160,6 @@ def hint_for_spawn(failed: SpawnFailed) -> str:
     """The hint for a process that could not be started."""
     found = failed.instead
     match failed.trouble:
-        case "no_folder" | "folder_denied":
-            return "correct `cwd`"
         case "no_program":
             return _hint_for_missing_program(failed.program, found)
         case "tilde":
@@ -169,17 +168,20 @@ def hint_for_spawn(failed: SpawnFailed) -> str:
             return f"write `{found}` as `command`, and the rest, word by word, as `args`"
         case "no_interpreter":
             return f"install `{found}`, or correct the first line of the script" if found else _BUILT_FOR
-        case "is_folder":
-            return "write a program in that folder as `command`"
-        case "denied":
-            return "make it executable (`chmod +x`), or correct `command`"
-        case "format":
-            return f"{_BUILT_FOR} A script needs a first line such as `#!/usr/bin/env python3`"
-        case None:
-            return "check `command`, `args`, `env` and `cwd`"
+        case trouble:
+            return _SPAWN_HINTS[trouble]
 
 
 _BUILT_FOR = "is it for this machine?"
+_SPAWN_HINTS: Mapping[SpawnTrouble | None, str] = {
+    "no_folder": "correct `cwd`",
+    "folder_denied": "correct `cwd`",
+    "is_folder": "write a program in that folder as `command`",
+    "denied": "make it executable (`chmod +x`), or correct `command`",
+    "format": f"{_BUILT_FOR} A script needs a first line such as `#!/usr/bin/env python3`",
+    "too_many_files": "raise the limit of open files (`ulimit -n`), or run fewer servers at once",
+    None: "check `command`, `args`, `env` and `cwd`",
+}
 _INSTALL: Mapping[str, str] = {
     **dict.fromkeys(("uvx", "uv"), "install uv (`pip install uv`)"),
     **dict.fromkeys(("npx", "npm", "node"), "install Node.js 20 or newer"),

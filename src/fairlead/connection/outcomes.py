@@ -107,6 +107,7 @@ SpawnTrouble: TypeAlias = Literal[
     "is_folder",
     "denied",
     "format",
+    "too_many_files",
 ]
 """Why a process could not be started, where that is known."""
 

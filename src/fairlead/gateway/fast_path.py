@@ -553,6 +553,8 @@ def _info(info: bytes) -> _Info:
 
 def _read(body: bytes) -> _FastRequest | None:
     try:
+        if not body.isascii():
+            body.decode()  # `msgspec` does not look into the names that it passes over
         return None if has_slow_numbers(body) else _decode(body)
     except _UNREADABLE:
         return None

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +374,34 @@ async def test_servers_start_where_a_host_has_many_open_files(guardian: Guardian
         for file in files:
             os.close(file)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.requirement("HARD-84")
+@pytest.mark.parametrize("free", range(9))
+async def test_a_start_with_too_few_free_descriptors_fails_and_leaves_none_open(
+    guardian: Guardian, free: int
+) -> None:
+    await words_of(guardian, STATE)  # the guardian runs: what is missing is missed by the server's start
+    before = sorted(os.listdir("/proc/self/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + 20, hard))
+    taken: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(taken.pop())
+        dispatcher = StdioDispatcher(Command(argv=(sys.executable, "-c", "")), guardian=guardian)
+        with anyio.fail_after(SECONDS), pytest.raises(SpawnFailed, match="too many files are open"):
+            async with dispatcher:
+                pytest.fail("it started")
+    finally:
+        for file in taken:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 async def test_a_request_larger_than_a_socket_holds_arrives(guardian: Guardian) -> None:

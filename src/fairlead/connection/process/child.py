@@ -193,6 +193,8 @@ def explain_spawn_error(command: Command, exc: OSError | ValueError) -> SpawnFai
             return SpawnFailed(f"{program} is a folder, not a program", "is_folder")
         case PermissionError():
             return SpawnFailed(f"{program} may not be run", "denied")
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            return SpawnFailed(f"{program} cannot be started: too many files are open", "too_many_files")
         case OSError(errno=errno.ENOEXEC):
             return SpawnFailed(f"{program} cannot be run: {exc.strerror}", "format")
         case OSError():

@@ -281,22 +281,25 @@ class PosixChild:
         return child
 
     async def _spawn(self, guardian: Guardian) -> None:
-        theirs_in, ours_in = os.pipe()
-        ours_out, theirs_out = os.pipe()
-        ours_err, theirs_err = os.pipe()
+        ours: list[int] = []
+        theirs: list[int] = []
         try:
-            theirs = (theirs_in, theirs_out, theirs_err)
-            self._process = await guardian.start(self._command, theirs, self._on_exit)
+            for is_input in (True, False, False):  # one may be opened where the next one is one too many
+                reading, writing = os.pipe()
+                ours.append(writing if is_input else reading)
+                theirs.append(reading if is_input else writing)
+            stdin, stdout, stderr = theirs
+            self._process = await guardian.start(self._command, (stdin, stdout, stderr), self._on_exit)
         except BaseException as exc:
-            for fd in (ours_in, ours_out, ours_err):
+            for fd in ours:
                 os.close(fd)
             if isinstance(exc, (OSError, ValueError)):
                 raise explain_spawn_error(self._command, exc) from exc
             raise
         finally:
-            for fd in (theirs_in, theirs_out, theirs_err):
+            for fd in theirs:
                 os.close(fd)
-        self._connect(ours_in, ours_out, ours_err)
+        self._connect(*ours)
         logger.debug("process started", extra={"program": self._command.argv[0], "pid": self._process.pid})
 
     def _connect(self, stdin: int, stdout: int, stderr: int) -> None:

@@ -200,10 +200,12 @@ class WorkerPool:
 
     async def _run_worker(self, slot: _Slot) -> bool:
         """Run a process in a slot until it ends. Returns whether it served."""
-        pairs = socket.socketpair(), socket.socketpair()
-        (connections, its_connections), (messages, its_messages) = pairs
+        ends: list[socket.socket] = []
         process: Process | None = None
         try:
+            ends += socket.socketpair()
+            ends += socket.socketpair()
+            connections, its_connections, messages, its_messages = ends
             descriptors = its_connections.fileno(), its_messages.fileno()
             words = [*self._words, "--worker", f"{descriptors[0]},{descriptors[1]}"]
             with anyio.CancelScope(shield=True):  # a process that was started must get its owner
@@ -217,13 +219,13 @@ class WorkerPool:
                     start_new_session=True,
                 )
         except OSError as exc:
-            for end in (connections, messages):
+            for end in ends[::2]:
                 end.close()
             slot.failure = ListenFailed(f"cannot start a worker: {exc.strerror or exc}")
             return False
         finally:
-            its_connections.close()
-            its_messages.close()
+            for end in ends[1::2]:
+                end.close()
         assert process is not None, "the block above is left with one, or not at all"
         channel = await channel_to_worker(messages)
         sender = HandoverSender(connections, self._note_change)
