@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from mcp_types import CLIENT_INFO_META_KEY
 from starlette.types import Message, Scope
 
 from fairlead.config.load import load_config
@@ -194,7 +195,7 @@ def check(data: bytes) -> None:
     """Send the content as a request of a client of either protocol family."""
     choices, content = split(data)
     plain = _strict(content)
-    if plain is not None and plain.get("method") in WITHOUT_END:
+    if plain is not None and (str(plain.get("method")) in WITHOUT_END or not _says_who(plain)):
         return
     if not _gateways:
         _gateways.append(GatewayInProcess())
@@ -238,6 +239,16 @@ def _outcome(message: dict[str, Any] | None) -> Any:
         name: result.get(name) for name in ("isError", "structuredContent", "tools", "prompts", "resources")
     }
     return message.get("id"), type(message.get("id")), json.dumps(kept, sort_keys=True)
+
+
+def _says_who(plain: dict[str, Any]) -> bool:
+    """Whether `clientInfo` is complete where there is one: the fast path does not insist on that."""
+    params = plain.get("params")
+    meta: object = params.get("_meta") if is_object(params) else None
+    if not is_object(meta):
+        return True
+    info: object = meta.get(CLIENT_INFO_META_KEY)
+    return is_object(info) and isinstance(info.get("name"), str) and isinstance(info.get("version"), str)
 
 
 def _strict(content: bytes) -> dict[str, Any] | None:
