@@ -3,9 +3,10 @@
     benchmarks/install-gateways          # once: what ours is compared with
     uv run --extra search --with fastmcp python -m benchmarks.run [--quick] [--data DIR] [NAME …]
 
-Each benchmark compares in one run, by turns, in a process of its own. Tables go into `benchmarks/RESULTS.md`,
-plots beside it. With `--quick` or NAMEs nothing is written unless `--out` says where: numbers of a short run
-only say that the benchmark works. Ends with 1 where a benchmark failed; a goal that is missed is no failure.
+Each benchmark compares in one run, by turns, in a process of its own. Tables and plots go into
+`benchmarks/RESULTS.md` and a page of the documentation. With `--quick` or NAMEs nothing is written unless
+`--write` says so: numbers of a short run only say that the benchmark works. Ends with 1 where a benchmark
+failed; a goal that is missed is no failure.
 """
 
 import argparse
@@ -26,7 +27,9 @@ from typing import Any, Final
 from benchmarks.measuring import ROOT, TABLES_VARIABLE
 from benchmarks.plots import bars, line
 
-RESULTS: Final = ROOT / "benchmarks" / "RESULTS.md"
+PLOTS: Final = "docs/benchmarks"
+PAGES: Final = {"benchmarks/RESULTS.md": "../docs/benchmarks", "docs/benchmarks.md": "benchmarks"}
+"""What is written, and where its plots are as seen from there."""
 SECONDS: Final = 3600.0
 """The longest that one benchmark may take."""
 OURS: Final = ("Host", "connection", "fairlead", "Fairlead", "ours", "console")
@@ -116,8 +119,25 @@ def run(benchmark: Benchmark, data: Path | None, *, quick: bool) -> Outcome:
 # ── the page ──
 
 
-def render(outcomes: Sequence[Outcome], folder: Path) -> str:
-    """Return the page, and write its plots into the folder."""
+def write_pages(outcomes: Sequence[Outcome], root: Path = ROOT) -> None:
+    """Write the pages and their plots, below the folder of the project."""
+    folder = root / PLOTS
+    folder.mkdir(exist_ok=True)
+    for former in folder.glob("*.svg"):
+        former.unlink()
+    for outcome in outcomes:
+        for number, table in enumerate(outcome.tables, 1):
+            if drawing := _plot(table):
+                (folder / _plot_name(outcome, number)).write_text(drawing, encoding="utf-8")
+    for page, plots in PAGES.items():
+        (root / page).write_text(_render(outcomes, plots), encoding="utf-8")
+
+
+def _plot_name(outcome: Outcome, number: int) -> str:
+    return f"{outcome.benchmark.name}-{number}.svg"
+
+
+def _render(outcomes: Sequence[Outcome], plots: str) -> str:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -139,10 +159,8 @@ def render(outcomes: Sequence[Outcome], folder: Path) -> str:
             lines += ["", f"**It failed**, with status {outcome.status}."]
         for number, table in enumerate(outcome.tables, 1):
             lines += ["", f"### {table.title}", "", *_markdown(table)]
-            if drawing := _plot(table):
-                name = f"{outcome.benchmark.name}-{number}.svg"
-                (folder / name).write_text(drawing, encoding="utf-8")
-                lines += ["", f"![{table.title}]({folder.name}/{name})"]
+            if _plot(table) is not None:
+                lines += ["", f"![{table.title}]({plots}/{_plot_name(outcome, number)})"]
     return "\n".join(lines) + "\n"
 
 
@@ -188,7 +206,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="short runs, to see that each works")
     parser.add_argument("--data", type=Path, help="the folder with sets of questions, for `search`")
-    parser.add_argument("--out", type=Path, help=f"the page to write; {RESULTS.name} after a whole, long run")
+    parser.add_argument(
+        "--write", action="store_true", help="write the pages after a short or partial run, too"
+    )
     names = [benchmark.name for benchmark in BENCHMARKS]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(names)}")
     given: Any = parser.parse_args(argv)
@@ -202,11 +222,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"\n== {benchmark.name}: left out, it needs --data DIR")
             continue
         outcomes.append(run(benchmark, given.data, quick=given.quick))
-    page: Path | None = given.out or (None if given.quick or given.names else RESULTS)
-    if page is not None:
-        plots = page.with_suffix("")
-        plots.mkdir(parents=True, exist_ok=True)
-        page.write_text(render(outcomes, plots), encoding="utf-8")
+    if given.write or not (given.quick or given.names):
+        write_pages(outcomes)
     print()
     for outcome in outcomes:
         result = "passed" if outcome.status == 0 else "FAILED"

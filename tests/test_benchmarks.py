@@ -6,7 +6,7 @@ from pathlib import Path
 
 import benchmarks
 import pytest
-from benchmarks.run import BENCHMARKS, Outcome, Table, render
+from benchmarks.run import BENCHMARKS, Outcome, Table, write_pages
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(benchmarks.__path__)])
@@ -33,11 +33,18 @@ def test_the_page_of_results_has_tables_plots_and_the_missed_goals_first(tmp_pat
         Outcome(benchmark=BENCHMARKS[0], status=0, seconds=1.0, tables=[table, growing]),
         Outcome(benchmark=BENCHMARKS[1], status=3, seconds=1.0),
     ]
-    page = render(found, tmp_path)
+    for folder in ("benchmarks", "docs"):
+        (tmp_path / folder).mkdir()
+    write_pages(found, tmp_path)
+    page = (tmp_path / "benchmarks" / "RESULTS.md").read_text()
     assert page.index("- A call <small>: Host.call: 5 x (goal >= 6 x) MISSED") < page.index("| caller |")
     assert "| SDK   Client | 200 |  |" in page
     assert "**It failed**, with status 3." in page
-    plots = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert (
+        page.replace("../docs/benchmarks", "benchmarks") == (tmp_path / "docs" / "benchmarks.md").read_text()
+    )
+    plots = {path.name: path.read_text() for path in (tmp_path / "docs" / "benchmarks").iterdir()}
+    assert all(f"(../docs/benchmarks/{name})" in page for name in plots)
     assert "<rect" in plots["calls-1.svg"]
     assert "A call &lt;small&gt;" in plots["calls-1.svg"]
     assert "<polyline" in plots["calls-2.svg"]
