@@ -15,7 +15,7 @@ from fairlead.store.async_store import AsyncStore
 from fairlead.store.cluster_key import new_cluster_key
 from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY, Database
-from fairlead.store.redis_connection import CONNECT_SECONDS, OPERATION_SECONDS
+from fairlead.store.redis_connection import CONNECT_SECONDS, META, OPERATION_SECONDS
 from fairlead.store.redis_database import RedisDatabase
 
 PATIENCE = 30.0
@@ -141,9 +141,43 @@ def test_a_redis_that_was_emptied_in_use_is_refused(redis: RedisServer) -> None:
         redis.run("FLUSHALL")
         for _ in range(2):
             with pytest.raises(StoreError, match="emptied"):
+                database.get("pins", "a")
+            with pytest.raises(StoreError, match="emptied"):
                 database.put("pins", "a", b"two", expect=ANY)
     with open_database(redis.location) as database:
         assert database.get("pins", "a") is None
+
+
+def test_a_redis_that_was_emptied_and_begun_anew_by_another_is_refused(redis: RedisServer) -> None:
+    """A command, or a replica that was restarted, may be the first to come to the empty store."""
+    with open_database(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("FLUSHALL")
+        with open_database(redis.location) as anew:
+            anew.put("pins", "b", b"two", expect=None)
+            for _ in range(2):
+                with pytest.raises(StoreError, match="emptied"):
+                    database.get("pins", "a")
+                with pytest.raises(StoreError, match="emptied"):
+                    database.put("pins", "a", b"three", expect=ANY)
+            redis.kill()
+            redis.start()  # another epoch of the new store
+            eventually(lambda: anew.get("pins", "b"))
+            with pytest.raises(StoreError, match="emptied"):
+                eventually(lambda: database.get("pins", "a"))
+
+
+def test_a_store_of_an_earlier_release_goes_on_when_its_origin_is_recorded(redis: RedisServer) -> None:
+    with open_database(redis.location) as database:
+        version = database.put("pins", "a", b"one", expect=None)
+        redis.run("HDEL", META, "origin")  # as an earlier release has it, or a backup of its data
+        redis.kill()
+        redis.start()
+        with open_database(redis.location) as other:
+            eventually(lambda: database.get("pins", "a"))
+            found = other.get("pins", "a")
+            assert found is not None
+            assert found.version == version
 
 
 @pytest.mark.parametrize(
