@@ -260,7 +260,7 @@ def test_a_value_moved_or_changed_in_redis_does_not_open(redis: RedisServer) -> 
         redis.run("COPY", "fairlead:value:approvals:mine", "fairlead:value:approvals:theirs")
         with pytest.raises(StoreError, match="changed by another program"):
             database.get("approvals", "theirs")
-        redis.run("SETRANGE", "fairlead:value:approvals:mine", "50", "x")
+        redis.run("SETRANGE", "fairlead:value:approvals:mine", "50", "x" * 8)
         with pytest.raises(StoreError, match="changed by another program"):
             _read(database)
 
