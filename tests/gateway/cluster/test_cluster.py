@@ -15,7 +15,7 @@ from mcp_types import INVALID_PARAMS
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures, ReplicaKeys
 from fairlead.gateway.cluster.replicas import REPLICA_ID_BYTES
 from fairlead.gateway.cluster.session_ids import SessionIds
-from tests.gateway.cluster.cluster_support import KEYS, Rounds, replica, replicas
+from tests.gateway.cluster.cluster_support import KEYS, Rounds, ServedReplica, replica, replicas
 from tests.gateway.support import MODERN, Raw, text_of, until
 from tests.host.asking import HANDSHAKE, NAME_FORM, AskingServer
 
@@ -325,6 +325,29 @@ async def test_a_clock_that_was_set_leaves_forwarded_requests_not_sent(
         assert refused["result"]["_meta"]["fairlead/delivery"] == "not_sent"
         monkeypatch.undo()
         assert text_of(await client.older("tools/call", 3, name="a_echo", arguments={}))
+
+
+async def test_a_replica_that_announces_the_address_of_another_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with replicas(tmp_path, 3, a=asking(tmp_path).entry()) as served, aiohttp.ClientSession() as http:
+        owner, other, third = served
+        client = Raw(http, f"{owner.url}/mcp")
+        await client.begin()
+        for address in (other.url, third.url):  # that of the replica which looks, or of another one
+            monkeypatch.setattr(owner.cluster.directory, "address", address)
+            await owner.cluster.directory.announce()
+            await other.cluster.directory.refresh()
+            for _ in range(2):
+                assert (await client_at(client, other).post(called("echo")))[0] == 404
+        told = [each for each in caplog.records if each.message == "a replica is not at its address"]
+        assert [each.__dict__["replica"] for each in told] == [owner.cluster.directory.id]
+
+
+def client_at(client: Raw, at: ServedReplica) -> Raw:
+    """The same client, of the same session, at another replica."""
+    client.url = f"{at.url}/mcp"
+    return client
 
 
 async def test_sessions_of_a_replica_that_stopped_are_to_be_begun_anew(tmp_path: Path) -> None:

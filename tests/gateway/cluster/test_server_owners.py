@@ -233,6 +233,31 @@ async def test_a_forwarded_call_is_answered_by_a_replica_that_left_meanwhile(tmp
         assert text_of(answers[0]).isdigit()
 
 
+async def test_the_owner_finishes_the_call_of_a_replica_that_left_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_owners, "_SENDER_SECONDS", 0.1)
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        owner, leaving = served
+        await pid_at(client_of(http, owner))
+        client = client_of(http, leaving)
+        answers: list[Any] = []
+
+        async def hold() -> None:
+            answers.append(await call(client, "hold", until=str(tmp_path / "go")))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hold)
+            await until(lambda: owner.cluster.owners.calls == 1)
+            await leaving.cluster.directory.leave()
+            await until(lambda: owner.cluster.directory.known(leaving.cluster.directory.id) is None)
+            looks = anyio.current_time() + 0.5
+            await until(lambda: anyio.current_time() > looks)
+            await anyio.to_thread.run_sync((tmp_path / "go").touch)
+        assert text_of(answers[0]).isdigit()
+
+
 @pytest.mark.slow
 async def test_another_replica_takes_over_when_the_owner_stops(tmp_path: Path) -> None:
     server = asking(tmp_path)

@@ -9,7 +9,7 @@ import aiohttp
 import anyio
 
 from fairlead.catalog.tools import read_tools
-from fairlead.policy.pins import pin_by_review, record_review
+from fairlead.policy.pins import NAMESPACE, pin_by_review, pins_key, record_review
 from fairlead.testing import ScriptedServer
 from tests.gateway.cluster.cluster_support import ServedReplica, replicas
 from tests.gateway.support import Raw, text_of
@@ -39,6 +39,11 @@ async def test_a_tool_that_changed_is_refused_at_every_replica_until_it_is_revie
         first, second = [Raw(http, f"{each.url}/mcp") for each in served]
         await first.begin()
         assert await echo(first) == '{"what": "a"}'
+        store = served[0].gateway.host.store
+        assert store is not None
+        key = pins_key(served[0].gateway.loaded.servers["x"])
+        while await store.get(NAMESPACE, key) is None:  # noqa: ASYNC110 - pins are saved in a moment
+            await anyio.sleep(0.02)
         # The other replica has not connected to it before, and is held to what the first one pinned.
         server.say(CHANGED)
         await second.begin()

@@ -127,6 +127,8 @@ class Cluster:
         self.forwarder = Forwarder(self.directory, self._signatures, on_end)
         self.owners = owners
         self._on_end = on_end
+        self._misplaced: set[str] = set()
+        """Replicas that announce themselves and were not found where they say they are."""
 
     @property
     def is_ready(self) -> bool:
@@ -283,6 +285,11 @@ class Cluster:
             await _OWNER_UNKNOWN(scope, receive, send)
         except PeerUnreachable as exc:
             if exc.is_gone:
+                if owner_id not in self._misplaced:  # one that was killed, or has another's address
+                    self._misplaced.add(owner_id)
+                    logger.warning(
+                        "a replica is not at its address", extra={"replica": owner_id, "reason": str(exc)}
+                    )
                 return False
             logger.warning("a replica is not reached", extra={"replica": owner_id, "reason": str(exc)})
             failed = ReplicaFailed(

@@ -393,10 +393,11 @@ class ServerOwners:
     async def _until_dead(self, sender: str, scope: anyio.CancelScope) -> None:
         """Cancel a request when the replica that sent it is gone without a word, as after a power cut."""
         assert self._joined is not None, "a request was authenticated"
+        directory = self._joined.directory
         while True:
             await anyio.sleep(_SENDER_SECONDS)
             with suppress(StoreError):  # it may live
-                if await self._joined.directory.find(sender) is None:
+                if await directory.find(sender) is None and not directory.has_left(sender):
                     scope.cancel()
 
 
