@@ -15,7 +15,7 @@ from fairlead.store.async_store import AsyncStore
 from fairlead.store.cluster_key import new_cluster_key
 from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY, Database
-from fairlead.store.redis_connection import CONNECT_SECONDS, OPERATION_SECONDS
+from fairlead.store.redis_connection import CONNECT_SECONDS, META, OPERATION_SECONDS
 from fairlead.store.redis_database import RedisDatabase
 
 PATIENCE = 30.0
@@ -141,9 +141,44 @@ def test_a_redis_that_was_emptied_in_use_is_refused(redis: RedisServer) -> None:
         redis.run("FLUSHALL")
         for _ in range(2):
             with pytest.raises(StoreError, match="emptied"):
+                database.get("pins", "a")
+            with pytest.raises(StoreError, match="emptied"):
                 database.put("pins", "a", b"two", expect=ANY)
     with open_database(redis.location) as database:
         assert database.get("pins", "a") is None
+
+
+def test_a_redis_that_was_emptied_and_begun_anew_by_another_is_refused(redis: RedisServer) -> None:
+    """A command, or a replica that was restarted, may be the first to come to the empty store."""
+    with open_database(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("FLUSHALL")
+        with open_database(redis.location) as anew:
+            anew.put("pins", "b", b"two", expect=None)
+            for _ in range(2):
+                with pytest.raises(StoreError, match="emptied"):
+                    database.get("pins", "a")
+                with pytest.raises(StoreError, match="emptied"):
+                    database.put("pins", "a", b"three", expect=ANY)
+            redis.kill()
+            redis.start()  # another epoch of the new store
+            eventually(lambda: anew.get("pins", "b"))
+            with pytest.raises(StoreError, match="emptied"):
+                eventually(lambda: database.get("pins", "a"))
+
+
+def test_a_backup_without_an_origin_takes_that_of_the_first_who_knows_one(redis: RedisServer) -> None:
+    with open_database(redis.location) as database:
+        version = database.put("pins", "a", b"one", expect=None)
+        redis.run("HDEL", META, "origin")  # a backup of an earlier release has none
+        redis.kill()
+        redis.start()
+        eventually(lambda: database.get("pins", "a"))
+        with open_database(redis.location) as other:
+            found = other.get("pins", "a")
+            assert found is not None
+            assert found.version == version
+        database.put("pins", "a", b"two", expect=version)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +261,7 @@ def test_a_value_moved_or_changed_in_redis_does_not_open(redis: RedisServer) -> 
         redis.run("COPY", "fairlead:value:approvals:mine", "fairlead:value:approvals:theirs")
         with pytest.raises(StoreError, match="changed by another program"):
             database.get("approvals", "theirs")
-        redis.run("SETRANGE", "fairlead:value:approvals:mine", "50", "x")
+        redis.run("SETRANGE", "fairlead:value:approvals:mine", "50", "x" * 8)
         with pytest.raises(StoreError, match="changed by another program"):
             _read(database)
 

@@ -311,6 +311,8 @@ class Gateway:
         await self.close_server_here(server_id)
         if self._peers is not None:
             await self._peers.close_server(server_id)
+        elif self.cluster is not None and (server := self.loaded.servers.get(server_id)) is not None:
+            await self.cluster.owners.close_elsewhere(server)
 
     async def close_server_here(self, server_id: str) -> None:
         """End every connection that this process has to a server."""
@@ -418,7 +420,7 @@ class Gateway:
         cluster = Cluster(store, place, keys, load=self.load, on_end=self.note_request_end, owners=owners)
         await self.tasks.start(cluster.directory.run)
         self.tasks.start_soon(cluster.forwarder.run)
-        cluster.share_servers(store, self._start_shared, self._wake_finish)
+        cluster.share_servers(store, self._start_shared, self._close_shared, self._wake_finish)
         self.cluster = cluster
 
     def _start_shared(self, server_id: str, key: str) -> bool:
@@ -427,6 +429,14 @@ class Gateway:
         if server is None or not server.enabled or server_key(server) != key:
             return False
         self.tasks.start_soon(self.host.connect, server_id)
+        return True
+
+    async def _close_shared(self, server_id: str, key: str) -> bool:
+        """Close a server for another replica, whose user restarts it. False where it is not the same here."""
+        server = self.loaded.servers.get(server_id)
+        if server is None or server_key(server) != key:
+            return False
+        await self.close_server_here(server_id)
         return True
 
     def note_request_end(self) -> None:

@@ -81,7 +81,7 @@ class RedisDatabase:
     def get(self, namespace: str, key: str) -> StoredValue | None:
         """Value of a key, or None."""
         place = _place(namespace, key)
-        stored: bytes | None = self._redis.run("GET", _VALUE + place)
+        stored: bytes | None = self._redis.call(scripts.GET, [_VALUE + place])
         return self._read(key, place, stored) if stored is not None else None
 
     def put(  # noqa: PLR0913 - how a value is kept, each by name

@@ -49,11 +49,18 @@ def _script(body: str, *, checked: bool = True) -> Script:
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
-# KEYS: meta, messages. ARGV: run id of the server, a new epoch, whether there must be one, a sealed check.
+# KEYS: meta, messages. ARGV: run id of the server, a new epoch, the origin that the store must have or '', a
+# new origin, a sealed check. The origin stays for as long as the store has its data: another one is the mark
+# of a store that was emptied, and begun anew by another process.
 BEGIN: Final = _script(
     """
 local meta, epoch = KEYS[1], redis.call('HGET', KEYS[1], 'epoch')
-if not epoch and ARGV[3] == '1' then return false end
+local origin = redis.call('HGET', KEYS[1], 'origin')
+if ARGV[3] ~= '' and (not epoch or (origin and origin ~= ARGV[3])) then return false end
+if not origin then
+    origin = ARGV[3] ~= '' and ARGV[3] or ARGV[4]
+    redis.call('HSET', meta, 'origin', origin)
+end
 if not epoch or redis.call('HGET', meta, 'run') ~= ARGV[1] then
     local time = redis.call('TIME')
     local start = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -61,7 +68,7 @@ if not epoch or redis.call('HGET', meta, 'run') ~= ARGV[1] then
         local last = tonumber(redis.call('HGET', meta, counter) or '0')
         redis.call('HSET', meta, counter, string.format('%.0f', math.max(last, start)))
     end
-    redis.call('HSETNX', meta, 'check', ARGV[4])
+    redis.call('HSETNX', meta, 'check', ARGV[5])
     redis.call('HSETNX', meta, 'layout', '1')
     redis.call('HSET', meta, 'epoch', ARGV[2], 'run', ARGV[1])
     -- Subscribers see a gap, and read again what may have changed.
@@ -69,10 +76,15 @@ if not epoch or redis.call('HGET', meta, 'run') ~= ARGV[1] then
     redis.call('XADD', KEYS[2], string.format('%.0f-0', position), 't', '', 'p', '')
     epoch = ARGV[2]
 end
-return {epoch, redis.call('HGET', meta, 'layout'), redis.call('HGET', meta, 'check')}
+return {epoch, origin, redis.call('HGET', meta, 'layout'), redis.call('HGET', meta, 'check')}
 """,
     checked=False,
 )
+
+# KEYS: meta, value. An emptied store must not be taken for one without this value.
+GET: Final = _script("""
+return redis.call('GET', KEYS[2])
+""")
 
 # KEYS: meta, value, index, lease of the fence. ARGV: epoch, expected version, fencing token, member, value,
 # milliseconds that it lives or ''.

@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 import aiohttp
 import anyio
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.config.load import load_config
+from fairlead.gateway.access.origin import OriginPolicy, deciding_headers
 from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace
 from fairlead.gateway.cluster.replica_keys import ReplicaKeys
 from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
@@ -47,6 +49,17 @@ def unix_listener() -> Generator[tuple[socket.socket, Path]]:
         yield listener, path
 
 
+def _screened(app: ASGIApp) -> ASGIApp:
+    """An application that gets only what gets through to one on a network, between replicas as well."""
+    policy = OriginPolicy("127.0.0.1", 1)  # loopback names may have any port
+
+    async def screen(scope: Scope, receive: Receive, send: Send) -> None:
+        refused = policy.screen(scope, deciding_headers(scope)) if scope["type"] == "http" else None
+        await (refused or app)(scope, receive, send)
+
+    return screen
+
+
 @asynccontextmanager
 async def replica(
     folder: Path, name: str, servers: Mapping[str, dict[str, Any]], *, over: Wire = "tcp"
@@ -74,8 +87,8 @@ async def replica(
         options = GatewayOptions(grace_seconds=2.0)
         async with (
             open_gateway(loaded, options, env=own, place=place) as gateway,
-            listening(gateway.app(ByName()), listener),
-            listening(gateway.app(ByName()), unix),
+            listening(_screened(gateway.app(ByName())), listener),
+            listening(_screened(gateway.app(ByName())), unix),
         ):
             yield ServedReplica(gateway=gateway, url=url_of(listener))
 

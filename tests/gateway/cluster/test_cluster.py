@@ -15,7 +15,7 @@ from mcp_types import INVALID_PARAMS
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures, ReplicaKeys
 from fairlead.gateway.cluster.replicas import REPLICA_ID_BYTES
 from fairlead.gateway.cluster.session_ids import SessionIds
-from tests.gateway.cluster.cluster_support import KEYS, Rounds, replica, replicas
+from tests.gateway.cluster.cluster_support import KEYS, Rounds, ServedReplica, replica, replicas
 from tests.gateway.support import MODERN, Raw, text_of, until
 from tests.host.asking import HANDSHAKE, NAME_FORM, AskingServer
 
@@ -284,6 +284,70 @@ async def test_a_draining_replica_has_others_begin_sessions(tmp_path: Path) -> N
 def initialize() -> Any:
     params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
     return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+
+
+async def test_a_head_request_for_the_session_of_another_replica_is_answered(tmp_path: Path) -> None:
+    async with replicas(tmp_path, 2, a=asking(tmp_path).entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served[1].url}/mcp")
+        await client.begin()
+        for each in served:
+            with anyio.fail_after(30):
+                async with http.head(f"{each.url}/mcp", headers=client.headers) as response:
+                    assert response.status >= 400
+
+
+async def test_the_refusal_of_a_replica_is_no_part_of_its_next_answer(tmp_path: Path) -> None:
+    async with replicas(tmp_path, 2, a=asking(tmp_path).entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served[1].url}/mcp")
+        await client.begin()
+        client.url = f"{served[0].url}/mcp"
+        await until(lambda: len(served[0].cluster.directory.living()) == 2)
+        # Both are about to stop, and the first does not know of the other.
+        for each in served:
+            each.cluster.directory.is_draining = True
+        status, _, _ = await Raw(http, client.url).post(initialize())
+        assert status == 503
+        assert text_of(await client.older("tools/call", 1, name="a_echo", arguments={"a": 1}))
+
+
+async def test_a_clock_that_was_set_leaves_forwarded_requests_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replicas(tmp_path, 2, a=asking(tmp_path).entry()) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served[1].url}/mcp")
+        await client.begin()
+        client.url = f"{served[0].url}/mcp"
+        assert text_of(await client.older("tools/call", 1, name="a_echo", arguments={}))
+        signatures = served[0].cluster.forwarder.peers._signatures  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(signatures, "_clock", lambda: time.time() + 3600)
+        refused = await client.older("tools/call", 2, name="a_echo", arguments={})
+        assert refused["result"]["isError"]
+        assert refused["result"]["_meta"]["fairlead/delivery"] == "not_sent"
+        monkeypatch.undo()
+        assert text_of(await client.older("tools/call", 3, name="a_echo", arguments={}))
+
+
+async def test_a_replica_that_announces_the_address_of_another_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with replicas(tmp_path, 3, a=asking(tmp_path).entry()) as served, aiohttp.ClientSession() as http:
+        owner, other, third = served
+        client = Raw(http, f"{owner.url}/mcp")
+        await client.begin()
+        for address in (other.url, third.url):  # that of the replica which looks, or of another one
+            monkeypatch.setattr(owner.cluster.directory, "address", address)
+            await owner.cluster.directory.announce()
+            await other.cluster.directory.refresh()
+            for _ in range(2):
+                assert (await client_at(client, other).post(called("echo")))[0] == 404
+        told = [each for each in caplog.records if each.message == "a replica is not at its address"]
+        assert [each.__dict__["replica"] for each in told] == [owner.cluster.directory.id]
+
+
+def client_at(client: Raw, at: ServedReplica) -> Raw:
+    """The same client, of the same session, at another replica."""
+    client.url = f"{at.url}/mcp"
+    return client
 
 
 async def test_sessions_of_a_replica_that_stopped_are_to_be_begun_anew(tmp_path: Path) -> None:

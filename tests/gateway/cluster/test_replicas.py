@@ -9,7 +9,7 @@ from fairlead.config.store_location import StoreLocation
 from fairlead.errors import StoreError
 from fairlead.gateway.cluster.replicas import LEASE_SECONDS, ReplicaDirectory, ReplicaLoad
 from fairlead.store.async_store import AsyncStore
-from fairlead.store.protocol import Store
+from fairlead.store.protocol import ANY, Store
 from tests.gateway.support import until
 from tests.redis_server import RedisServer, redis_server
 
@@ -75,6 +75,30 @@ async def test_a_replica_that_leaves_is_gone_at_once(store: Store) -> None:
             assert await staying.find(leaving.id) is not None
         await until(lambda: staying.known(leaving.id) is None)
         assert await staying.find(leaving.id) is None
+
+
+async def test_a_replica_that_left_may_finish_for_longer_than_its_lease_and_one_that_died_may_not(
+    store: Store,
+) -> None:
+    clock = Clock()
+    staying = ReplicaDirectory(store, address="http://127.0.0.1:1", clock=clock)
+    leaving = ReplicaDirectory(store, address="http://127.0.0.1:2")
+    killed = ReplicaDirectory(store, address="http://127.0.0.1:3")
+    for each in (staying, leaving, killed):
+        await each.announce()
+    await staying.refresh()
+    await leaving.leave()
+    await staying.refresh()
+    assert await staying.find(leaving.id) is None
+    clock.now += LEASE_SECONDS + 1
+    assert staying.has_left(leaving.id)
+    await staying.announce()
+    await store.delete("replicas", killed.id, expect=ANY)  # as at its end
+    await staying.refresh()
+    assert staying.known(killed.id) is None
+    assert not staying.has_left(killed.id)
+    clock.now += 1
+    assert not staying.has_left(leaving.id)
 
 
 async def test_a_drain_is_announced(store: Store) -> None:

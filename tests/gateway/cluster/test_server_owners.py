@@ -70,6 +70,18 @@ async def test_all_replicas_use_one_process_of_a_server(tmp_path: Path) -> None:
         assert "Ada" in json.dumps(prompt["result"])
 
 
+async def test_a_server_is_restarted_from_any_replica(tmp_path: Path) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        clients = [client_of(http, each) for each in served]
+        (before,) = {await pid_at(client) for client in clients}
+        await until(lambda: all(len(each.cluster.directory.living()) == 3 for each in served))
+        await served[2].gateway.close_server("a")
+        (after,) = {await pid_at(client) for client in clients}
+        assert after != before
+        assert server.starts == 2
+
+
 async def test_progress_questions_and_changes_pass_through_the_owner(tmp_path: Path) -> None:
     server = asking(tmp_path)
     async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
@@ -221,6 +233,31 @@ async def test_a_forwarded_call_is_answered_by_a_replica_that_left_meanwhile(tmp
         assert text_of(answers[0]).isdigit()
 
 
+async def test_the_owner_finishes_the_call_of_a_replica_that_left_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_owners, "_SENDER_SECONDS", 0.1)
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        owner, leaving = served
+        await pid_at(client_of(http, owner))
+        client = client_of(http, leaving)
+        answers: list[Any] = []
+
+        async def hold() -> None:
+            answers.append(await call(client, "hold", until=str(tmp_path / "go")))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hold)
+            await until(lambda: owner.cluster.owners.calls == 1)
+            await leaving.cluster.directory.leave()
+            await until(lambda: owner.cluster.directory.known(leaving.cluster.directory.id) is None)
+            looks = anyio.current_time() + 0.5
+            await until(lambda: anyio.current_time() > looks)
+            await anyio.to_thread.run_sync((tmp_path / "go").touch)
+        assert text_of(answers[0]).isdigit()
+
+
 @pytest.mark.slow
 async def test_another_replica_takes_over_when_the_owner_stops(tmp_path: Path) -> None:
     server = asking(tmp_path)
@@ -335,6 +372,25 @@ async def test_a_replica_that_stops_hands_its_servers_over_and_no_call_is_lost(
         assert under_way == [before, before]
         assert len({*later} - {before}) == len({*later}) == 1
         assert [first.cluster.owners.owned, second.cluster.owners.owned] == [0, 1]
+        assert server.starts == 2
+
+
+async def test_a_replica_that_stops_has_another_start_what_its_own_clients_alone_call(tmp_path: Path) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 2, a=shared(server)) as served, aiohttp.ClientSession() as http:
+        first, second = served
+        client = client_of(http, first)
+        before = await pid_at(client)
+        go = tmp_path / "go"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(call, client, "hold", until=str(go)))
+            await until(lambda: first.gateway.load().calls == 1)
+            tasks.start_soon(first.gateway.drain)
+            await until(lambda: first.cluster.owners.is_handing_over)
+            tasks.start_soon(pid_at, client)
+            await anyio.to_thread.run_sync(go.touch)
+        assert second.cluster.owners.owned == 1
+        assert await pid_at(client_of(http, second)) != before
         assert server.starts == 2
 
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import anyio
+
 from fairlead.errors import StoreError
 from fairlead.store.protocol import Store
 
@@ -79,14 +81,36 @@ class SharedRateLimit(RateLimit):
         self._store = store
         self._time = clock
         self._grants: dict[str, _LocalGrant] = {}
+        self._taking: dict[str, anyio.Event] = {}
+        """Set when the grant is there that one request of a principal takes for all that wait."""
         self._is_away = False
 
     async def take(self, principal: str) -> int | None:
         """Count a request. Returns the seconds to wait where there were too many, else None."""
+        while True:
+            if self._use_grant(principal):
+                return None
+            if (taking := self._taking.get(principal)) is None:
+                break
+            await taking.wait()
+        # One at a time: a grant for each of many requests at once would soon be all that there is.
+        taken = self._taking[principal] = anyio.Event()
+        try:
+            return await self._take_grant(principal)
+        finally:
+            del self._taking[principal]
+            taken.set()
+
+    def _use_grant(self, principal: str) -> bool:
+        """Take a token of the grant that this replica has, if one is left."""
         grant = self._grants.get(principal)
-        if grant is not None and grant.left > 0 and self._time() < grant.ends:
-            grant.left -= 1
-            return None
+        if grant is None or grant.left <= 0 or self._time() >= grant.ends:
+            return False
+        grant.left -= 1
+        return True
+
+    async def _take_grant(self, principal: str) -> int | None:
+        """Take another grant, and a token of it."""
         wanted = max(1, self._rate // GRANTS_PER_MINUTE)
         try:
             taken = await self._store.take_tokens(principal, per_minute=self._rate, wanted=wanted)

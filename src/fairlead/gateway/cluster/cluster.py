@@ -1,7 +1,7 @@
 """This gateway process as one of several: which requests are for it, and which another replica answers."""
 
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -21,7 +21,12 @@ from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER, Forwarder, failure_answer, target_of
 from fairlead.gateway.cluster.peer_client import GREETING_PATH, PeerUnreachable
 from fairlead.gateway.cluster.peer_transport import SERVERS_PATH
-from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures, ReplicaKeys
+from fairlead.gateway.cluster.replica_keys import (
+    REPLICA_HEADER,
+    SIGNATURE_SECONDS,
+    PeerSignatures,
+    ReplicaKeys,
+)
 from fairlead.gateway.cluster.replicas import (
     LOOK_SECONDS,
     PEER_PROTOCOL,
@@ -78,7 +83,12 @@ _OWNER_UNKNOWN: Final = _refusal(
     is_final=True,
 )
 _NOT_HERE: Final = RequestRefused.saying(404, "only processes of this gateway are served here")
-_FORGED: Final = RequestRefused.saying(403, "the header Fairlead-Replica is for replicas of this gateway")
+_FORGED: Final = RequestRefused.saying(
+    403,
+    "the header Fairlead-Replica is for replicas of this gateway, whose clocks differ by less than"
+    f" {SIGNATURE_SECONDS:g} seconds",
+    {REFUSAL_HEADER.decode(): "not-sent"},  # also where a connection, or a clock, is not what it was
+)
 
 
 async def read_replica_keys(location: StoreLocation) -> ReplicaKeys:
@@ -117,6 +127,8 @@ class Cluster:
         self.forwarder = Forwarder(self.directory, self._signatures, on_end)
         self.owners = owners
         self._on_end = on_end
+        self._misplaced: set[str] = set()
+        """Replicas that announce themselves and were not found where they say they are."""
 
     @property
     def is_ready(self) -> bool:
@@ -124,9 +136,20 @@ class Cluster:
         return self.directory.is_announced and not self.directory.is_draining
 
     def share_servers(
-        self, store: Store, start: Callable[[str, str], bool], on_lease_end: Callable[[], None]
+        self,
+        store: Store,
+        start: Callable[[str, str], bool],
+        close: Callable[[str, str], Awaitable[bool]],
+        on_lease_end: Callable[[], None],
     ) -> None:
-        """Share server processes with the others, from now on; `start` starts one here, by id and key."""
+        """Share server processes with the others, from now on.
+
+        Args:
+            store: The store, with the leases.
+            start: Starts one here, by id and key.
+            close: Closes one here, by id and key.
+            on_lease_end: Called when this replica has left one.
+        """
         self.owners.join(
             JoinedReplicas(
                 store=store,
@@ -135,6 +158,7 @@ class Cluster:
                 signatures=self._signatures,
                 on_end=self._on_end,
                 start=start,
+                close=close,
                 on_lease_end=on_lease_end,
             )
         )
@@ -192,6 +216,8 @@ class Cluster:
             receive: The rest of it.
             send: Where its answer goes.
         """
+        if scope["method"] == "HEAD":  # its answer is one without what its head says, and begins no session
+            return False
         session_id = _session_id(kind, scope)
         if session_id is None:
             return _opens_session(kind, scope) and await self._place_session(scope, receive, send)
@@ -259,6 +285,11 @@ class Cluster:
             await _OWNER_UNKNOWN(scope, receive, send)
         except PeerUnreachable as exc:
             if exc.is_gone:
+                if owner_id not in self._misplaced:  # one that was killed, or has another's address
+                    self._misplaced.add(owner_id)
+                    logger.warning(
+                        "a replica is not at its address", extra={"replica": owner_id, "reason": str(exc)}
+                    )
                 return False
             logger.warning("a replica is not reached", extra={"replica": owner_id, "reason": str(exc)})
             failed = ReplicaFailed(

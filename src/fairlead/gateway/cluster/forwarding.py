@@ -268,7 +268,7 @@ class _ReturnedStream:
         connection, data = self._connection, b""
         if self._is_whole:
             data = await connection.read()
-            if connection.is_complete and data:  # as nearly all calls are answered
+            if connection.is_at_end and data:  # as nearly all calls are answered
                 await send_response(self._send, connection.status, _head_of(connection.headers), data)
                 return
         headers = [pair for pair in connection.headers if pair[0] not in _NOT_RETURNED]
@@ -276,7 +276,7 @@ class _ReturnedStream:
         await self._send(start)
         if not self._is_whole:
             data = await connection.read()  # which may be long in coming
-        while not connection.is_complete:
+        while not connection.is_at_end:  # more may have come while the client was waited for
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
             self._tail = (self._tail + data)[-4:]
             data = await connection.read()

@@ -53,7 +53,7 @@ class PeerConnection(asyncio.Protocol):
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.is_complete = True
-        """Whether the last response was read to its end."""
+        """Whether all of the last response came."""
         self.is_lost = False
         self.idle_since = 0.0
         self._parser = httptools.HttpResponseParser(self)
@@ -96,9 +96,14 @@ class PeerConnection(asyncio.Protocol):
         self._transport.abort()
 
     @property
+    def is_at_end(self) -> bool:
+        """Whether the last response was read to its end: the next one has nothing of it."""
+        return self.is_complete and not self._parts
+
+    @property
     def is_reusable(self) -> bool:
         """Whether another request can be sent over it."""
-        return self.is_complete and not self.is_lost and not self._transport.is_closing()
+        return self.is_at_end and not self.is_lost and not self._transport.is_closing()
 
     async def _wait(self) -> None:
         if self.is_lost:

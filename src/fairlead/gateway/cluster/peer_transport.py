@@ -27,6 +27,11 @@ from fairlead.jsonrpc.frames import LineSplitter, UnusableLine
 from fairlead.jsonrpc.limits import MAX_LINE_BYTES, LineTooLong
 
 SERVERS_PATH: Final = "/replica/servers/"
+START: Final = b"/start"
+CLOSE: Final = b"/close"
+"""After a server's key, where a replica is to start or close it rather than to pass a request on."""
+CLOSE_SECONDS: Final = 20.0
+"""How long a replica may take to close a server: more than it gives to the process."""
 
 logger = logging.getLogger(__name__)
 _NO_OPTIONS: Final[CallOptions] = {}
@@ -52,21 +57,33 @@ async def have_server_started(
 ) -> bool:
     """Have a replica start a server, soon, because this one is about to stop. False where it will not."""
     body = server_id.encode("utf-8")
-    return await _exchange(replica, forwarder, _head(replica, signatures, b"PUT", _target(key), body), body)
+    head = _head(replica, signatures, b"POST", _target(key) + START, body)
+    return await _exchange(replica, forwarder, head, body)
+
+
+async def have_server_closed(
+    replica: Replica, server_id: str, key: str, forwarder: Forwarder, signatures: PeerSignatures
+) -> bool:
+    """Have a replica close a server: its connections to it, and the process if it runs there."""
+    body = server_id.encode("utf-8")
+    head = _head(replica, signatures, b"POST", _target(key) + CLOSE, body)
+    return await _exchange(replica, forwarder, head, body, seconds=CLOSE_SECONDS)
 
 
 def _target(key: str) -> bytes:
     return f"{SERVERS_PATH}{key}".encode()
 
 
-async def _exchange(replica: Replica, forwarder: Forwarder, *parts: bytes) -> bool:
+async def _exchange(
+    replica: Replica, forwarder: Forwarder, *parts: bytes, seconds: float = CONNECT_SECONDS
+) -> bool:
     """Send a replica something that it agrees to, or not."""
     try:
         connection = await forwarder.peers.connect(replica)
     except PeerUnreachable:
         return False
     try:
-        with anyio.fail_after(CONNECT_SECONDS):
+        with anyio.fail_after(seconds):
             connection.send(*parts)
             await connection.read_head()
             while await connection.read():

@@ -31,6 +31,8 @@ PEER_PROTOCOL: Final = 2
 REPLICA_ID_BYTES: Final = 8
 
 _LEAVE_SECONDS: Final = 2.0
+_FINISH_SECONDS: Final = 6.5
+"""How long a replica that left may still work on what came last: it gives that five seconds."""
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +149,7 @@ class ReplicaDirectory:
         self._fairlead = version("fairlead")  # reads a file
         self._known: dict[str, _KnownReplica] = {}
         self._left: dict[str, float] = {}
-        """Replicas that left before their lease ended, and when it would have."""
+        """Replicas that left before their lease ended, and until when they may finish what they have."""
         self._missing: dict[str, float] = {}
         """Replicas that a reading did not find, and until when it is not read for them again."""
         self._reading = anyio.Lock()
@@ -339,7 +341,9 @@ class ReplicaDirectory:
         for replica_id, known in [*self._known.items()]:
             if replica_id not in found and (is_whole or known.lease_ends <= read_at):
                 del self._known[replica_id]
-                self._left[replica_id] = known.lease_ends
+                # One that did not renew its lease is missing when that ends, or hardly before.
+                if known.lease_ends - read_at > RENEW_SECONDS:
+                    self._left[replica_id] = read_at + _FINISH_SECONDS
         self._left = {name: until for name, until in self._left.items() if until > read_at}
         self._missing = {name: until for name, until in self._missing.items() if until > read_at}
 

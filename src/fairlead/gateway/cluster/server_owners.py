@@ -6,7 +6,7 @@ goes wrong without each, are in `tests/gateway/cluster/ownership_model.py`.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,9 +26,12 @@ from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.cluster.forwarding import Forwarder
 from fairlead.gateway.cluster.owned_server import NOT_OWNER, OwnedServer, PeerExchange, decode_message
 from fairlead.gateway.cluster.peer_transport import (
+    CLOSE,
     SERVERS_PATH,
+    START,
     PeerDispatcher,
     ask_about_server,
+    have_server_closed,
     have_server_started,
 )
 from fairlead.gateway.cluster.replica_keys import PeerSignatures
@@ -88,6 +91,8 @@ class JoinedReplicas:
     """Called when a request of another replica ended."""
     start: Callable[[str, str], bool]
     """Starts a server here, by id and key, for a replica that is about to stop. False: there is none."""
+    close: Callable[[str, str], Awaitable[bool]]
+    """Closes a server here, by id and key, for a replica whose user restarts it. False: there is none."""
     on_lease_end: Callable[[], None]
     """Called when this replica has left a server."""
 
@@ -170,6 +175,17 @@ class ServerOwners:
             return None
         known = self._joined.directory.known(owner.id)
         return None if known is None or known.is_draining else known
+
+    async def close_elsewhere(self, server: LoadedServer) -> None:
+        """Have the other replicas close a server, so that the next use starts its process anew."""
+        joined = self._joined
+        if joined is None:
+            return
+        parts = server.server_id, server_key(server), joined.forwarder, joined.signatures
+        async with anyio.create_task_group() as tasks:
+            for replica in joined.directory.living():
+                if replica.id != joined.directory.id and replica.protocol == PEER_PROTOCOL:
+                    tasks.start_soon(have_server_closed, replica, *parts)
 
     # The side of the host.
 
@@ -337,9 +353,10 @@ class ServerOwners:
         body = await read_body(receive)
         if body is None:
             return
-        key = scope["path"].removeprefix(SERVERS_PATH)
-        if scope["method"] == "PUT":
-            await self._start(key, body)(scope, receive, send)
+        key, slash, command = scope["path"].removeprefix(SERVERS_PATH).partition("/")
+        if slash:
+            answer = await self._command(slash + command, key, body.decode("utf-8"))
+            await answer(scope, receive, send)
             return
         owned = self._owned.get(key)
         if owned is None or not owned.is_usable:
@@ -364,20 +381,23 @@ class ServerOwners:
             if self._joined is not None:
                 self._joined.on_end()
 
-    def _start(self, key: str, body: bytes) -> RequestRefused:
-        """Start a server here that a replica which is about to stop has requests for."""
-        joined = self._joined
-        if joined is None or joined.directory.is_draining or not joined.start(body.decode("utf-8"), key):
-            return NOT_OWNER
-        return RequestRefused(status=204)
+    async def _command(self, command: str, key: str, server_id: str) -> RequestRefused:
+        """Start a server that a replica which is about to stop needs, or close one that a user restarts."""
+        joined, is_done = self._joined, False
+        if joined is not None and command == START.decode():
+            is_done = not joined.directory.is_draining and joined.start(server_id, key)
+        elif joined is not None and command == CLOSE.decode():
+            is_done = await joined.close(server_id, key)
+        return RequestRefused(status=204) if is_done else NOT_OWNER
 
     async def _until_dead(self, sender: str, scope: anyio.CancelScope) -> None:
         """Cancel a request when the replica that sent it is gone without a word, as after a power cut."""
         assert self._joined is not None, "a request was authenticated"
+        directory = self._joined.directory
         while True:
             await anyio.sleep(_SENDER_SECONDS)
             with suppress(StoreError):  # it may live
-                if await self._joined.directory.find(sender) is None:
+                if await directory.find(sender) is None and not directory.has_left(sender):
                     scope.cancel()
 
 
