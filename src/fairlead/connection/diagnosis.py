@@ -21,7 +21,7 @@ _LATEST_LINES = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """Why a server failed, as far as what it wrote says."""
+    """Reason why a server failed, as far as its stderr tells it."""
 
     reason: str | None
     """The line that says why, or None where none looks like it."""

@@ -21,7 +21,7 @@ _NEWEST = 3
 
 
 def busy_processors(starting: int) -> int | None:
-    """How many processors our processes want now, all at most; None where the system does not say.
+    """Number of processors that our processes occupy now; None where the system does not say.
 
     Args:
         starting: How many servers start now. They are looked for among the newest processes.

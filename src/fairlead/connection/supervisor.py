@@ -441,7 +441,7 @@ class Supervisor:
             self._tasks.start_soon(self._come_back)
 
     def give_up(self, link: SessionLink, error: ServerError | None = None) -> None:
-        """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""
+        """Stop using a link. Its calls finish; the next caller connects anew, once for all who come."""
         link.leave()
         if self.link is link:
             self.link = None
@@ -515,7 +515,7 @@ class Supervisor:
                 self._note_list_error(link, exc)
 
     def list_budget(self) -> ListBudget:
-        """How much of its lists is read."""
+        """The limits of its listing."""
         return ListBudget(
             self.limits.max_list_items,
             self.limits.max_list_bytes,

@@ -70,7 +70,7 @@ class RequestSender(Protocol):
 
 
 class TaskElicitation(msgspec.Struct, frozen=True):
-    """Something a task wants of the client, such as `elicitation/create`; its parameters are as they came."""
+    """A request for input by a task, such as `elicitation/create`; its parameters are as they came."""
 
     method: str
     params: msgspec.Raw = msgspec.Raw(b"{}")

@@ -28,7 +28,7 @@ _QUESTION: Final = "agent session"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionOwner:
-    """Whose session it is. Another token of the principal, or another bundle, may be offered other tools."""
+    """Owner of a session. Another token of the principal, or another bundle, may be offered other tools."""
 
     caller: GroupedPrincipal
     credential: str | None
@@ -100,7 +100,7 @@ _decode_moved = msgspec.json.Decoder(_MovedSession).decode
 
 
 class AgentSessions:
-    """The sessions of all principals: few, not large, and for a while.
+    """The sessions of all principals, limited in number, size and age.
 
     Among workers a session is where it was used last. A worker that is told to go on with one that it does
     not have asks the others, and it moves.

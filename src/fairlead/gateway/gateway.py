@@ -238,7 +238,7 @@ class Gateway:
 
     @property
     def trusts_clients(self) -> bool:
-        """Does an approval that is answered in the client count as its user's?"""
+        """Whether an approval that is answered in the client counts as its user's."""
         return self.loaded.config.gateway.approvals == "client"
 
     @asynccontextmanager
@@ -407,7 +407,7 @@ class Gateway:
         return here + self.cluster.forwarder.calls + self.cluster.owners.calls
 
     def load(self) -> ReplicaLoad:
-        """Return what there is to do now, for other replicas to see."""
+        """Return the present load, for other replicas to see."""
         servers = self.cluster.owners.owned_servers if self.cluster is not None else ()
         return ReplicaLoad(
             sessions=len(self.clients()), calls=self._calls(), details=self.meter.measure(servers)

@@ -86,7 +86,7 @@ class ElicitableClient(Protocol):
 
 
 class ClientOperator:
-    """An operator that asks whichever client the present request is made for.
+    """An operator that sends requests on to the client that the present request is made for.
 
     A handshake server that asks over stdio does not say in which request. It asks the `client` whose own
     connection that is, and no other: in the only request it can belong to, or the latest that takes it.

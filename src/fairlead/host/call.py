@@ -118,7 +118,7 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller of one call wants of it, besides its arguments."""
+    """Settings of one tool call, besides its arguments."""
 
     on_progress: OnProgress | None = None
     request_timeout_ms: int | None = None
@@ -134,7 +134,7 @@ DEFAULT_SETTINGS = CallSettings()
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What all calls share of a tool that policy allows with any arguments.
+    """Precomputed plan for calls of a tool that policy allows with any arguments.
 
     Most calls are of such a tool, and nothing has changed since the last one: to look up the definition, the
     decision and the limits again took half of the time of a call.
@@ -255,7 +255,7 @@ class CallRunner:
         return plan
 
     def require_possible(self, proposal: ProposedCall) -> None:
-        """Raise what every call of a tool would be refused with, if it would be.
+        """Raise the error that any call of a tool would be refused with, if there is one.
 
         Raises:
             CallDenied: Policy denies the tool, or it is quarantined.

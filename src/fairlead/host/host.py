@@ -234,7 +234,7 @@ class Host:
 
     @check_types
     def retry(self, *server_ids: str) -> None:
-        """Connect servers that failed again, in the background, unless their circuit breaker is open."""
+        """Reconnect servers that failed, in the background, unless their circuit breaker is open."""
         for server_id in server_ids:
             connection = self._access.inspect(server_id).connection
             if connection is not None and not connection.backoff.is_open:
@@ -560,7 +560,7 @@ class Host:
         groups: frozenset[str] = frozenset(),
         default_mode: ApprovalMode | None = None,
     ) -> ProposedCall:
-        """A call as policy decides about it. The parameters are those of `call`."""
+        """Describe a call for a decision of policy, without making it. The parameters are those of `call`."""
         # `check_types` would cost every call some microseconds.
         check_proposal(Host.call, server_id, tool, bundle_filter, principal, groups, default_mode)
         return ProposedCall(

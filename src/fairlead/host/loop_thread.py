@@ -29,7 +29,7 @@ _deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("fairle
 
 
 class LoopThread:
-    """Runs work for other threads until it is stopped, or until the interpreter exits."""
+    """Event loop in a thread of its own that runs work for other threads, until stopped or at exit."""
 
     def __init__(self) -> None:
         self.at_end: Callable[[], Awaitable[None]] | None = None

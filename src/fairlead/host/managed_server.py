@@ -167,13 +167,13 @@ class ManagedServer:
 
     @property
     def config(self) -> Server:
-        """Its configuration. Raises where that is not sound."""
+        """Its configuration. Raises where that is not valid."""
         if self.server.config is None:
             raise ConfigInvalid(*self.server.problems)
         return self.server.config
 
     def live(self) -> Connection:
-        """Its connection. Raises where it cannot have one: disabled, or something is wrong with it."""
+        """Its connection. Raises where it cannot have one: it is disabled, or its entry is not valid."""
         if self.connection is not None:
             return self.connection
         if not self.server.enabled:

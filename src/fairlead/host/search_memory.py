@@ -63,7 +63,7 @@ def read_memory(stored: Iterable[StoredValue]) -> list[ToolMemory]:
 
 
 def keep_newest(remembered: Sequence[ToolMemory], now: float) -> list[ToolMemory]:
-    """What is neither too old nor too much."""
+    """The queries that are neither too old nor too many."""
     oldest = now - MAX_AGE_SECONDS
     times = sorted((past.last_used for memory in remembered for past in memory.queries), reverse=True)
     if len(times) > MOST_QUERIES:

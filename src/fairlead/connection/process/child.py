@@ -107,15 +107,15 @@ class ProcessListener(Protocol):
     """Callbacks for the output and the end of a child process. None of them may block."""
 
     def on_stdout(self, data: bytes) -> float | None:
-        """It wrote to its stdout. Returns for how many seconds nothing more is to be read."""
+        """Take output on stdout. Returns for how many seconds to stop reading it."""
         ...
 
     def on_stderr(self, data: bytes) -> float | None:
-        """It wrote to its stderr. Returns for how many seconds nothing more is to be read."""
+        """Take output on stderr. Returns for how many seconds to stop reading it."""
         ...
 
     def on_end(self, returncode: int | None) -> None:
-        """It exited, or cannot be talked to though it runs. Comes once, after its last words."""
+        """Note that it exited, or cannot be talked to though it runs. Called once, after all output."""
         ...
 
 
@@ -148,7 +148,7 @@ class Child(Protocol):
         ...
 
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Carry what is said to and fro, where the system needs tasks for that."""
+        """Start carrying input and output, where the system needs tasks for that."""
         ...
 
     def write(self, data: bytes) -> bool:

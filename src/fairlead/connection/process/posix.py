@@ -36,7 +36,7 @@ _PIECE_BYTES = 16 * 1024
 
 
 class PipeReader:
-    """Reads what comes until it ends. Then, or when it is closed, `on_closed` is called, once.
+    """Reads a pipe until its end. Then, or when it is closed, `on_closed` is called, once.
 
     `on_data` returns how many seconds nothing more is to be read; it is asked again then, with nothing.
     """
@@ -58,7 +58,7 @@ class PipeReader:
         self._loop.add_reader(self._fd, self._read)
 
     def hold(self, *, hold: bool) -> None:
-        """Read no more for now, or go on. What is not read makes the other side wait."""
+        """Stop reading for now, or go on. Unread data makes the other side wait."""
         if hold == self._held or self._file.closed:
             return
         self._held = hold
@@ -126,7 +126,7 @@ def _has_many_lines(data: bytes) -> bool:
 
 
 class PipeWriter:
-    """Writes without waiting, and keeps what the other side is slow to read.
+    """Writes to a pipe without waiting, and keeps what the other side is slow to read.
 
     `on_closed` is called, once, when either end of the pipe is closed.
     """
@@ -334,7 +334,7 @@ class PosixChild:
         return self._stdin.was_read
 
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Do nothing: the event loop carries what is said."""
+        """Do nothing: the event loop carries input and output."""
 
     def write(self, data: bytes) -> bool:
         """Write to its stdin, without waiting. False where it is gone, and certainly reads none of it."""

@@ -540,7 +540,7 @@ def _load_prctl() -> None:
 
 
 def main(host: int, limits: str) -> None:
-    """Be the guardian of the process `host`, whose socket is our stdin, with the same resource limits."""
+    """Run as the guardian of the process `host`, whose socket is our stdin, with the same resource limits."""
     global _own_limits
     _own_limits = limits.encode()
     _limit(_own_limits)

@@ -176,7 +176,7 @@ def _find_bwrap(
 
 
 def paths_brought(server_id: str, command: Command, wanted: SandboxRequest) -> tuple[Path, ...]:
-    """What a program would bring into its sandbox that its entry does not name, to be told beforehand.
+    """Paths that a program's sandbox shows though its entry does not name them, for the user to see.
 
     Raises `ConnectFailed` where it could not be started.
     """

@@ -69,7 +69,7 @@ class WindowsChild:
         return cls(command, listener, process, reading)
 
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Carry what is said to and fro until the tasks end."""
+        """Carry input and output until the tasks end."""
         tasks.start_soon(self._carry_stdin)
         tasks.start_soon(self._carry_stdout)
         tasks.start_soon(self._carry_stderr)

@@ -257,12 +257,12 @@ class WireDispatcher(Dispatcher[TransportContext]):
         return self.ending
 
     def note_negotiated(self, handshake: Mapping[str, Any] | None) -> None:
-        """Take note of how the server is spoken to: its answer to `initialize`, or None without sessions."""
+        """Note the outcome of the negotiation: the answer to `initialize`, or None without sessions."""
         self.handshake = handshake
         self.negotiated.set()
 
     def retire(self) -> None:
-        """Have it used no more: what is under way finishes, the next request gets another connection."""
+        """Take no new requests: those under way finish, the next one gets another connection."""
         if not self.is_retired:
             self.is_retired = True
             self.on_retired()

@@ -46,7 +46,7 @@ class RequestRefused:
 
 
 def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers that decide about a request. One that is there twice means nothing, and becomes empty."""
+    """The headers that access depends on. One that is there twice means nothing, and becomes empty."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in _DECIDING:

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a replica tells of itself for people to see; no replica goes by it."""
+    """Details of a replica for people to see; nothing depends on them."""
 
     name: str = ""
     """The name of its machine, or which worker it is."""
@@ -57,7 +57,7 @@ class ReplicaDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaLoad:
-    """What a replica has to do at a moment."""
+    """Load of a replica at one moment."""
 
     sessions: int = 0
     """Sessions of clients that are open."""

@@ -87,7 +87,7 @@ class ControlClient:
         return await self._tools(ListTools(server_id))
 
     async def connect(self, server_id: str) -> dict[str, FairleadError]:
-        """Have a server say what it offers. Returns what went wrong."""
+        """Have the gateway list a server. Returns what went wrong."""
         try:
             await self._tools(ListTools(server_id, fresh=True))
         except GatewayGone:

@@ -22,7 +22,7 @@ RELOAD: Final[Question] = "reload"
 
 
 class BeginWork(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
-    """The first message to a worker: who it is."""
+    """First message to a worker: its number, the key of this run, and the folder of the sockets."""
 
     number: int
     key: str

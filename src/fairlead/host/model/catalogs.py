@@ -341,12 +341,12 @@ def has_reading(selection: Selection, listings: Iterable[Listing]) -> bool:
 
 
 def cost_of(catalog: Catalog) -> int:
-    """About how many tokens all definitions are together."""
+    """Approximate number of tokens of all definitions."""
     return sum(tool.entry.derive(_cost) for tool in catalog.tools)
 
 
 def token_cost(entry: ToolEntry) -> int:
-    """About how many tokens the definition of a tool is, counted once."""
+    """Approximate number of tokens of a tool's definition, counted once."""
     return entry.derive(_cost)
 
 

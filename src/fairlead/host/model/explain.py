@@ -31,7 +31,7 @@ class Reason:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolExplanation:
-    """All there is to say about one tool."""
+    """Explanation of one tool: whether models get it, what decides about its calls, and where that is set."""
 
     key: ToolKey
     state: ToolState
@@ -60,7 +60,7 @@ class ToolExplanation:
 
     @property
     def decided_by(self) -> Reason:
-        """Why it may do that, and where that is written."""
+        """The reason for its permission, and where that is configured."""
         return self.because if self.approval is None or self.state == "quarantined" else self.approval
 
 
@@ -115,7 +115,7 @@ class Explainer:
         self._policies: dict[str, CallPolicy] = {}
 
     def explain(self, key: ToolKey) -> ToolExplanation:
-        """Why a tool is there, or not."""
+        """Explain why a tool is offered, or why it is not."""
         server = self._config.servers[key.server_id]
         offered = self._catalog.of(key)
         name = offered.name if offered else self._names.names[key]

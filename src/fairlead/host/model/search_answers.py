@@ -75,7 +75,7 @@ def _by_score(catalog: Catalog, queries: str | Sequence[str], server_id: str) ->
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchAnswer:
-    """Text for the model."""
+    """Answer to a search, as text for the model."""
 
     tools: list[str]
     """Signatures."""

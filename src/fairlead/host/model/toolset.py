@@ -567,7 +567,7 @@ class ProviderTools:
         return {tool.name: tool.refused for tool in self.tools if tool.refused is not None}
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
-        """Make a tool call of the model, as `Toolset.answer` does.
+        """Carry out a tool call of the model, as `Toolset.answer` does.
 
         Args:
             name: The name in the model's tool call.

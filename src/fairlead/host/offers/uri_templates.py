@@ -95,7 +95,7 @@ class TypedVariable:
 
 @dataclass(frozen=True, slots=True)
 class UriTemplate:
-    """A template that was read; see `read_template`."""
+    """A parsed URI template; see `read_template`."""
 
     text: str
     _parts: tuple[str | _Expression, ...]
