@@ -40,14 +40,14 @@ class _Room:
     values: int = MAX_VALUES
 
     def cut(self, text: str) -> str:
-        """As much of a text as there is room for."""
+        """Cut a text to the remaining room."""
         shown = text[: self.characters]
         self.characters -= len(shown)
         return shown
 
 
 def render_result(result: ToolResult) -> Child:
-    """A result, as far as there is room for it. Nothing in it is fetched from elsewhere."""
+    """A tool's result as HTML of bounded size. Nothing in it is fetched from elsewhere."""
     if gate.has_more_values(result.raw, gate.MAX_VALUES):
         return _show_beginning(result.raw)
     try:
@@ -217,7 +217,7 @@ def _cell(value: object, room: _Room) -> Child:
 
 
 def render_frames(frames: Sequence[LoggedFrame]) -> Child:
-    """The messages of a call as they went over the wire."""
+    """The JSON-RPC messages of a call."""
     if not frames:
         return tag("p", "Nothing was sent.", class_="dim")
     room = _Room()

@@ -1,4 +1,4 @@
-"""The audit log: what was called and done, for whom, who decided, and how it ended; with export."""
+"""Audit log: calls and events with principal, decision and outcome; with export."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ _FIELDS: Final = ("server", "tool", "principal", "outcome")
 
 
 def records(panel: HostPanel) -> Answer:
-    """The latest records that fit the filter, or those before one of them."""
+    """Page of the latest records that match the filter, or of those before one of them."""
 
     async def answer(request: PageRequest) -> Response:
         found = await panel.watch.audit(_read_query(request), LIMIT)

@@ -22,7 +22,7 @@ SCOPES: Final = {
 
 
 def show(panel: HostPanel) -> Answer:
-    """All tokens and bundles."""
+    """Page of all tokens and bundles."""
 
     async def answer(request: PageRequest) -> Response:
         return HTMLResponse(await _page(request, panel))
@@ -31,7 +31,7 @@ def show(panel: HostPanel) -> Answer:
 
 
 def act(panel: HostPanel) -> Answer:
-    """Make a token and show it, once; or revoke one, after asking."""
+    """Handle the forms: make a token and show it once, or revoke one after confirmation."""
 
     async def answer(request: PageRequest) -> Response:
         name = request.field("name").strip()
