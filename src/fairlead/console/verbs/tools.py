@@ -59,7 +59,7 @@ def _find_matching(
 
 
 def list_known_tools(session: ConsoleSession) -> dict[ToolKey, ToolEntry]:
-    """Every tool that servers are known to have, with nothing hidden in it. Contacts no server."""
+    """All tools that are known, sanitized. Contacts no server."""
     return {
         entry.key: entry.derive(clean_tool).entry
         for status in session.host.status()

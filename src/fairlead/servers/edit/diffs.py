@@ -23,7 +23,7 @@ _MARKS: Final = {
 
 
 def moves_in(changes: Sequence[Change]) -> list[tuple[Change, Change]]:
-    """Pairs of a deleted and a new file with the same content, however the change was put.
+    """Pairs of a deleted and a new file with the same content, in any form of a change.
 
     Args:
         changes: The changes of one step.

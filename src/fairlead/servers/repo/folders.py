@@ -46,7 +46,7 @@ def _escape_character(character: str) -> str:
 
 
 def similar(name: str, among: Iterable[str]) -> list[str]:
-    """Up to three names that may have been meant, likeliest first: they share half of their pairs of letters.
+    """Up to three similar names, the most similar first: they share half of their pairs of letters.
 
     More thorough ways take a time that grows with the square of the lengths, and names can be made for that.
     """
@@ -60,7 +60,7 @@ def _likeness(one: str, other: str) -> float:
 
 
 def is_private(name: str) -> bool:
-    """Whether a folder of that name is where a version control system keeps its own, credentials included.
+    """Whether a folder of this name belongs to a version control system, which keeps credentials there.
 
     Some file systems ignore case, characters that cannot be seen, or dots at the end; so does this.
     """
@@ -68,7 +68,7 @@ def is_private(name: str) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """A name as the most forgiving file system reads it, to compare with."""
+    """A name in the form that the most tolerant file system compares."""
     return "".join(filter(str.isprintable, name)).rstrip(". ").casefold()
 
 
@@ -113,7 +113,7 @@ class OpenFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFolder:
-    """A folder, open for reading. Names are looked up in this very folder, wherever it is moved meanwhile."""
+    """An open folder. Names are looked up in this very folder, even if it is moved meanwhile."""
 
     root: Root
     names: tuple[str, ...]
@@ -128,7 +128,7 @@ class OpenFolder:
 
     @property
     def shown(self) -> str:
-        """The path as callers know it."""
+        """The path for display."""
         return display_path(self.root, self.names)
 
     def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
@@ -167,12 +167,12 @@ class OpenFolder:
         return OpenFolder(root=self.root, names=(*self.names, name), fd=fd)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self.fd is not None:
             os.close(self.fd)
 
     def location(self, name: str) -> str:
-        """What to hand to `os` functions for a name in this folder, together with `dir_fd=self.fd`."""
+        """Argument for `os` functions about a name in this folder, together with `dir_fd=self.fd`."""
         return name if self.fd is not None else os.path.join(self.path, name)
 
     def _child_path(self, name: str) -> str:
@@ -225,7 +225,7 @@ class OpenFolder:
 
 
 def display_path(root: Root, names: Iterable[str]) -> str:
-    """A path below a root as callers know it."""
+    """A path below a root, for display."""
     return (root.prefix + "/".join(map(escape_name, names))).rstrip("/") or "."
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadAccess:
-    """What a process may open for reading, as descriptors, so that no name can come to mean another thing."""
+    """Files and folders that a process may read, as open descriptors, so that no name can be exchanged."""
 
     folders: Sequence[int]
     """With all that is beneath them."""

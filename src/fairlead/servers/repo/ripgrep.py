@@ -31,7 +31,7 @@ Engine = Literal["ripgrep", "python"]
 
 
 class SearchInput(ToolModel):
-    """What to search for."""
+    """Input of the search tool."""
 
     query: Annotated[str, Field(min_length=1, max_length=1000)]
     """A regular expression in ripgrep's syntax, matched within lines; no look-around, no backreferences."""
@@ -50,7 +50,7 @@ class SearchInput(ToolModel):
 
 
 class SearchOutput(ToolModel):
-    """What was found."""
+    """Output of the search tool."""
 
     matches: list[Match]
     truncated: bool

@@ -47,7 +47,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScanQuery:
-    """What to search for below one folder."""
+    """Search to run below one folder."""
 
     query: str
     is_fixed: bool
@@ -90,7 +90,7 @@ def main(request: str) -> None:
 
 
 def find_lines(folder: OpenFolder, search: ScanQuery) -> Generator[bytes]:
-    """The lines to print. Raises `PatternInvalid`."""
+    """Find the lines to print. Raises `PatternInvalid`."""
     pattern = line_pattern(search.query, is_fixed=search.is_fixed, is_sensitive=search.is_sensitive)
     left = search.limit
     for path, text in _Files(search).below(folder, IgnoreFiles()):
@@ -232,7 +232,7 @@ class _Candidates:
         self._next = {literal: text.find(literal) for literal in literals}
 
     def after(self, position: int) -> int:
-        """The next such place, or -1. Positions must not go back."""
+        """Position of the next candidate, or -1. Positions must not go back."""
         for literal, hit in self._next.items():
             if 0 <= hit < position:
                 self._next[literal] = self._text.find(literal, position)

@@ -42,7 +42,7 @@ OnOutput = Callable[[float, str], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandOutcome:
-    """How a command ended."""
+    """Outcome of a command: exit status and output."""
 
     exit_code: int | None
     """None if it was ended: it took too long or wrote too much."""
@@ -120,7 +120,7 @@ async def run_command(
     timeout_seconds: float,
     on_output: OnOutput,
 ) -> CommandOutcome:
-    """Run a command until it ends, or is ended.
+    """Run a command until it ends, or is stopped at a limit.
 
     Args:
         bwrap: The path of bubblewrap.

@@ -45,7 +45,7 @@ class GitFolder:
 
 
 def git_folder_at(path: str) -> GitFolder | None:
-    """The repository that a `.git` stands for: a folder, a link to one, or a file that names one.
+    """The repository of a `.git`: a folder, a link to one, or a file that names one.
 
     Args:
         path: Where `.git` is.

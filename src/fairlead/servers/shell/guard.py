@@ -69,7 +69,7 @@ class FolderGuard:
         self._placeholders: list[_Placeholder] = []
 
     def prepare(self) -> None:
-        """Look for what is protected, and take the names that must not be made.
+        """Find the protected paths, and occupy the names that must not be created.
 
         Raises:
             ToolFailed: Something cannot be protected. Nothing is left behind.
@@ -108,7 +108,7 @@ class FolderGuard:
         )
 
     def settle(self) -> list[HeldPath]:
-        """Rename what a command made that is protected, and put links back.
+        """Rename protected paths that a command created, and restore links.
 
         Call it once no process of the command is left and the taken names have been given back.
 
@@ -210,7 +210,7 @@ class FolderGuard:
         self._placeholders.append(_Placeholder(names, identity_of(status), content is None))
 
     def give_back(self) -> None:
-        """Give the taken names back. A folder that the user has put something into meanwhile stays."""
+        """Release the occupied names. A folder that the user has put something into meanwhile stays."""
         for each in reversed(self._placeholders):
             with suppress(OSError), OpenParent(self._root, each.names) as parent:
                 status = os.stat(each.names[-1], dir_fd=parent.fd, follow_symlinks=False)
