@@ -63,7 +63,7 @@ _LOOK_SECONDS: Final = 5.0
 
 
 def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snippets: Sequence[str]) -> int:
-    """Serve on a port until Ctrl-C or a polite kill.
+    """Serve on a port until Ctrl-C or SIGTERM.
 
     Args:
         ctx: The command line.
@@ -138,7 +138,7 @@ async def _wait_for_end(
 
 
 def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
-    """Serve who started this process, until they hang up."""
+    """Serve the process that started this one over stdio, until it disconnects."""
     loaded = load(ctx)
 
     async def main() -> int:

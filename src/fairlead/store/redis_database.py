@@ -72,7 +72,7 @@ class RedisDatabase:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the server says of itself (`INFO`)."""
+        """Facts about the server (`INFO`)."""
         self._redis.run("PING")
         return self._redis.facts
 
