@@ -282,7 +282,7 @@ def _keyring_names_of_logins(text: str) -> set[str]:
 
 
 def _count(parts: Mapping[Any, bytes]) -> dict[str, int]:
-    """How many of what are in the parts of a backup."""
+    """Number of things in the parts of a backup, by kind."""
     found: dict[str, int] = {}
     for name, key in (("config/fairlead.json", "servers"), ("project/fairlead.json", "project servers")):
         if name in parts:

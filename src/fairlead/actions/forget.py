@@ -54,7 +54,7 @@ _MOST_READ: Final = 1000
 
 
 class _Subject(msgspec.Struct, frozen=True):
-    """Whom a stored value is about, as far as it says so."""
+    """Subject of a stored value, as far as the value names it."""
 
     server_id: str = ""
     principal: str = ""

@@ -182,7 +182,7 @@ def _give_up(process: "subprocess.Popen[bytes] | None") -> None:
 
 
 def _start_failure(log: Path, begin: int) -> ConfigError:
-    """What a gateway that ended at once printed: its error, and the hint that goes with it."""
+    """Output of a gateway that ended at once: its error, and the hint that goes with it."""
     lines = [line.strip() for line in log_since(log, begin).splitlines() if line.strip()]
     errors = [line.partition("error: ")[2] for line in lines if line.startswith("error: ")]
     hints = [line.partition("hint: ")[2] for line in lines if line.startswith("hint: ")]

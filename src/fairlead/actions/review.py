@@ -283,7 +283,7 @@ def _readings_of_rest(rest: str, tools: Sequence[ReviewedTool], *, narrows: bool
 
 
 def _hint_for(name: str, tools: Sequence[ReviewedTool]) -> str | None:
-    """What may be meant by a name that means no tool."""
+    """Hint for a name that no tool has: the tool that may be meant."""
     if (exact := _exact(name, tools)) is not None:
         return f"the tool of that name is {shlex.quote(command_line_name(exact.entry.key))}"
     near = suggestion(name, [tool.entry.key.typed_tool for tool in tools])

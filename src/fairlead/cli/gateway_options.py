@@ -46,7 +46,7 @@ WORKERS: Final = _Workers()
 
 
 def usable_cores() -> int:
-    """How many cores this process may use: those it is bound to, within what its control group allows."""
+    """Number of cores this process may use: those it is bound to, within its control group's limit."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, _, period = Path("/sys/fs/cgroup/cpu.max").read_text().strip().partition(" ")

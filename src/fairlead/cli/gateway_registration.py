@@ -92,7 +92,7 @@ async def describe_served(
 
 
 def _readiness(loaded: LoadedConfig, bundle: str | None, mode: BundleMode | None) -> Readiness:
-    """What agents can use, as far as it can be read: a gateway serves without its store, too."""
+    """Readiness of the configuration, if it can be read: a gateway serves without its store, too."""
     try:
         return read_readiness(loaded, bundle, mode)
     except StoreError as exc:
@@ -104,8 +104,7 @@ def _readiness(loaded: LoadedConfig, bundle: str | None, mode: BundleMode | None
 
 
 def require_safe(host: str, options: GatewayArguments) -> int:
-    """Refuse a gateway that is open to every machine; warn of what all can read. Returns the lines printed.
-    """
+    """Refuse a gateway open to every machine; warn of plain-text tokens. Returns the lines printed."""
     if is_loopback_host(host):
         return 0
     if options.open_to_all:

@@ -183,7 +183,7 @@ async def open_configured(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surfaces:
-    """What a gateway serves over HTTP."""
+    """HTTP surfaces of a gateway: MCP, dashboard and control API."""
 
     app: "ASGIApp"
     panel: HostPanel
@@ -260,7 +260,7 @@ async def open_surfaces(
 
 
 def _place(loaded: LoadedConfig, host: str, listener: socket.socket) -> ReplicaPlace | None:
-    """Where other replicas reach this one, if it may have any."""
+    """Address where other replicas reach this one, if it may have any."""
     address = replica_address(loaded, os.environ, host, listener.getsockname()[1])
     return ReplicaPlace(address=address) if address is not None else None
 

@@ -312,7 +312,7 @@ def _end_without_output(failure: OSError) -> Exit:
 
 
 def _trouble_with_folder() -> ConfigUnreadable | None:
-    """What is wrong with the current folder, so that relative paths fail."""
+    """Reason why the current folder cannot be used for relative paths, if so."""
     try:
         current_folder()
     except ConfigUnreadable as exc:

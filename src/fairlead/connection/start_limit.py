@@ -110,7 +110,7 @@ class StartLimit:
         self._room = max(0, self._room - 1)
 
     def _look(self) -> int:
-        """How many more may start: as many again while all sleep, so that few looks let in many."""
+        """Number of further starts: as many again while all sleep, so that few looks admit many."""
         busy = self._busy(self._starting)
         if busy is None:
             return 0

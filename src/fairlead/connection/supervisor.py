@@ -557,7 +557,7 @@ class Supervisor:
             self._move(_state_after(error), str(error))
 
     async def task_support(self, tool: str) -> Support:
-        """What an older server says of calling a tool as a task: in this run's list, or in an earlier one.
+        """The task support that an older server declares for a tool: in this run's list, or an earlier one.
 
         A tool of which neither is known waits for the list: it cannot be called in the wrong way and again.
         """

@@ -127,7 +127,7 @@ def _complete(prompt: PromptOffer, session: ConsoleSession, typed: str) -> Itera
 
 
 async def _ask(prompt: PromptOffer, session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
-    """What the server suggests for the argument at the end."""
+    """Suggestions of the server for the argument at the end."""
     given, last = _split_arguments(prompt, typed)
     name, equals, value = last.partition("=")
     if not equals or not any(argument.name == name for argument in prompt.arguments):

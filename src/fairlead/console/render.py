@@ -101,7 +101,7 @@ def drawing_of(content: bytes, picture: ImageInfo, graphics: Graphics | None, *,
 
 
 def _columns_for(width: int, height: int, most: int) -> int:
-    """How wide to draw it: as wide as it is if that fits and is not too high, else less. Its shape stays."""
+    """Width to draw it in: its own if that fits and is not too high, else less. Its shape stays."""
     columns, rows = width / _COLUMN_PIXELS, height / _ROW_PIXELS
     return max(1, math.floor(columns * min(1.0, most / columns, _MOST_ROWS / rows)))
 

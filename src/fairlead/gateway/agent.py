@@ -337,7 +337,7 @@ def _client_of(request: RequestContext) -> ClientSession:
 
 
 def _limits(client: ClientSession, steps: int | None, tokens: int | None) -> RunLimits:
-    """What a client asks for, within what the configuration allows."""
+    """Limits of a run: those a client asks for, within the configured ones."""
     most = client.endpoint.gateway.loaded.config.gateway.agent or AgentSettings()
     of_tokens = [limit for limit in (tokens, most.max_tokens) if limit is not None]
     return RunLimits(

@@ -124,7 +124,7 @@ class GatewayApp:
             await self._fast_path.handle_message(endpoint, scope, receive, send)
 
     def _find_other_answer(self, cluster: Cluster | None, scope: Scope) -> ASGIApp | None:
-        """What answers where it is no request of a client: one of another replica, or none over HTTP."""
+        """The answer to a request that is no client's: one of another replica, or none over HTTP."""
         if scope["type"] != "http":
             return self._others
         return cluster.receive(scope) if cluster is not None else None
@@ -228,12 +228,12 @@ class Gateway:
 
     @property
     def id_prefix(self) -> str:
-        """What the ids begin with that this process gives out."""
+        """Prefix of the ids that this process gives out."""
         return self.member.id_prefix if self.member is not None else NO_OWNER
 
     @property
     def startup_wait(self) -> float:
-        """How many seconds a client's first list waits for servers."""
+        """Seconds that a client's first list waits for servers."""
         return self.loaded.config.gateway.startup_wait_ms / 1000
 
     @property

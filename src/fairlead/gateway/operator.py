@@ -308,7 +308,7 @@ def _approval_form(request: ApprovalRequest) -> types.ElicitRequest:
 
 
 def _approval_answer(request: ApprovalRequest, answer: ClientResult | None) -> ApprovalAnswer:
-    """What a client's form says about a call. Raises `ApprovalRequired` where it says neither yes nor no."""
+    """Answer in a client's form about a call. Raises `ApprovalRequired` where it is neither yes nor no."""
     if isinstance(answer, types.ElicitResult):
         chosen = (answer.content or {}).get("answer") if answer.action == "accept" else None
         if answer.action == "decline" or chosen == "no":

@@ -1,4 +1,4 @@
-"""What the other workers have of servers and clients, so that each can tell of the whole gateway."""
+"""States of servers and clients in the other workers, so that each worker can report the whole gateway."""
 
 import logging
 import time
@@ -38,7 +38,7 @@ class OwnState(Protocol):
 
 
 class _WorkerState(msgspec.Struct, frozen=True):
-    """What one worker says of itself."""
+    """State of one worker, as it reports it."""
 
     servers: tuple[ServerStatus, ...]
     sessions: tuple[SessionInfo, ...]

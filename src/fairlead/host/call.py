@@ -513,7 +513,7 @@ def _require_duration(milliseconds: object) -> None:
 def _source_and_deadline(
     proposal: ProposedCall, settings: CallSettings, plan: CallPlan | None
 ) -> tuple[ResultSource, Callable[[], Deadline]]:
-    """Where the result comes from, and a factory of the call's deadline: those of the plan, if they fit."""
+    """Source of the result, and a factory of the call's deadline: those of the plan, if they fit."""
     if plan is not None and settings is DEFAULT_SETTINGS:
         return plan.source, plan.deadline
     if plan is None or not settings.is_from_gateway:
@@ -526,7 +526,7 @@ def _source_and_deadline(
 
 
 def _source(proposal: ProposedCall, settings: CallSettings) -> ResultSource:
-    """Where the result comes from, and its budget."""
+    """Source of the result, with its budget."""
     managed, tool = proposal.managed, proposal.tool
     entry, server_id = managed.entry(tool), managed.server.server_id
     is_untrusted = tool in UNTRUSTED_RESULTS or f"{server_id}.{tool}" in UNTRUSTED_RESULTS

@@ -201,7 +201,7 @@ class Host:
     # Servers.
 
     def login_hint(self, server_id: str) -> str:
-        """How the user of this host logs in to a server."""
+        """The way in which the user of this host logs in to a server."""
         return self.parts.login_hint(server_id)
 
     def status(self) -> list[ServerStatus]:
@@ -450,7 +450,7 @@ class Host:
 
     @check_types
     async def describe(self, server_id: str) -> ServerInfo:
-        """What a server reports about itself. It is connected if it is not."""
+        """Facts that a server reports about itself. It is connected if it is not."""
         connection = await self.reach(server_id)
         session = await connection.ready()
         listing = await self.offers(server_id)  # its instructions are left out until they are reviewed

@@ -361,7 +361,7 @@ class ManagedServer:
         )
 
     def review_notes(self) -> tuple[str, ...]:
-        """What is waiting for a review."""
+        """Notes on what waits for a review."""
         listing = self.snapshot.listing if self.snapshot else None
         return review_notes(self.server, listing, self.pins, before_defaults=self.before_defaults)
 

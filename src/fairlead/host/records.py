@@ -53,7 +53,7 @@ class ArtifactPage:
 
     @property
     def next_start(self) -> int | None:
-        """Where to read on; None at the end."""
+        """Start of the next page; None at the end."""
         end = self.start + len(self.text) if self.text is not None else self.total
         return end if end < self.total else None
 

@@ -196,7 +196,7 @@ class _RecentSearch:
 
 
 class SearchSession:
-    """What one agent's session has searched for and was shown.
+    """Searches of one agent's session, and the tools it was shown.
 
     Args:
         is_one_agent: Whether all its searches come from one agent. Otherwise what one was shown, another may

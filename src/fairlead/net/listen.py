@@ -466,7 +466,7 @@ class ConnectionServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """Number of open connections."""
         return len(self._limits)
 
     async def serve(

@@ -151,7 +151,7 @@ class ArtifactBucket:
 
 
 def _mark(key: bytes) -> str:
-    """What names of one cluster key begin with."""
+    """Prefix of the names of one cluster key."""
     return hmac.digest(key, b"mark", hashlib.sha256).hex()[:8]
 
 

@@ -360,7 +360,7 @@ def _encode(name: str) -> bytes:
 
 
 def _place(namespace: str, key: str) -> bytes:
-    """Where a value is. Namespaces are ours and have no colon, so that no two values have one place."""
+    """Place of a value. Namespaces are ours and have no colon, so that no two values have one place."""
     return _encode(namespace) + b":" + _encode(key)
 
 

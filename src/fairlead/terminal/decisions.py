@@ -65,7 +65,7 @@ def show_consent(server: LoadedServer, key: ConsentKey) -> None:
 
 
 def _describe_start(server: LoadedServer, entry: Mapping[str, Any]) -> Iterator[str]:
-    """What starting a server runs, or where it connects to."""
+    """Command that starts a server, or the URL it connects to."""
     target = printable(server.target or "")
     if server.transport == "stdio":
         yield "runs this program, with these arguments:"
@@ -82,7 +82,7 @@ def _describe_start(server: LoadedServer, entry: Mapping[str, Any]) -> Iterator[
 
 
 def _tool_rights(server: LoadedServer) -> str:
-    """What an entry that is approved lets agents do with its tools before a review."""
+    """Permissions of tools before a review, if the entry is approved."""
     config = server.config
     assert config is not None, "only what is sound can be approved"
     is_trusted = config.trust == "trusted"

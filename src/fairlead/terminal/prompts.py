@@ -355,7 +355,7 @@ async def _never() -> AsyncGenerator[object]:
 
 
 async def _read_typed_bytes() -> bytes:
-    """What comes from the terminal: a line as a rule. Cancelling it leaves no reader behind."""
+    """Input from the terminal: a line as a rule. Cancelling it leaves no reader behind."""
     stdin = sys.stdin.fileno()
     if sys.platform == "win32":
         return await to_thread.run_sync(os.read, stdin, _MAX_TYPED_BYTES, abandon_on_cancel=True)

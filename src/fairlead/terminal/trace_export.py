@@ -61,7 +61,7 @@ def read_exporters(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _provider(exporters: tuple[str, ...]) -> "TracerProvider | None":
-    """What sends spans on, without holding up who makes them. What cannot be done is said, and left out."""
+    """Provider that exports spans in the background. Exporters that cannot be made are left out."""
     if not all(_is_installed(module) for module in _NEEDED):
         warn("the environment wants traces, for which something is missing", extra_hint("otel"))
         return None

@@ -22,7 +22,7 @@ _IDLE = frozenset({"threading", "selectors", "queue", "socketserver", "concurren
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lateness:
-    """How long the event loop was blocked once, and the stack that blocked it, where that was seen."""
+    """Time for which the event loop was blocked once, and the stack that blocked it, where that was seen."""
 
     seconds: float
     waited: float = 0.0

@@ -173,7 +173,7 @@ class _MissingPage(BaseRoute):
 
 
 def _links(sessions: LoginSessions) -> Callable[[Request], Awaitable[Response]]:
-    """Where the command line gets a link that logs its user in."""
+    """Route by which the command line gets a link that logs its user in."""
 
     async def answer(request: Request) -> Response:
         admitted = await sessions.admit_token(request.scope)

@@ -112,7 +112,7 @@ class _HostConnections:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Running:
-    """What there is only while the panel runs."""
+    """State that exists only while the panel runs."""
 
     tasks: TaskGroup
     logins: DashboardLogins

@@ -86,7 +86,7 @@ def count_waiting(request: PageRequest, panel: HostPanel) -> int:
 
 
 def _message(text: str | None) -> Html | None:
-    """What was just done. It is no live part of the page, so that it stays."""
+    """Confirmation of an action. It is no live part of the page, so that it stays."""
     return tag("p", prose(text), class_="said", role="status", id="said") if text else None
 
 

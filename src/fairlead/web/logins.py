@@ -99,7 +99,7 @@ class DashboardLogins:
 
 
 def _warning(completed: CompletedLogin) -> str | None:
-    """What the user should know of a login that succeeded."""
+    """Warning about a login that succeeded, if there is one."""
     warnings = [notice.message for notice in completed.notices]
     if completed.unkept is not None:
         warnings.append(join_clauses(f"{completed.unkept}: it ends with the gateway", completed.unkept.hint))

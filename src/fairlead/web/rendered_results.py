@@ -33,7 +33,7 @@ _TOO_DEEP: Final = "It is nested too deeply to be shown."
 
 @dataclass(slots=True)
 class _Room:
-    """What may still be shown."""
+    """Remaining room of a page for a result."""
 
     characters: int = MAX_CHARACTERS
     image_characters: int = MAX_IMAGE_CHARACTERS
@@ -156,7 +156,7 @@ def _json_head(value: object, room: _Room) -> str:
 
 
 def _count(value: object, depth: int, most: int) -> int:
-    """How many values there are; at once more than `most` where it is nested deeply, or they are too many."""
+    """Number of values; at once more than `most` where it is nested deeply, or they are too many."""
     if depth > MAX_DEPTH:
         return most + 1
     count = 1

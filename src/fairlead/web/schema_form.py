@@ -125,7 +125,7 @@ class _SchemaReader:
         return "json", {}
 
     def _item(self, schema: dict[str, Any]) -> FieldKind | None:
-        """What the items of a list are, where each fits on a line."""
+        """Kind of a list's items, where each fits on one line; else None."""
         item = self._plain(schema.get("items"))
         kind = item.get("type")
         # A text with line breaks cannot be one of several lines; such a list is typed as JSON, if need be.

@@ -86,7 +86,7 @@ class _Grant:
     scopes: frozenset[str]
 
     def confirm(self, now: AuthenticatedRequest | None) -> AuthenticatedRequest | None:
-        """What the token still grants; None where it is refused by now, or stands for another principal."""
+        """Scopes that the token still grants; None where it is refused by now, or has another principal."""
         if now is None or now.principal != self.principal:
             return None
         return msgspec.structs.replace(now, scopes=now.scopes & self.scopes)
@@ -375,7 +375,7 @@ def delete_cookie(response: Response, scope: Scope, path: str) -> None:
 
 
 def _is_from_its_origin(scope: Scope) -> bool:
-    """Is the one `Origin` of a request that of the address it was sent to? Ports count."""
+    """Whether the one `Origin` of a request is that of the address it was sent to, port included."""
     headers = Headers(scope=scope)
     origins, hosts = headers.getlist("origin"), headers.getlist("host")
     if len(origins) != 1 or len(hosts) != 1:
@@ -390,7 +390,7 @@ def _new_cookie() -> SessionCookie:
 
 
 def _digest(secret: str) -> str:
-    """What secrets are kept and found by, so that neither memory nor timing tells them."""
+    """Digest by which secrets are stored and looked up, so that neither memory nor timing reveals them."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 

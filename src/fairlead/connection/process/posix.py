@@ -147,7 +147,7 @@ class PipeWriter:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much the pipe has not taken yet."""
+        """Number of bytes that the pipe has not taken yet."""
         return len(self._waiting)
 
     @property
@@ -239,7 +239,7 @@ class PipeWriter:
 
 
 def _unread_bytes(fd: int) -> int:
-    """How many bytes in a pipe are unread, as far as the system can tell."""
+    """Number of unread bytes in a pipe, as far as the system can tell."""
     if sys.platform != "linux":
         return 0
     import fcntl  # this module is imported on systems that have none
@@ -315,12 +315,12 @@ class PosixChild:
 
     @property
     def returncode(self) -> int | None:
-        """How it exited: a code, or the negative number of a signal; `None` while it runs."""
+        """Its exit status: a code, or the negative number of a signal; `None` while it runs."""
         return self._process.returncode
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of what was written it has not read yet."""
+        """Number of written bytes that it has not read yet."""
         return self._stdin.waiting_bytes
 
     @property

@@ -87,7 +87,7 @@ _ignored: list[int] = []
 
 
 class _StartRequest:
-    """What a server process is started with, apart from its file descriptors.
+    """Request to start a server process, apart from its file descriptors.
 
     Each field ends with a NUL byte, which none can contain: the two grace periods, and clock and time of the
     deadline if there is one; the umask; the numbers that further descriptors get; resource limits as

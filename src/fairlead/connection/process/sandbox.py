@@ -430,7 +430,7 @@ class _Packing:
         return here, status
 
     def _is_trusted(self, link: Path, *, of_root: bool) -> bool:
-        """Is a link one that neither a repository nor a server in a sandbox can have put there?
+        """Whether neither a repository nor a server in a sandbox can have made a link.
 
         Its owner does not say that: a clone below `/opt` is root's, and where the user is root everything is.
         """

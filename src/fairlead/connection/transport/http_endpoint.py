@@ -179,7 +179,7 @@ def _is_session_unknown(status: int, error: RequestFailed | None, *, named: bool
 
 
 def _words_in(response: aiohttp.ClientResponse, body: bytes) -> str:
-    """What a response says for people: its first line, or the message that is in its JSON."""
+    """Text of a response for people: its first line, or the message in its JSON."""
     if response.content_type == "text/plain":
         return gate.text(body.decode(errors="replace"), _MAX_EXCERPT).strip().partition("\n")[0]
     if not response.content_type.endswith("json"):
@@ -281,7 +281,7 @@ class RejectedRequest:
 
     @property
     def kind(self) -> Literal["login", "scope", "nonce"]:
-        """What would help: a login, wider OAuth scopes, or another proof of possession."""
+        """The remedy: a login, wider OAuth scopes, or another proof of possession."""
         if self.status == 403:
             return "scope"
         return "nonce" if self.nonce and "use_dpop_nonce" in (self.www_authenticate or "") else "login"
@@ -366,7 +366,7 @@ class HttpEndpoint:
 
     @property
     def credential_origin(self) -> CredentialOrigin:
-        """Where the credentials of its requests come from."""
+        """Origin of the credentials of its requests."""
         return getattr(self._headers, "origin", "headers")
 
     def at(self, url: URL) -> "HttpEndpoint":

@@ -84,7 +84,7 @@ async def _attach(session: ConsoleSession, rest: str) -> None:
 
 
 def _names_a_resource(rest: str) -> bool:
-    """Is it `server uri …`, rather than something to look for?"""
+    """Whether it is `server uri …`, rather than something to look for."""
     words = rest.split(maxsplit=2)
     return len(words) > 1 and _URI.fullmatch(words[1]) is not None
 

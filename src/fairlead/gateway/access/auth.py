@@ -49,7 +49,7 @@ class AuthenticatedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decides_for(self) -> str | None:
-        """Whose approvals it may see and answer: its own principal's, or all (None) with `admin`."""
+        """The principal whose approvals it may see and answer; None for all, with the scope `admin`."""
         return None if "admin" in self.scopes else self.principal
 
 
@@ -169,7 +169,7 @@ class TokenAuthenticator:
 
     @property
     def resource_metadata(self) -> Mapping[str, object] | None:
-        """What is published for clients that log in (RFC 9728), if that is how they get their tokens."""
+        """Protected resource metadata (RFC 9728), where clients get their tokens by a login."""
         return self._jwt.resource_metadata if self._jwt else None
 
     async def _who(self, headers: Mapping[bytes, bytes]) -> AuthenticatedRequest | RequestRefused:

@@ -118,7 +118,7 @@ class Forwarder:
 
     @property
     def calls(self) -> int:
-        """How many messages of clients others work on now."""
+        """Number of clients' messages that other replicas work on now."""
         return sum(exchange.is_call for exchange in self._open)
 
     async def run(self) -> None:

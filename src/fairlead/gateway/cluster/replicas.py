@@ -344,7 +344,7 @@ class ReplicaDirectory:
         self._missing = {name: until for name, until in self._missing.items() if until > read_at}
 
     async def _try(self, trouble: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something with the store; where that fails, what is known goes on to hold."""
+        """Access the store; where that fails, what is known stays in effect."""
         try:
             await work()
         except StoreError as exc:

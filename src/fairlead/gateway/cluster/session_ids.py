@@ -42,7 +42,7 @@ _TEXT: Final = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{{-(-_SEALED_BYTES * 4 // 3)
 
 @dataclass(frozen=True, slots=True)
 class SealedSession:
-    """What a sealed session id says."""
+    """Content of a sealed session id."""
 
     owner: str
     """The id of the replica that has the session."""

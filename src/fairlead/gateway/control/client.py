@@ -133,7 +133,7 @@ class ControlClient:
         await self._run_command(RestartServer(server_id))
 
     async def servers(self, server_ids: tuple[str, ...], *, refresh: bool) -> dict[str, KnownServer]:
-        """What is known of servers, after asking those that never were; with `refresh`, all of them."""
+        """List what is known of servers, after listing those that never were; with `refresh`, all of them."""
         return _servers(await self._run_command(ListServers(server_ids, refresh=refresh)))
 
     async def _tools(self, work: ListTools) -> tuple[ToolEntry, ...]:

@@ -109,7 +109,7 @@ class ElicitationReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gateway knows of a server."""
+    """State and listing of a server, as a gateway knows them."""
 
     snapshot: StoredSnapshot | None
     """What may be offered of what it lists."""

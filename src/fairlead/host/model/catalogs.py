@@ -24,7 +24,7 @@ AT_ONCE: Final = 250
 
 
 class CatalogServer(Protocol):
-    """What a catalog needs of a managed server, whose own class loads the SDK."""
+    """A managed server as catalogs use it; its own class loads the SDK."""
 
     @property
     def server(self) -> LoadedServer:
@@ -57,7 +57,7 @@ class CatalogServer(Protocol):
 
 
 class CatalogServers(Protocol):
-    """What catalogs need of the servers of a host."""
+    """The servers of a host as catalogs use them."""
 
     @property
     def generation(self) -> int | None:

@@ -205,7 +205,7 @@ class Explainer:
         return "direct" if direct else "deferred", Reason(reason=reason, place=_place(self._config, field))
 
     def _approval(self, server: LoadedServer, tool: str, decision: Decision) -> Reason:
-        """What decides about a call that the allowlists pass: a rule, an approval mode, or the default."""
+        """Reason for a decision after the allowlists: a rule, an approval mode, or the default."""
         if decision.rule is not None:
             return Reason(reason=decision.reason, place=str(decision.rule.origin or "the administrator"))
         if decision.field == "approval" and server.config is not None:
@@ -251,7 +251,7 @@ def _section(selection: Selection) -> tuple[str, ...]:
 
 
 def _place(config: LoadedConfig, path: FieldPath) -> str | None:
-    """Where a setting is configured; None if it is not."""
+    """Place where a setting is configured; None if it is not."""
     return str(config.origin(*path)) if value_at(config.merged.data, path) is not None else None
 
 

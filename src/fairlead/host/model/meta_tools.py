@@ -183,7 +183,7 @@ class SearchOutcome:
 
 
 class SearchableTools(Protocol):
-    """What meta-tools need of a toolset."""
+    """A toolset as meta-tools use it."""
 
     @property
     def catalog(self) -> Catalog:

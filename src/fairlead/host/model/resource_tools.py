@@ -45,7 +45,7 @@ _content = TypeAdapter[ContentBlock](ContentBlock)
 
 
 class ReadingHost(Protocol):
-    """What reading tools need of a host."""
+    """A host as reading tools use it."""
 
     @property
     def artifacts(self) -> Artifacts:

@@ -240,7 +240,7 @@ class Toolset:
         return self._host.login_hint(status.server_id)
 
     def login_hint(self) -> str | None:
-        """How to log in to the servers that need it; None if no server does."""
+        """The way to log in to the servers that need it; None if no server does."""
         hints = [
             f"`{status.server_id}`: {self._login_step(status)}"
             for status in self._waiting()[:MAX_LOGIN_HINTS]
@@ -302,7 +302,7 @@ class Toolset:
         )
 
     async def _make_search_aids(self, queries: str | Sequence[str]) -> "_SearchAids":
-        """What a search goes by, as configured: the tools, memory, meaning, a model elsewhere."""
+        """Inputs of a search, as configured: the tools, memory, vectors, an embedding model."""
         catalog = (await self.ready()).catalog
         selection = self.selection
         past = await self._host.search_memory.recall(self.principal) if selection.remembers else None
@@ -523,7 +523,7 @@ class Toolset:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _SearchAids:
-    """What a search goes by."""
+    """Inputs of a search besides its query: tools, memory and vectors."""
 
     catalog: Catalog
     past: PastQueries | None

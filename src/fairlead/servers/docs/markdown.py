@@ -37,7 +37,7 @@ class _Full(Exception):
 
 @dataclass(slots=True)
 class _Indent:
-    """What lines begin with inside a list or a quotation: the first of them, and the others."""
+    """Beginnings of lines inside a list or a quotation: of the first, and of the others."""
 
     first: str
     rest: str
@@ -261,7 +261,7 @@ class _Writer:
         self._words += (before, mark(words) if words and not self._plain else words, after)
 
     def _target(self, reference: str) -> str:
-        """Where a link leads, if that is another page on the web."""
+        """URL of a link, if that is another page on the web."""
         if not reference or reference.startswith("#"):
             return ""
         try:

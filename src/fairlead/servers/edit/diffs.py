@@ -116,7 +116,7 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _without_common_ends(old: list[str], new: list[str]) -> tuple[int, list[str], list[str]]:
-    """What is between the lines that both begin and end with, with some around it, and how many go before."""
+    """Lines between a common beginning and end, with some context, and the number left out before."""
     shorter = min(len(old), len(new))
     begin = next((at for at in range(shorter) if old[at] != new[at]), shorter)
     most = shorter - begin

@@ -86,7 +86,7 @@ class UndoInput(ToolModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Coding:
-    """How a file holds its text: the encoding, and the byte order mark in front of it."""
+    """Encoding of a file's text, and its byte order mark."""
 
     encoding: str
     mark: bytes = b""

@@ -85,7 +85,7 @@ def list_folder(
 def _list_one(
     confinement: Confinement, above: Sequence[str], below: tuple[str, ...], room: int
 ) -> tuple[list[_Found], bool]:
-    """What is first in one folder, as much as there is room for, and whether there is more."""
+    """First entries of one folder, as many as there is room for, and whether there are more."""
     if not above and not below and len(confinement.roots) > 1:
         roots = sorted(root.name for root in confinement.roots)
         return [(name, "dir", None) for name in roots[:room]], len(roots) > room
@@ -246,7 +246,7 @@ def _blocks(file: OpenFile, head: FileHead) -> Iterator[bytes]:
 
 
 def _skip_lines(blocks: Iterator[bytes], count: int, shown: str) -> tuple[int, bytes]:
-    """How many bytes the first lines take, and what follows them in the block where they end."""
+    """Length of the first lines in bytes, and what follows them in the block where they end."""
     found, length, block = 0, 0, b""
     for block in blocks:
         breaks = block.count(b"\n")

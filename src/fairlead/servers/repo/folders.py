@@ -342,7 +342,7 @@ class Confinement:
         return names
 
     def _relative(self, path: str) -> str:
-        """How a path should have been written, as far as its text shows."""
+        """Hint for a path outside: its relative form, as far as its text shows it."""
         plain = os.path.normpath(path)
         for root in self.roots:
             if os.path.isabs(plain) and Path(plain).is_relative_to(root.path):

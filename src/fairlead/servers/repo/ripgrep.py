@@ -174,7 +174,7 @@ def _is_sensitive(request: SearchInput) -> bool:
 
 
 def _build_glob_filter(globs: list[str], root: Root) -> GlobFilter:
-    """What is left out for a caller's globs."""
+    """Filter for a caller's globs."""
     try:
         return glob_filter(_below(root, glob) for glob in globs)
     except GlobInvalid as error:
@@ -192,7 +192,7 @@ def _below(root: Root, glob: str) -> str:
 
 
 def _visible_path(root: Root, rules: IgnoreRules, path: str) -> str | None:
-    """What a path is called, or None if it is not to be seen.
+    """Path for display, or None if it is not to be shown.
 
     ripgrep lets a `.gitignore` bring back what globs leave out, and has no notion of what is private.
     """

@@ -165,7 +165,7 @@ def _rules(folder: OpenFolder, name: str) -> IgnoreRules:
 
 
 def _content(folder: OpenFolder, name: str, max_bytes: int) -> bytes:
-    """What a file holds; nothing if it is too large, plainly binary, or cannot be read."""
+    """Content of a file; empty if it is too large, plainly binary, or cannot be read."""
     try:
         with folder.file(name) as file:
             if file.stat.st_size > max_bytes:
@@ -201,7 +201,7 @@ def _text(content: bytes) -> str:
 
 
 def _matching_lines(text: str, pattern: LinePattern) -> Iterator[int]:
-    """Where each line starts that the pattern matches."""
+    """Offsets of the lines that the pattern matches."""
     search = pattern.expression.search
     last = len(text) - text.endswith("\n")
     # To find fixed texts is many times faster than `re` is.
@@ -291,7 +291,7 @@ def _iter_printed_lines(
 
 
 def _lines_above(text: str, start: int, count: int) -> int:
-    """Where the line starts that is so many lines above the one that starts here, or the first line."""
+    """Offset of the line that is so many lines above the one that starts here, or of the first line."""
     for _ in range(count):
         if start == 0:
             break

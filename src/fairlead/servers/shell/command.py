@@ -76,7 +76,7 @@ class _StartMark:
         return self.rest().removeprefix(mark)
 
     def rest(self) -> bytes:
-        """What was taken for the beginning of the mark."""
+        """The text held back as a possible beginning of the mark."""
         rest, self._waiting = self._waiting or b"", None
         return rest
 

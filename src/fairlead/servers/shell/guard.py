@@ -270,7 +270,7 @@ def _is_left_over(name: str, content: bytes | None, folder: int) -> bool:
 
 
 def _retry_writable(folder: int, work: Callable[[], None]) -> None:
-    """Do something in a folder; if a command took our right to write there, after we have it again."""
+    """Run a function in a folder; if a command took our right to write there, again after restoring it."""
     try:
         work()
     except OSError as exc:

@@ -88,7 +88,7 @@ def _state(each: AgentInstallation) -> Child:
 
 
 def _clients(panel: HostPanel, each: AgentInstallation) -> str:
-    """How many clients have a name that begins like the agent's."""
+    """Number of clients whose name begins like the agent's."""
     named = (session.client or "" for session in panel.sessions())
     count = sum(name.lower().startswith((each.agent, each.title.lower())) for name in named)
     return str(count) if count else "-"

@@ -137,7 +137,7 @@ def _call(request: PageRequest, call: PendingCall, *, alone: bool) -> Html:
 
 
 def _preview(call: PendingCall) -> Child:
-    """What a call would change, where its server can tell."""
+    """Change that a call would make, where its server has a preview."""
     if call.request.preview is None:
         return None
     lines = [f"  {line}" for line in call.request.preview.split("\n")]

@@ -176,7 +176,7 @@ def _what(record: AuditRecord) -> Child:
 
 
 def _in_words(details: Mapping[str, object]) -> str:
-    """What a record says besides, without what is empty: `in command line, allowed: echo, add`."""
+    """Other fields of a record that are not empty, as text: `in command line, allowed: echo, add`."""
     said: list[str] = []
     for name, value in details.items():
         if isinstance(value, list | tuple):

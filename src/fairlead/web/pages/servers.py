@@ -92,7 +92,7 @@ _NONE = "No MCP servers configured."
 
 
 def _count_states(servers: Sequence[ServerStatus]) -> str:
-    """How many are in each state, what needs attention first."""
+    """Number of servers in each state, those that need attention first."""
     counts = Counter(status.state for status in servers)
     return ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in _URGENCY if counts[name])
 
@@ -287,7 +287,7 @@ def _facts(details: ServerDetails, tokens: int | None) -> Html:
 
 
 def _permissions(details: ServerDetails) -> Child:
-    """What each of its tools may do, and the line that says so."""
+    """Permission of each tool, and the configuration line that sets it."""
     if not details.tools:
         return None
     rows = [

@@ -81,7 +81,7 @@ async def _make(request: PageRequest, panel: HostPanel, name: str) -> Response:
 
 
 def _places(request: PageRequest) -> list[Child]:
-    """Where a client with the new token connects to: the gateway, or the bundles that the token is for."""
+    """Endpoints for a client with the new token: the gateway, or the bundles that the token is for."""
     paths = [f"/mcp/{name}" for name in request.form.get("bundle", ())] or ["/mcp"]
     shown: list[Child] = ["it connects to "]
     for number, path in enumerate(paths):

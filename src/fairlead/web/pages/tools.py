@@ -92,7 +92,7 @@ def _render_tools(found: ToolPage) -> Html:
 
 
 def _name(each: ListedTool) -> Child:
-    """What its server calls it, and what agents do."""
+    """Name of a tool at its server, and its name for agents."""
     key = each.tool.key
     link = tag(
         "a", code(key.shown_tool), href=tool_path(key.server_id, key.tool), id=f"tool-{each.tool.name}"
