@@ -78,11 +78,11 @@ def _diff_lines(change: Change) -> tuple[list[str], bool]:
             old, new = old[:MAX_DIFF_LINES], new[:MAX_DIFF_LINES]
     lines = list(difflib.unified_diff(old, new, *names, lineterm=""))
     lines = lines or [f"--- {names[0]}", f"+++ {names[1]}"]  # an empty file, new or deleted
-    return [_HUNK.sub(partial(_moved_by, first), line) if first else line for line in lines], is_cut
+    return [_HUNK.sub(partial(_shift_head, first), line) if first else line for line in lines], is_cut
 
 
-def _moved_by(count: int, hunk: re.Match[str]) -> str:
-    """The head of a hunk that begins so many lines further down."""
+def _shift_head(count: int, hunk: re.Match[str]) -> str:
+    """The head of a hunk, moved so many lines further down."""
     old, new = int(hunk[1]) + count, int(hunk[3]) + count
     return f"@@ -{old}{hunk[2] or ''} +{new}{hunk[4] or ''} @@"
 
