@@ -168,6 +168,9 @@ class Toolset:
     async def get(self, name: str) -> CatalogTool:
         """The tool with a public name. Servers are waited for only if the name is not known yet.
 
+        Args:
+            name: The public name, or `server.tool`.
+
         Raises:
             CallDenied: The tool is denied or quarantined.
             AuthRequired: The name is that of a server whose tools are known only after a login.
