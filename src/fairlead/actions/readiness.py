@@ -27,7 +27,7 @@ class Obstacle:
     kind: ObstacleKind
     servers: tuple[str, ...]
     command: str
-    """What mends it."""
+    """The command that fixes it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

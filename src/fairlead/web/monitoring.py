@@ -2,7 +2,7 @@
 
 What there is to count, in Prometheus' text format.
 
-Where every server stands, for programs: what `fairlead status --json` prints, live.
+State of every server, for programs: what `fairlead status --json` prints, live.
 """
 
 from collections import Counter
