@@ -131,4 +131,4 @@ def _names(servers: Sequence[str]) -> str:
 def _shorten(lines: list[str], limit: int) -> list[str]:
     if len(lines) <= limit:
         return lines
-    return [*lines[: limit - 1], "more       `fairlead doctor` names the rest, with what mends it"]
+    return [*lines[: limit - 1], "more       `fairlead doctor` names the rest, with the fixes"]
