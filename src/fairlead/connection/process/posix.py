@@ -256,7 +256,7 @@ _PIPE_BYTES = 256 * 1024
 class PosixChild:
     """A child that leads its own session and process group, below a reaper of the guardian.
 
-    Its pipes are between it and us alone. Whatever descends from it ends with it: see `reaper.py`.
+    Its pipes are between it and us alone. Its descendants end with it: see `reaper.py`.
     """
 
     def __init__(self, command: Command, listener: ProcessListener) -> None:

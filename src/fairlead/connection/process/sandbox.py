@@ -19,7 +19,7 @@ Of `/etc` it sees what programs need to run and nothing that only its owner may 
 root's, too, and could read `/etc/shadow`. What else a server needs of it, `sandbox.read` names.
 
 What stays: in the other system folders it can read what its user can. With the network it reaches
-whatever listens on this machine, too. And `npx` or `uvx` find an empty cache in an empty home: give them the
+every service on this machine, too. And `npx` or `uvx` find an empty cache in an empty home: give them the
 network, and a cache to keep (`write: ["~/.npm"]`, `write: ["~/.cache/uv", "~/.local/share/uv"]`).
 """
 

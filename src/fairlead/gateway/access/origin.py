@@ -33,12 +33,12 @@ class RequestRefused:
 
     @classmethod
     def saying(cls, status: int, text: str, headers: Mapping[str, str] | None = None) -> "RequestRefused":
-        """Answer with a sentence."""
+        """A refusal with this text as its body."""
         content = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
         return cls(status=status, headers={**content, **(headers or {})}, body=f"{text}\n".encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
+        """Send the response."""
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
         headers.append((b"content-length", str(len(self.body)).encode()))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
