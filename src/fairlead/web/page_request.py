@@ -210,6 +210,7 @@ class AccessCheck:
             if form is None:
                 return _plain(400, "the body is not a form, or too large")
             request = replace(request, form=form)
+            # The cookie alone does not tell: a page at another port of this host counts as the same site.
             if not self._sessions.is_own_form(
                 request.http.scope, request.cookie, request.field("form_token")
             ):
@@ -305,6 +306,7 @@ async def _read_form(request: Request) -> Mapping[str, tuple[str, ...]] | None:
 
 def own_path(text: str, fallback: str) -> str:
     """Path of this site that a form wants to return to, or the default for any other URL."""
+    # Browsers read `//host` and `/\host` as another site, which would make this an open redirect.
     parts = urlsplit(text)
     is_own = (
         not parts.scheme and not parts.netloc and text.startswith("/") and not text.startswith(("//", "/\\"))

@@ -39,6 +39,7 @@ class RateLimit:
         now = self._clock()
         bucket = self._buckets.get(principal)
         if bucket is None:
+            # Principals come with the tokens of an issuer, so that their number has no limit of its own.
             self._forget(now)
             bucket = self._buckets[principal] = _Bucket(float(self._per_minute), now)
         bucket.left = self._refill(bucket, now)
@@ -87,6 +88,7 @@ class SharedRateLimit(RateLimit):
         if grant is not None and grant.left > 0 and self._time() < grant.ends:
             grant.left -= 1
             return None
+        # Several at a time: a round trip to the store for every request would cost more than most calls.
         wanted = max(1, self._rate // GRANTS_PER_MINUTE)
         try:
             taken = await self._store.take_tokens(principal, per_minute=self._rate, wanted=wanted)

@@ -152,6 +152,7 @@ class OpenFolder:
         with in_words(shown):
             fd = os.open(self.location(name), FILE, dir_fd=self.fd)
         try:
+            # A name can be swapped between the look and the opening: what counts is what was opened.
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or (self.fd is None and not os.path.samestat(before, found)):
                 raise _swap_error(shown)
@@ -331,6 +332,7 @@ class Confinement:
             raise ToolFailed(
                 f"`{shown}` is an absolute path; only relative ones are read", hint=self._relative(path)
             )
+        # On Windows a backslash separates names, and a colon names a drive or a stream of a file.
         if "\\" in path or (":" in path and not self.is_strict):
             raise ToolFailed(
                 f"`{shown}` holds a character that paths here may not have",
