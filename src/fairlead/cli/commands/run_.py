@@ -201,7 +201,7 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
 
 
 def _is_named(key: "ToolKey", name: str, servers: Sequence[str]) -> bool:
-    """Whether a name or glob means this tool. `ID.TOOL`, in any spelling, means a tool of that server."""
+    """Does a name or glob mean this tool? `ID.TOOL`, in any spelling, means a tool of that server alone."""
     owners = owners_of(name, servers)
     if owners:
         return any(key.server_id == owner and _fits(key, rest) for owner, rest in owners)

@@ -88,7 +88,6 @@ class SharedRateLimit(RateLimit):
         if grant is not None and grant.left > 0 and self._time() < grant.ends:
             grant.left -= 1
             return None
-        # Several at a time: a round trip to the store for every request would cost more than most calls.
         wanted = max(1, self._rate // GRANTS_PER_MINUTE)
         try:
             taken = await self._store.take_tokens(principal, per_minute=self._rate, wanted=wanted)

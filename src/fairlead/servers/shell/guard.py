@@ -210,7 +210,7 @@ class FolderGuard:
         self._placeholders.append(_Placeholder(names, identity_of(status), content is None))
 
     def give_back(self) -> None:
-        """Release the occupied names. A folder that the user has put something into meanwhile stays."""
+        """Give the taken names back. A folder that the user has put something into meanwhile stays."""
         for each in reversed(self._placeholders):
             with suppress(OSError), OpenParent(self._root, each.names) as parent:
                 status = os.stat(each.names[-1], dir_fd=parent.fd, follow_symlinks=False)

@@ -86,7 +86,7 @@ class Survey:
 
 
 def survey_folder(root: Root) -> Survey:
-    """Find all paths that a command must not change.
+    """Look for all that a command must not change.
 
     Args:
         root: The folder.
