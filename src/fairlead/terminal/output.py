@@ -259,7 +259,7 @@ def print_usage_error(error: click.ClickException) -> None:
 
 
 def usage_message(error: click.ClickException) -> str:
-    """The message of a usage error; for an unknown command or option, with the one meant."""
+    """What is wrong with the command line; a word that is no command or option, with the one meant."""
     if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand):
         return error.format_message()
     of = f" of `{error.ctx.command_path}`" if error.ctx is not None and error.ctx.parent is not None else ""
