@@ -59,7 +59,7 @@ class SandboxView:
 
 
 def bwrap_arguments(box: SandboxView) -> list[str]:
-    """How to tell bubblewrap what a process shall see and may do."""
+    """Arguments of bubblewrap for a sandbox with this view."""
     mounts: dict[Path, list[str]] = {Path(path): [option, path] for path, option in OWN_FOLDERS.items()}
     if box.home != Path("/"):
         mounts[box.home] = ["--tmpfs", str(box.home)]

@@ -125,7 +125,7 @@ class FairleadError(Exception):
 
     @property
     def delivery_notice(self) -> str | None:
-        """What the user has to know before repeating the failed call, if anything."""
+        """Warning for the user before they repeat the failed call, if there is a reason for one."""
         return _DELIVERY_NOTICES.get(self.delivery)
 
 

@@ -47,7 +47,7 @@ class AgentInstallation:
 
     @property
     def state(self) -> str:
-        """What to show: `installed`, `not installed`, `no file` or `unreadable`."""
+        """The state of its file: `installed`, `not installed`, `no file` or `unreadable`."""
         if self.problem is not None:
             return "unreadable"
         if self.entry is not None:
@@ -66,7 +66,7 @@ class ChangedAgent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentTest:
-    """What an agent gets by its entry."""
+    """Outcome of a connection by an agent's entry: the tools it gets."""
 
     seconds: float
     protocol_version: str
@@ -78,7 +78,7 @@ class AgentTest:
 
 
 def list_agents(context: ActionContext) -> list[AgentInstallation]:
-    """All agents that the gateway can be written for, with what their files say about it."""
+    """List the agents that the gateway can be written for, with the state of their files."""
     return [_installation(context, agent) for agent in AGENTS]
 
 
@@ -134,7 +134,7 @@ def change_agent(
 
 
 async def try_agent(context: ActionContext, agent: str) -> AgentTest:
-    """Connect as an agent would: by the entry in its file, from no folder in particular.
+    """Connect as an agent would: by the entry in its file, outside of any project.
 
     Raises:
         ConfigError: The agent's file has no entry of the gateway.

@@ -97,7 +97,7 @@ def _for(context: ActionContext, principal: str) -> dict[str, str]:
 
 
 def gateway_if_any(loaded: LoadedConfig) -> RunningGateway | None:
-    """The gateway that runs with this configuration, if one does."""
+    """The gateway that runs with this configuration, if there is one."""
     return find(os.environ, sources_of(loaded))
 
 
@@ -182,12 +182,12 @@ class RememberedAnswer:
 
 
 def answers_for_good(loaded: LoadedConfig) -> list[RememberedAnswer]:
-    """The approvals that are remembered for good, sorted by server and tool."""
+    """The stored approvals, sorted by server and tool."""
     return _group(read_answers(loaded))
 
 
 async def answers_in_effect(approvals: "Approvals") -> list[RememberedAnswer]:
-    """The approvals that a host applies: those of its session first, then those for good."""
+    """The approvals in effect in a host: those of its session first, then the stored ones."""
     of_session = [
         RememberedAnswer(keys=(one.key,), server_id=one.server_id, tool=one.tool, principal=one.principal)
         for one in approvals.of_session()

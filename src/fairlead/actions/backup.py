@@ -282,7 +282,7 @@ def _keyring_names_of_logins(text: str) -> set[str]:
 
 
 def _count(parts: Mapping[Any, bytes]) -> dict[str, int]:
-    """How many of what are in the parts of a backup."""
+    """Number of things in the parts of a backup, by kind."""
     found: dict[str, int] = {}
     for name, key in (("config/fairlead.json", "servers"), ("project/fairlead.json", "project servers")):
         if name in parts:
@@ -315,7 +315,7 @@ def _count_state(values: Sequence[NewValue], records: Sequence[NewRecord]) -> di
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestorePlan:
-    """What a restore would do."""
+    """Plan of a restore."""
 
     archive: BackupArchive
     files: list[tuple[Path, bytes, int | None]]
@@ -334,7 +334,7 @@ class RestorePlan:
 def plan_restore(
     context: ActionContext, path: Path, *, passphrase: str | None = None, project: bool = False
 ) -> RestorePlan:
-    """Read a backup, check all of it, and say what restoring it would do. Changes nothing.
+    """Read and check a backup, and plan its restore. Changes nothing.
 
     Args:
         context: Who restores it.
@@ -416,7 +416,7 @@ def _secret_files(env: Mapping[str, str], secrets: _Secrets) -> list[tuple[Path,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Restored:
-    """What became of a restore."""
+    """Outcome of a restore."""
 
     previous: Path
     """A backup of what was there before."""
@@ -425,7 +425,7 @@ class Restored:
 
 
 def restore_backup(context: ActionContext, plan: RestorePlan) -> Restored:
-    """Replace configuration and state by a backup, all of it or nothing, and keep what was there.
+    """Replace configuration and state by a backup, all of it or nothing, and keep the former ones.
 
     Raises:
         ConfigError: A gateway runs.

@@ -54,7 +54,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an archive says about itself."""
+    """Manifest of an archive: its format, origin and time, and a digest of each part."""
 
     format: int
     made_by: str
@@ -90,7 +90,7 @@ def pack(
     has_secrets: bool,
     passphrase: str | None,
 ) -> bytes:
-    """Make the bytes of an archive, encrypted where there is a passphrase."""
+    """Encode an archive, encrypted where there is a passphrase."""
     for name, content in parts.items():
         if len(content) > MOST_BYTES[name]:
             raise ConfigError(

@@ -39,7 +39,7 @@ class BundleDraft:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovedBundle:
-    """What became of a bundle that was removed."""
+    """Outcome of removing a bundle."""
 
     edit: EditOutcome
     tokens: list[str] = field(default_factory=list[str])
@@ -84,7 +84,7 @@ def make_bundle(
 
 
 def remove_bundle(context: ActionContext, target: EditTarget, name: str) -> RemovedBundle:
-    """Remove a bundle from one file. A token that is for this bundle alone opens nothing then.
+    """Remove a bundle from one file. A token that is limited to this bundle is useless then.
 
     Raises:
         UnknownBundle: The file has no such bundle.

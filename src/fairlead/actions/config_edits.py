@@ -29,12 +29,12 @@ from fairlead.errors import (
 
 
 def servers_in(text: str, target: EditTarget) -> dict[str, Any]:
-    """The entries a file has now."""
+    """The entries of servers in a file."""
     return as_object(as_object(jsonc.parse(text, file=str(target.path)).data).get("servers"))
 
 
 def existing_servers(target: EditTarget) -> dict[str, Any]:
-    """The entries a file has now; none where there is no file."""
+    """The entries of servers in a file; none where there is no file."""
     return servers_in(read_text(target.path), target) if target.path.exists() else {}
 
 
@@ -108,7 +108,7 @@ def require_sound(server_id: str, entry: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EditOutcome:
-    """What became of an edit of a configuration file."""
+    """Outcome of an edit of a configuration file."""
 
     loaded: LoadedConfig | None
     """The configuration after it; None where it does not load any more."""
@@ -135,7 +135,7 @@ def settle(
     approved: Collection[str] | None = None,
     is_new: bool = False,
 ) -> EditOutcome:
-    """Have an edit take effect: reload, and record consent for what the user wrote.
+    """Apply an edit: reload, and record consent for what the user wrote.
 
     Args:
         context: Who edited.
@@ -191,7 +191,7 @@ def approve_server(context: ActionContext, server_id: str, key: ConsentKey) -> l
 
 
 def approved_servers(context: ActionContext, server_ids: Iterable[str]) -> set[str]:
-    """The servers that have consent as they are now: to be called before their entries are edited."""
+    """The servers that have consent as they are now: called before their entries are edited."""
     from fairlead.policy.consent import has_consent
 
     servers = context.loaded.servers
@@ -257,14 +257,14 @@ def add_choices(context: ActionContext) -> list[EditTarget]:
 
 
 def precedence(origin: object) -> str:
-    """Say that a setting elsewhere keeps an edit from having an effect."""
+    """Clause of a message: a setting elsewhere takes precedence over an edit."""
     return f"{origin} sets another value, which takes precedence"
 
 
 def forget_entry_secrets(
     target: EditTarget, gone: dict[str, Any], after: LoadedConfig | None
 ) -> ForgottenSecrets | None:
-    """Delete what was put away for an entry that left a file, unless an entry of any layer refers to it.
+    """Delete the stored secrets of an entry that left a file, unless an entry of any layer refers to them.
 
     Returns:
         What was deleted and kept; None where the configuration does not load, and it is not known what other

@@ -1,4 +1,4 @@
-"""Who performs an action, with which configuration, and how an edit takes effect there."""
+"""Context of an action: the user, the configuration, and how an edit takes effect."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Surface = Literal["command line", "console", "dashboard", "control API"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """Something the user should know about an action that was carried out."""
+    """Notice to the user about an action that was carried out."""
 
     message: str
     hint: str | None = None
@@ -26,7 +26,7 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionContext:
-    """What every action needs. Actions block: call them in a thread where an event loop runs."""
+    """Context that every action needs. Actions block: call them in a thread where an event loop runs."""
 
     surface: Surface
     """Where the user acted; kept in the audit record."""
@@ -47,11 +47,11 @@ class ActionContext:
 
     @property
     def store(self) -> StoreLocation:
-        """Where the store is."""
+        """Location of the store."""
         return store_location(self.env, self.loaded.config.store)
 
     def chosen_target(self, scope: str | None) -> EditTarget | None:
-        """The file of a scope that the user named; None where they left the choice to the rule."""
+        """The file of the scope that the user named; None where they named none."""
         return chosen_target(scope, self.loaded.layers, place_of(self.env, Path.cwd()))
 
     def record(self, kind: str, server_id: str, **details: object) -> list[Notice]:
@@ -80,7 +80,7 @@ class ActionContext:
         return []
 
     def tell_gateways(self) -> list[Notice]:
-        """Have running gateways take over an edit now; a notice for each that refuses."""
+        """Have running gateways reload after an edit; a notice for each that refuses."""
         if not self.tells_gateways:
             return []
         from fairlead.gateway.registry import reload_gateways

@@ -28,7 +28,7 @@ from fairlead.errors import UnknownServer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AddedServers:
-    """What became of entries that were added."""
+    """Outcome of adding entries."""
 
     edit: EditOutcome
     forgotten: list[ForgottenSecrets]
@@ -40,7 +40,7 @@ class AddedServers:
 def add_server(
     context: ActionContext, target: EditTarget, server_id: str, entry: dict[str, Any], *, replace: bool
 ) -> AddedServers:
-    """Check the entry of a server, put its plain-text secrets away, and write it into a file.
+    """Check the entry of a server, store its plain-text secrets, and write it into a file.
 
     Args:
         context: Who adds it.
@@ -68,7 +68,7 @@ def add_servers(
     bundles: Mapping[str, dict[str, Any]] | None = None,
     stashed: Iterable[StoredSecret] = (),
 ) -> AddedServers:
-    """Write entries into a file, all or none, and have them take effect.
+    """Write entries into a file, all or none, and apply them.
 
     Args:
         context: Who adds them.
@@ -93,7 +93,7 @@ def add_servers(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EditedServer:
-    """What became of an entry that was edited."""
+    """Outcome of editing an entry."""
 
     edit: EditOutcome
     is_written: bool
@@ -151,7 +151,7 @@ def edit_server(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemovedServer:
-    """What became of an entry that was removed."""
+    """Outcome of removing an entry."""
 
     edit: EditOutcome
     forgotten: ForgottenSecrets | None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallerView:
-    """For whom something is explained, and as which bundle has it."""
+    """The caller that an explanation is for, and the bundle that they get."""
 
     caller: GroupedPrincipal
     bundle: str | None
@@ -193,7 +193,7 @@ def _with_answers(
 
 
 def reason_in_short(tool: ToolExplanation) -> str:
-    """Why a tool may do what it may, in one line."""
+    """The reason for a tool's permission, in one line."""
     reason = tool.decided_by.reason
     if tool.gateway_verdict is not None:
         reason += f"; over a gateway: {tool.gateway_verdict}, by `gateway.approval`"
@@ -203,6 +203,6 @@ def reason_in_short(tool: ToolExplanation) -> str:
 
 
 def describe_forgetting(tool: ToolExplanation) -> str:
-    """Say how to forget the remembered approval of a tool."""
+    """The command that forgets the remembered approval of a tool."""
     command = command_line("approvals forget", tool.key.server_id, tool.key.typed_tool)
     return f"`{command}` forgets the approval"

@@ -17,7 +17,7 @@ from fairlead.gateway.install import NAME, GatewayRoute
 
 
 def dialect_to_write(agent: str) -> ConfigDialect:
-    """The format of an agent. Raises where Fairlead only reads it."""
+    """The format of an agent. Raises `ConfigError` where Fairlead only reads it."""
     dialect = registry.by_name(agent)
     dialect.require_writer()
     return dialect
@@ -31,7 +31,7 @@ def export_gateway(dialect: ConfigDialect, url: str | None) -> ExportedDocument:
 def export_document(
     loaded: LoadedConfig, dialect: ConfigDialect, server_ids: Sequence[str] = (), lose: Sequence[Loss] = ()
 ) -> ExportedDocument:
-    """Servers in another agent's format, with no more than may be used here.
+    """Servers in another agent's format, with no more permissions than here.
 
     Args:
         loaded: The configuration.

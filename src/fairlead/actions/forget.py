@@ -54,7 +54,7 @@ _MOST_READ: Final = 1000
 
 
 class _Subject(msgspec.Struct, frozen=True):
-    """Whom a stored value is about, as far as it says so."""
+    """Subject of a stored value, as far as the value names it."""
 
     server_id: str = ""
     principal: str = ""
@@ -63,7 +63,7 @@ class _Subject(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForgetPlan:
-    """All that is kept about one subject."""
+    """Everything that is stored about one subject."""
 
     subject: Subject
     name: str
@@ -83,7 +83,7 @@ class ForgetPlan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of what would go."""
+        """The number of things to delete, by kind."""
         found: dict[str, int] = {}
         for namespace, _ in self.values:
             found[_WORDS[namespace]] = found.get(_WORDS[namespace], 0) + 1
@@ -99,7 +99,7 @@ class ForgetPlan:
 def plan_forget(
     context: ActionContext, subject: Subject, name: str, kept: Iterable[KeptLogin], *, audit: bool = False
 ) -> ForgetPlan:
-    """Find what is kept about a server, a principal or a login. Changes nothing.
+    """Find what is stored about a server, a principal or a login. Changes nothing.
 
     Args:
         context: Who forgets.

@@ -51,7 +51,7 @@ _MAX_LOG_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartedGateway:
-    """A gateway after `start_gateway`."""
+    """Outcome of `start_gateway`."""
 
     running: RunningGateway
     is_new: bool
@@ -104,7 +104,7 @@ def start_gateway(
 def start_for_agent(
     loaded: LoadedConfig, arguments: Sequence[str], env: Mapping[str, str], folder: Path
 ) -> RunningGateway:
-    """Run a gateway in the background for an agent that found none, until no agent needs it any more.
+    """Run a gateway in the background for an agent, until no agent needs it any more.
 
     Agents that start at the same moment share one.
 
@@ -182,7 +182,7 @@ def _give_up(process: "subprocess.Popen[bytes] | None") -> None:
 
 
 def _start_failure(log: Path, begin: int) -> ConfigError:
-    """What a gateway that ended at once printed: its error, and the hint that goes with it."""
+    """Output of a gateway that ended at once: its error, and the hint that goes with it."""
     lines = [line.strip() for line in log_since(log, begin).splitlines() if line.strip()]
     errors = [line.partition("error: ")[2] for line in lines if line.startswith("error: ")]
     hints = [line.partition("hint: ")[2] for line in lines if line.startswith("hint: ")]
@@ -193,7 +193,7 @@ def _start_failure(log: Path, begin: int) -> ConfigError:
 
 
 def log_since(log: Path, begin: int) -> str:
-    """The text of a log from a position on; all of it where it was begun anew since."""
+    """The text of a log from a position on; all of it where it was started anew since."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)
@@ -205,7 +205,7 @@ def log_since(log: Path, begin: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoppedGateway:
-    """What `stop_gateway` ended."""
+    """Outcome of `stop_gateway`."""
 
     ended: list[RunningGateway]
     killed: list[RunningGateway]
@@ -277,7 +277,7 @@ class GatewayState:
 
 
 def gateway_state(loaded: LoadedConfig | None, env: Mapping[str, str]) -> GatewayState:
-    """Say whether a gateway runs, which, how its servers are, and which processes act as one with it."""
+    """State of the gateway: which runs, its servers, and the processes that act as one with it."""
     manager = service_manager(env)
     alive = sorted(living(env), key=lambda each: each.started_at)
     running = main_gateway(loaded, env)
@@ -305,7 +305,7 @@ def gateway_state(loaded: LoadedConfig | None, env: Mapping[str, str]) -> Gatewa
 
 
 def main_gateway(loaded: LoadedConfig | None, env: Mapping[str, str]) -> RunningGateway | None:
-    """The gateway that commands are about which name none.
+    """The gateway that commands mean which name none.
 
     One with this configuration comes first, then one in the background, then the newest.
     """

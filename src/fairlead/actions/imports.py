@@ -44,7 +44,7 @@ ImportAction = Literal["add", "replace", "skip"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One server found in another agent's file, and what would become of it."""
+    """One server found in another agent's file, and the plan for it."""
 
     server_id: str
     entry: dict[str, Any]
@@ -67,7 +67,7 @@ class Candidate:
 
     @property
     def digest(self) -> str:
-        """Tells what a user was shown from what another reading of the files finds."""
+        """Digest of what a user was shown, to notice that the files changed since."""
         shown = [self.server_id, self.entry, str(self.source), str(self.target.path), self.action]
         return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
 
@@ -131,7 +131,7 @@ def plan_import(
     *,
     replace: bool,
 ) -> ImportPlan:
-    """Read files and say what would become of each server. Writes nothing.
+    """Read files, and plan the import of each server. Writes nothing.
 
     Args:
         sources: The files, each with its format.
@@ -250,7 +250,7 @@ def _judge(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportedFile:
-    """What was written into one file."""
+    """Outcome of an import into one file."""
 
     target: EditTarget
     server_ids: list[str]
@@ -262,7 +262,7 @@ class ImportedFile:
 def import_servers(
     context: ActionContext, plan: ImportPlan, wanted: Sequence[Candidate], *, replace: bool
 ) -> Iterable[ImportedFile]:
-    """Write the wanted servers into their files, secrets as references, one file after another.
+    """Write the chosen servers into their files, secrets as references, one file after another.
 
     Yields:
         What became of each file, once it is written.

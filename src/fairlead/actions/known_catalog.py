@@ -18,7 +18,7 @@ from fairlead.policy.quarantine import ScreenedListing
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnavailableServer:
-    """Why a server is unavailable, and what to do."""
+    """Reason why a server is unavailable, with a hint."""
 
     reason: str
     hint: str | None = None
@@ -27,13 +27,13 @@ class UnavailableServer:
 
     @classmethod
     def because(cls, error: FairleadError) -> "UnavailableServer":
-        """What an error means for a caller that needs the server."""
+        """The reason that an error gives."""
         return cls(reason=str(error), hint=error.hint, needs_a_person=isinstance(error, NEEDS_USER))
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCatalog:
-    """A configuration, a choice of it, and what is known of its servers."""
+    """Catalog of a selection of servers, from the configuration and stored listings."""
 
     loaded: LoadedConfig
     selection: Selection
@@ -43,7 +43,7 @@ class KnownCatalog:
 
     @property
     def chosen(self) -> list[LoadedServer]:
-        """The servers of the choice that are switched on."""
+        """The enabled servers of the selection."""
         return [
             server
             for server_id, server in self.loaded.servers.items()
@@ -51,7 +51,7 @@ class KnownCatalog:
         ]
 
     def server(self, server_id: str) -> LoadedServer:
-        """The server of the choice with that id, switched on or not."""
+        """The server of the selection with that id, enabled or not."""
         server = self.loaded.server(server_id)
         if not self.selection.has(server_id):
             raise UnknownServer(f"the bundle `{self.selection.name}` has no server `{server_id}`")
@@ -59,12 +59,12 @@ class KnownCatalog:
 
     @cached_property
     def listings(self) -> dict[str, Listing]:
-        """What servers are known to offer."""
+        """The stored listings of servers."""
         return {name: screened.listing for name, screened in self.screened.items()}
 
     @cached_property
     def screened(self) -> dict[str, ScreenedListing]:
-        """The same, with what of it waits for a review."""
+        """The listings, with the tools that wait for a review quarantined."""
         return {name: saved.screened for name, saved in self.saved.items() if saved.screened}
 
     @property
@@ -74,11 +74,11 @@ class KnownCatalog:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The tools of the choice, as agents get them."""
+        """The tools of the selection, as agents get them."""
         return catalog_of(self.loaded, self.selection, self.screened)
 
     def absence(self, server_id: str) -> UnavailableServer | None:
-        """Why a server is unavailable, as far as that is known without connecting."""
+        """The reason why a server is unavailable, as far as that is known without connecting."""
         server, saved = self.loaded.servers[server_id], self.saved[server_id]
         if not server.enabled:
             return UnavailableServer(reason=f"server `{server_id}`: it is disabled", hint=server.enable_hint)

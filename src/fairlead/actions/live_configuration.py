@@ -50,7 +50,7 @@ class LiveConfiguration:
         self._seen = self._stamps()
 
     async def reload(self) -> None:
-        """Read the files again, and have the program take them over. Raises where they do not load."""
+        """Read the files again, and have the program apply them. Raises where they do not load."""
         await self.reload_here()
         if self.spread is not None:
             await self.spread()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockPlan:
-    """Which servers are locked or checked, and in which file."""
+    """Servers to lock or check, and the lockfile."""
 
     path: Path
     servers: Sequence[LoadedServer]
@@ -132,7 +132,7 @@ def write_lock(context: ActionContext, plan: LockPlan, now: Mapping[str, LockedS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockCheck:
-    """How servers differ from the lockfile."""
+    """Differences of servers from the lockfile."""
 
     drifts: list[Drift]
     is_older: bool

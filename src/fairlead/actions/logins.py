@@ -50,7 +50,7 @@ LoginState = Literal["logged_in", "login_needed", "not_logged_in", "not_needed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptLogin:
-    """A login of the vault, and where its secrets are."""
+    """A stored login, and the place of its secrets."""
 
     login: Login
     place: SecretsPlace
@@ -69,7 +69,7 @@ class LoginStatus:
 
     @property
     def words(self) -> str:
-        """The state, for people."""
+        """The state in words."""
         return f"not needed: {self.own_way}" if self.own_way else self.state.replace("_", " ")
 
 
@@ -104,7 +104,7 @@ def remote_config(server: LoadedServer) -> RemoteServer:
 
 
 def require_ready(loaded: LoadedConfig, server: LoadedServer) -> None:
-    """Raise where there is nothing to log in to, or the user has not consented to contact it."""
+    """Raise where there is nothing to log in to, or the user has not consented to contact the server."""
     server_id = server.server_id
     own_way = own_way_in(remote_config(server))
     if own_way is not None:
@@ -178,7 +178,7 @@ def find_logins(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginOffer:
-    """What the user is shown before they log in: the page, the issuer, and the requested scopes."""
+    """Login as shown to the user for confirmation: the page, the issuer, and the requested scopes."""
 
     server_id: str
     account: str
@@ -189,7 +189,7 @@ class LoginOffer:
 
     @property
     def asked_for(self) -> str:
-        """The scopes, for people."""
+        """The requested scopes, for display."""
         return " ".join(self.scopes) or "the default of its issuer"
 
 
@@ -225,7 +225,7 @@ class CompletedLogin:
 
     @property
     def scopes(self) -> list[str]:
-        """What it may do, as its issuer calls it."""
+        """The granted scopes."""
         return scopes_of(self.login)
 
 
@@ -330,7 +330,7 @@ def _actor(context: ActionContext) -> "LoginActor":
 
 
 async def log_out(context: ActionContext, host: "Host", login: Login) -> "Revocation":
-    """End a login at its issuer, where that is offered, and forget it in all processes in any case."""
+    """Revoke a login at its issuer, where that is offered, and forget it in all processes in any case."""
     servers = [server for server in context.loaded.servers.values() if is_for(login, server)]
     return await host.logins.log_out(login, servers, actor=_actor(context))
 
@@ -364,7 +364,7 @@ def login_status(server: LoadedServer, saved: SavedState, kept: Iterable[KeptLog
 
 
 def login_as_json(kept: KeptLogin, *, renews: bool) -> dict[str, Any]:
-    """A login for programs: everything about it but what is secret."""
+    """A login as a JSON object, without its secrets."""
     login = kept.login
     expires_at = login.token.expires_at
     return {
@@ -380,13 +380,13 @@ def login_as_json(kept: KeptLogin, *, renews: bool) -> dict[str, Any]:
 
 
 def scopes_of(login: Login) -> list[str]:
-    """What a login may do, as its issuer calls it."""
+    """The scopes of a login, as its issuer names them."""
     return (login.token.scope or "").split()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientEntry:
-    """Where the client of a server is written."""
+    """Place of a server's OAuth client in a configuration file."""
 
     server_id: str
     target: EditTarget
@@ -394,7 +394,7 @@ class ClientEntry:
 
 
 def client_place(server: LoadedServer) -> ClientEntry:
-    """The file that names a server's client, else the one that says what the server is."""
+    """The file that names a server's client, else the one with the server's target."""
     setting = next(server.definition.settings(("oauth", "client_id")), None)
     part = server.definition.parts[0]
     layer, entry = (setting.origin.layer, setting.origin.path[:-2]) if setting else (part.layer, part.prefix)
@@ -405,7 +405,7 @@ def client_place(server: LoadedServer) -> ClientEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RememberedClient:
-    """What became of an OAuth client that was written into an entry."""
+    """Outcome of writing an OAuth client into an entry."""
 
     stashed: Sequence[StoredSecret]
     forgotten: ForgottenSecrets | None
@@ -416,7 +416,7 @@ class RememberedClient:
 def remember_client(
     context: ActionContext, place: ClientEntry, client: dict[str, Any]
 ) -> RememberedClient | None:
-    """Write the client, its secret as a reference, so that it need not be given again.
+    """Write the client into the entry, its secret as a reference, so that it need not be given again.
 
     Returns:
         What became of it; None where the file has it already.

@@ -22,17 +22,17 @@ MAX_COUNTED_TOOLS: Final = 2000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obstacle:
-    """Servers that agents cannot use, or not fully, for one reason."""
+    """Reason why agents cannot use servers, or not fully, and those servers."""
 
     kind: ObstacleKind
     servers: tuple[str, ...]
     command: str
-    """What mends it."""
+    """The command that fixes it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readiness:
-    """How much of a configuration agents can use."""
+    """Number of servers and tools that agents can use, and the obstacles."""
 
     servers: int
     """How many servers are enabled, ready or not."""
@@ -49,7 +49,7 @@ class Readiness:
 def read_readiness(
     loaded: LoadedConfig, bundle: str | None = None, mode: BundleMode | None = None
 ) -> Readiness:
-    """Say what agents can use.
+    """Determine what agents can use.
 
     Args:
         loaded: The configuration.

@@ -16,7 +16,7 @@ _MEGABYTE: Final = 1024 * 1024
 
 
 class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of a gateway, as the process that was asked knows it."""
+    """One process of a gateway, as the queried process knows it."""
 
     id: str
     name: str
@@ -42,7 +42,7 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def memory(self) -> str:
-        """Its memory in words."""
+        """Its memory as text."""
         return "-" if self.memory_bytes is None else f"{self.memory_bytes / _MEGABYTE:,.0f} MB"
 
 
@@ -54,12 +54,12 @@ def list_replicas(directory: ReplicaDirectory | None) -> list[ReplicaState]:
 
 
 def replicas_as_json(replicas: Sequence[ReplicaState]) -> list[dict[str, Any]]:
-    """The same for programs: in `/api/status` and `fairlead gateway status --json`."""
+    """The processes as JSON: for `/api/status` and `fairlead gateway status --json`."""
     return msgspec.to_builtins(replicas)
 
 
 def read_replicas(said: object) -> list[ReplicaState]:
-    """Read them back from `/api/status`; none where a gateway of another version says nothing of them."""
+    """Parse the processes in `/api/status`; none where a gateway of another version has none."""
     try:
         return msgspec.convert(said, list[ReplicaState], strict=False)
     except msgspec.ValidationError:
@@ -67,7 +67,7 @@ def read_replicas(said: object) -> list[ReplicaState]:
 
 
 def describe_seconds(seconds: float) -> str:
-    """A length of time in its two largest units: `3 d 4 h`."""
+    """A duration in its two largest units: `3 d 4 h`."""
     whole = int(seconds)
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
     parts: list[str] = []

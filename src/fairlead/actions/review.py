@@ -48,7 +48,7 @@ _STRICTNESS: Final[dict[ReviewAnswer, int]] = {"allow": 0, "ask": 1, "deny": 2}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerReview:
-    """What there is to review of a server."""
+    """Review of a server: its tools with their changes, and its instructions."""
 
     server: LoadedServer
     listing: Listing
@@ -57,7 +57,7 @@ class ServerReview:
 
     @property
     def open_tools(self) -> list[ReviewedTool]:
-        """The tools about which there is something to decide."""
+        """The tools that need a decision."""
         return [tool for tool in self.tools if tool.is_open]
 
     @property
@@ -69,7 +69,7 @@ class ServerReview:
 def load_reviews(
     loaded: LoadedConfig, servers: Iterable[LoadedServer]
 ) -> tuple[list[ServerReview], dict[str, FairleadError]]:
-    """What there is to review of servers that were just listed; and why of some nothing can be."""
+    """Reviews of servers that were just listed; and the errors of those that cannot be reviewed."""
     saved = read_saved(loaded)
     reviews: list[ServerReview] = []
     failures: dict[str, FairleadError] = {}
@@ -85,7 +85,7 @@ def load_reviews(
 
 
 async def live_review(host: "Host", server: LoadedServer) -> ServerReview:
-    """What there is to review of a server of a running host, as it listed itself last.
+    """Review of a server of a running host, as it last listed its tools.
 
     Raises:
         ListFailed: It has not been listed.
@@ -114,7 +114,7 @@ def _no_listing_error(server_id: str) -> ListFailed:
 
 
 def by_risk(reviews: Sequence[ServerReview]) -> list[ServerReview]:
-    """The servers first that need the closest look: by their riskiest tool, then by how many there are."""
+    """Servers sorted by risk: by their riskiest tool, then by the number of such tools."""
 
     def risk(review: ServerReview) -> tuple[int, int]:
         risks = [tool.risk for tool in review.open_tools]
@@ -199,7 +199,7 @@ def resolve_tool_names(
     servers: Collection[str] = (),
     strict: bool = True,
 ) -> list[ReviewedTool]:
-    """The tools that the command line names: `all`, exact names and globs, separated by commas.
+    """Parse the tools named on the command line: `all`, exact names and globs, separated by commas.
 
     `all` leaves out those that are denied. A server may call a tool `del_*` or `a,b`, so that a word has
     several readings. A denial applies to every tool it may mean; `allow` and `ask` then apply to none.
@@ -283,7 +283,7 @@ def _readings_of_rest(rest: str, tools: Sequence[ReviewedTool], *, narrows: bool
 
 
 def _hint_for(name: str, tools: Sequence[ReviewedTool]) -> str | None:
-    """What may be meant by a name that means no tool."""
+    """Hint for a name that no tool has: the tool that may be meant."""
     if (exact := _exact(name, tools)) is not None:
         return f"the tool of that name is {shlex.quote(command_line_name(exact.entry.key))}"
     near = suggestion(name, [tool.entry.key.typed_tool for tool in tools])
@@ -331,7 +331,7 @@ def require_one_server(name: str, keys: Collection[ToolKey]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedReview:
-    """What became of a review."""
+    """Outcome of a review."""
 
     server: LoadedServer
     decision: ReviewDecision
@@ -347,7 +347,7 @@ class RecordedReview:
 
     @property
     def failure(self) -> str | None:
-        """Why answers have no effect."""
+        """The reason why answers have no effect."""
         return f"the review is recorded, but {self.overridden}" if self.overridden is not None else None
 
     def require_effect(self) -> None:
@@ -364,7 +364,7 @@ def record_review(
     *,
     scope: str | None = None,
 ) -> RecordedReview:
-    """Pin what was looked at, write the answers into the server's entry, and have them take effect.
+    """Pin what was reviewed, write the answers into the server's entry, and apply them.
 
     Args:
         context: Who reviewed.

@@ -33,7 +33,7 @@ from fairlead.store.protocol import Database
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedState:
-    """What is known of a server: what it offered, what went wrong since, whether it may start."""
+    """Stored state of a server: its listing, its last error, and whether it may start."""
 
     snapshot: Snapshot | None = None
     """What it offered, as it came."""
@@ -48,7 +48,7 @@ class SavedState:
 
 
 def read_saved(loaded: LoadedConfig) -> dict[str, SavedState]:
-    """What is known of each configured server."""
+    """Stored state of each configured server."""
     path = store_location(os.environ, loaded.config.store)
     if not path.exists():
         return {
@@ -60,7 +60,7 @@ def read_saved(loaded: LoadedConfig) -> dict[str, SavedState]:
 
 
 def read_answers(loaded: LoadedConfig) -> list[tuple[str, KeptApproval]]:
-    """The answers to approvals that are remembered for good, each with its key in the store."""
+    """The stored answers to approvals, each with its key in the store."""
     path = store_location(os.environ, loaded.config.store)
     if not path.exists():
         return []
@@ -69,7 +69,7 @@ def read_answers(loaded: LoadedConfig) -> list[tuple[str, KeptApproval]]:
 
 
 def notes_to_review(server: LoadedServer, saved: SavedState) -> tuple[str, ...]:
-    """What a review of a server would settle, as far as it is known without asking the server."""
+    """Reasons for a review of a server, as far as they are known without connecting."""
     listing = saved.snapshot.listing if saved.snapshot else None
     return review_notes(server, listing, saved.pins, before_defaults=saved.before_defaults)
 

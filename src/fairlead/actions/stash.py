@@ -18,7 +18,7 @@ from fairlead.errors import ConfigUnwritable
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StashedEntry:
-    """What became of a server's entry in one file."""
+    """Outcome of moving a server's secrets out of one file."""
 
     target: EditTarget
     stashed: list[StoredSecret]

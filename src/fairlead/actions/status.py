@@ -18,7 +18,7 @@ from fairlead.wording import join_clauses
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatusReport:
-    """The state of every server, and where that is known from."""
+    """State of every server, and its source: a running gateway, or the last run."""
 
     servers: list[dict[str, Any]]
     """As `status_as_json` writes them."""
@@ -46,7 +46,7 @@ def read_status(loaded: LoadedConfig) -> StatusReport:
 
 
 def status_as_json(status: ServerStatus) -> dict[str, Any]:
-    """One server, for `fairlead status --json` and `/api/status` alike."""
+    """State of one server as JSON, for `fairlead status --json` and `/api/status` alike."""
     return {
         "id": status.server_id,
         "transport": status.transport,

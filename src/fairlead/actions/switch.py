@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchedServer:
-    """A server after `switch_server`."""
+    """Outcome of `switch_server`."""
 
     target: EditTarget | None
     """The file that was to say so; None where the server was as it should be already."""
@@ -31,14 +31,14 @@ class SwitchedServer:
 
     @property
     def failure(self) -> str | None:
-        """Why the server is not as it was switched."""
+        """The reason why the server is not in the wanted state."""
         if self.overridden is None or self.target is None:
             return None
         done = "this was written to" if self.is_written else "this is already so in"
         return f"{done} {self.target.path}, but {self.overridden}"
 
     def require_effect(self) -> None:
-        """Raise where the server is not as it was switched."""
+        """Raise where the server is not in the wanted state."""
         self.edit.require_loaded()
         if self.failure is not None:
             raise ConfigError(self.failure)
@@ -47,7 +47,7 @@ class SwitchedServer:
 def switch_server(
     context: ActionContext, server_id: str, *, on: bool, scope: str | None = None
 ) -> SwitchedServer:
-    """Set `enabled` of a server.
+    """Enable or disable a server.
 
     Args:
         context: Who does so.

@@ -19,7 +19,7 @@ class MadeToken:
 
 
 def named_tokens(env: Mapping[str, str], location: StoreLocation) -> TokenFile:
-    """The named tokens: of this machine's user, and of all replicas where they share a store."""
+    """List the named tokens: of this machine's user, and of all replicas where they share a store."""
     machine = token_file(env)
     return StoredTokens(location, machine) if isinstance(location, RedisLocation) else machine
 
@@ -32,7 +32,7 @@ def make_token(
     scopes: Sequence[str] = (),
     principal: str | None = None,
 ) -> MadeToken:
-    """Make a token of a gateway, which a running one knows at once.
+    """Make a token of a gateway, which a running one accepts at once.
 
     Args:
         context: Who makes it.

@@ -50,7 +50,7 @@ def locate_tool(loaded: LoadedConfig, name: str, tool: str | None = None) -> Too
 
 
 def ambiguous(name: str, keys: Collection[ToolKey]) -> ConfigError:
-    """The error for a name that means several tools."""
+    """Error for a name that several tools have."""
     some = [f"`{key.qualified}`" for key in sorted(keys)[:_MOST_NAMED]]
     more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
     return ConfigError(
@@ -85,7 +85,7 @@ def find_entry(key: ToolKey, tools: Sequence[ToolEntry], *, typed_apart: bool = 
 
 
 def no_such_tool(key: ToolKey, tools: Sequence[ToolEntry]) -> UnknownTool:
-    """The error for a tool that its server does not have, with the one that may be meant."""
+    """Error for an unknown tool of a server, with the one that may be meant."""
     near = suggestion(key.tool, [entry.key.typed_tool for entry in tools])
     meant = next((entry.key for entry in tools if near == f"did you mean `{entry.key.typed_tool}`?"), None)
     return UnknownTool(

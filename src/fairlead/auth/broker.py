@@ -92,7 +92,7 @@ class _TokenRefresh:
 
 
 class Broker:
-    """Keeps the logins of all principals usable: one token refresh at a time, for all callers and processes.
+    """Token broker: one token refresh at a time for each login, for all callers and processes.
 
     Args:
         vault: Where logins are kept.

@@ -22,7 +22,7 @@ _LEGAL: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 
 
 async def open_in_browser(url: str, env: Mapping[str, str] | None = None) -> bool:
-    """Show a page to the user. False where there is no browser, or the URL is none to open unseen."""
+    """Open a page in the browser. False where there is none, or the URL needs the user's look first."""
     if not is_openable(url):
         return False
     return await to_thread.run_sync(_open, url, os.environ if env is None else env, abandon_on_cancel=True)
@@ -53,7 +53,7 @@ def _open(url: str, env: Mapping[str, str]) -> bool:
 
 
 def commands(url: str, env: Mapping[str, str], platform: str) -> Iterator[list[str]]:
-    """The programs that may show a page and are there, beginning with the ones the user named."""
+    """The installed programs that can open a page, the user's choice first."""
     # In containers and remote editors this is the way to the browser of the machine the user sits at.
     for named in filter(None, env.get("BROWSER", "").split(os.pathsep)):
         try:

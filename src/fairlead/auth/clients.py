@@ -34,7 +34,7 @@ class ClientCredentials:
 
 
 def choose_configured_auth(target: LoginTarget, issuer: Issuer) -> ClientAuth:
-    """Return how a configured client authenticates: as the user says, else as the issuer likes."""
+    """Return the authentication method of a configured client: the user's choice, else the issuer's."""
     oauth = target.oauth
     if oauth.auth_method is not None:
         return oauth.auth_method

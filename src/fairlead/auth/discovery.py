@@ -137,12 +137,12 @@ class AuthChallenge:
 
     @property
     def wants_more_scope(self) -> bool:
-        """Whether the token was good, but does not allow enough."""
+        """Whether the token is valid, but lacks a scope."""
         return self.error == "insufficient_scope"
 
 
 def parse_challenges(values: Iterable[str]) -> list[AuthChallenge]:
-    """Read the challenges of a response, in order. What makes no sense is passed over."""
+    """Parse the challenges of a response, in order. Malformed ones are skipped."""
     challenges: list[AuthChallenge] = []
     left = MAX_HEADER
     for value in values:
@@ -374,7 +374,7 @@ def _conventional(http: OAuthHttp, target: LoginTarget, origin: str) -> Issuer:
 
 
 def no_document_url(http: OAuthHttp) -> URL:
-    """An address of a server without metadata where it has no document: the one where that would be."""
+    """URL where a server without metadata has no document, as an example for a message."""
     return next(_issuer_documents(http.own.origin()))
 
 

@@ -42,7 +42,7 @@ def scope_to_ask(
     granted: str | None,
     wanted: str | None,
 ) -> str | None:
-    """Return the scope to ask for, or None to leave it to the issuer.
+    """Return the scope to request, or None to leave it to the issuer.
 
     What the user says (`wanted` now, `oauth.scope` for good) counts as it is. Else it is what the server's
     challenge demands, or what its metadata lists; and what was `granted` before stays. A token that does not
@@ -62,12 +62,12 @@ def with_offline_access(scope: str | None, issuer: Issuer) -> str | None:
 
 
 def previous_scope(previous: Login | None, issuer: Issuer) -> str | None:
-    """Return what the last login with this issuer may do."""
+    """Return the scope of the last login with this issuer."""
     return previous.token.scope if previous is not None and previous.issuer == issuer.name else None
 
 
 def merge_scopes(*scopes: str | None) -> str | None:
-    """Return all scopes of all, each once, in order."""
+    """Merge scopes in order, without repetition."""
     names = (name for scope in scopes for name in (scope or "").split())
     return " ".join(dict.fromkeys(names)) or None
 
@@ -113,7 +113,7 @@ class AuthorizationRequest:
         return f"{endpoint.with_query(None)}?{urlencode([*theirs, *query.items()])}"
 
     def code_in(self, answer: str) -> str:
-        """Return the code in the URL that the browser was sent back to, if it is the answer to this request.
+        """Return the code in a redirect URL, if it answers this request.
 
         Until state and issuer are known to be right, nothing of the answer is believed or shown.
         """
@@ -242,7 +242,7 @@ async def has_login(
     challenge: AuthChallenge | None = None,
     previous: Login | None = None,
 ) -> bool:
-    """Find out, without the user and without registering anything, whether a server has a login.
+    """Whether a server offers a login, found out without the user and without registering a client.
 
     Args:
         target: The server, account and OAuth settings.

@@ -46,7 +46,7 @@ def new_state() -> str:
 
 
 def base64url(data: bytes) -> str:
-    """Encode as JOSE and PKCE want it: without padding."""
+    """Base64url without padding, as JOSE and PKCE encode."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
@@ -54,7 +54,7 @@ PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def read_key(pem: str) -> PrivateKey:
-    """Read a private key. `ValueError` says, without showing any of it, that it is none we can use."""
+    """Parse a private key. Raises `ValueError`, which shows none of it, for one that cannot be used."""
     try:
         key = load_pem_private_key(pem.encode(), password=None)
     except (ValueError, TypeError) as exc:
@@ -80,7 +80,7 @@ def algorithm_of(key: PrivateKey) -> str:
 def sign_claims(
     claims: dict[str, Any], key: PrivateKey, algorithm: str, headers: dict[str, Any] | None = None
 ) -> str:
-    """Sign claims, with what makes them unique and dates them."""
+    """Sign claims, with a unique id and times added."""
     dated = {"iat": int(time.time()), "jti": secrets.token_urlsafe(16), **claims}
     return jwt.encode(dated, key, algorithm=algorithm, headers=headers)
 

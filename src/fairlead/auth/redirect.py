@@ -59,7 +59,7 @@ class AuthorizationAnswer:
 
     @property
     def page(self) -> str:
-        """The text that the browser shows at the end."""
+        """The text that the browser shows after the redirect."""
         if self.error is None:
             return page("You are back", "Fairlead has its answer. You can close this window.")
         return page("The login was refused", f"You can close this window. The reason given: {self.error}")
@@ -74,7 +74,7 @@ def read_expected_state(url: str) -> str:
 
 
 def read_answer(query: str, state: str) -> AuthorizationAnswer:
-    """Check what came back against the state that was sent along. Raises `NotTheAnswer`."""
+    """Validate a redirect against the `state` that was sent. Raises `NotTheAnswer`."""
     if len(query) > MAX_CHARACTERS:
         raise NotTheAnswer("it is too long")
     fields = parse_qsl(query, keep_blank_values=True)
@@ -119,7 +119,7 @@ def read_pasted(text: str, state: str) -> AuthorizationAnswer:
 
 
 def page(title: str, text: str) -> str:
-    """A page that needs nothing but itself; what others wrote is text in it and nothing else."""
+    """A self-contained HTML page; foreign text in it is escaped."""
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return _PAGE.format(title=html.escape(title), text=html.escape(shown))
 
@@ -166,7 +166,7 @@ class _PendingRedirect:
 
 
 class BrowserRedirect:
-    """Has the user log in in the browser, which is redirected to a port of this machine.
+    """Redirect to a local port: the user logs in in the browser, which is sent back there.
 
     `BrowserRedirect.open` gives one, for one visit. While that waits, `paste` takes the address as well, for
     a user at another machine.
@@ -189,7 +189,7 @@ class BrowserRedirect:
     async def open(
         cls, server_id: str, *, agree: Agree, open_url: OpenUrl, port: int | None = None
     ) -> AsyncGenerator[Self]:
-        """Take a port, any free one unless it is given, for as long as the block lasts."""
+        """Listen on a port, any free one unless it is given, for the length of the block."""
         try:
             listener = await anyio.create_tcp_listener(local_host=HOST, local_port=port or 0)
         except OSError as exc:
@@ -230,7 +230,7 @@ class BrowserRedirect:
         return f"{self.redirect_uri}?{waiting.answer.query}"
 
     def paste(self, text: str) -> str | None:
-        """Take the address that the browser ended up at. Returns what is wrong with it, if anything."""
+        """Take the pasted redirect URL. Returns what is wrong with it, if anything."""
         waiting = self._waiting
         if waiting is None:
             return "nothing is waited for"
@@ -296,7 +296,7 @@ class BrowserRedirect:
 
 
 class PastedRedirect:
-    """Has the user open the login page in any browser, and paste the URL it was redirected to."""
+    """Redirect by hand: the user opens the login page anywhere, and pastes the URL they end up at."""
 
     def __init__(self, server_id: str, ask: AskForAddress, *, port: int | None = None) -> None:
         self._server_id = server_id
@@ -309,7 +309,7 @@ class PastedRedirect:
         return f"http://{HOST}:{self._port}{CALLBACK_PATH}"
 
     async def visit(self, url: str) -> str:
-        """Ask for the address until it makes sense, which has to be soon."""
+        """Prompt for the redirect URL until it is valid, within a time limit."""
         state, problem = read_expected_state(url), None
         for _ in range(PASTE_TRIES):
             text = await self._ask(url, problem)

@@ -57,7 +57,7 @@ class TokenEndpoint:
     dpop_key: str | None = field(default=None, repr=False)
 
     async def exchange(self, code: str, pkce: Pkce, redirect_uri: str) -> Token:
-        """Redeem the code that the browser came back with."""
+        """Exchange an authorization code for tokens."""
         form = {"code": code, "code_verifier": pkce.verifier, "redirect_uri": redirect_uri}
         return await self._request("authorization_code", form)
 
@@ -66,11 +66,11 @@ class TokenEndpoint:
         return await self._request("refresh_token", {"refresh_token": refresh_token})
 
     async def client_credentials(self, scope: str | None) -> Token:
-        """Ask for a token for the client itself."""
+        """Request a token with the client credentials grant."""
         return await self._request("client_credentials", _scope_parameter(scope))
 
     async def jwt_bearer(self, assertion: str, scope: str | None) -> Token:
-        """Ask for a token for whom `assertion` vouches (RFC 7523)."""
+        """Request a token with a JWT bearer `assertion` (RFC 7523)."""
         return await self._request(_JWT_BEARER, {"assertion": assertion, **_scope_parameter(scope)})
 
     async def _request(self, grant_type: str, form: dict[str, str]) -> Token:

@@ -37,7 +37,7 @@ class RedactedValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Token(RedactedValue, frozen=True, kw_only=True):
-    """An access token and what came with it."""
+    """An access token with its type, lifetime, scope and refresh token."""
 
     shown = ("token_type", "expires_at", "scope")
 
@@ -135,7 +135,7 @@ class LoginTarget:
 
     @property
     def chosen_hosts(self) -> frozenset[str]:
-        """The hosts the user wrote down, which need no vetting."""
+        """Hosts from the user's own configuration, which need no address check."""
         oauth = self.oauth
         identity = oauth.identity.token_url if oauth.identity is not None else None
         named = (oauth.authorization_url, oauth.token_url, oauth.registration_url, identity)
@@ -144,7 +144,7 @@ class LoginTarget:
 
 
 def canonical(url: str) -> str:
-    """Return a server's URL as RFC 8707 wants it: lower case where it may be; no query, no fragment."""
+    """Return a server's URL in canonical form (RFC 8707): lower-case host, no query, no fragment."""
     read = read_url(url)
     if read is None:
         return url

@@ -74,6 +74,7 @@ def url_fault(text: str, own: URL | None = None) -> str | None:
     url = read_url(text)
     if url is None or url.host is None:
         return "it is no http or https URL"
+    # `https://issuer.example@attacker.example` reads like the one and leads to the other.
     if "@" in text.partition("//")[2].partition("/")[0].partition("?")[0]:
         return "it contains a user name"
     if "#" in text:

@@ -177,7 +177,7 @@ def name_of(key: LoginKey) -> str:
 
 
 def entry_of(login: Login) -> VaultEntry:
-    """Everything about a login, without the fields that say nothing."""
+    """Entry of a login: its fields, without those that are unset."""
     fields: VaultEntry = msgspec.to_builtins(login)
     client, token = fields.pop("client"), fields.pop("token")
     fields |= token | {_client_field(name): value for name, value in client.items()}
@@ -185,7 +185,7 @@ def entry_of(login: Login) -> VaultEntry:
 
 
 def login_of(entry: VaultEntry) -> Login | None:
-    """The login of an entry, or None where something that it needs is not there."""
+    """The login of an entry, or None where a required part is missing."""
     fields: dict[str, Any] = {
         **entry,
         "token": entry,
@@ -215,7 +215,7 @@ PART_CHARACTERS: Final = 1200 if sys.platform == "win32" else 30_000
 
 
 def put(name: str, text: str) -> int | None:
-    """Keep a text under a name. Returns in how many parts, or None where no keyring here would."""
+    """Store a text under a name. Returns the number of its parts, or None where no keyring takes it."""
     parts = [text[start : start + PART_CHARACTERS] for start in range(0, len(text), PART_CHARACTERS)]
     for number, part in enumerate(parts):
         if not keyring.put(SERVICE, f"{name}/{number}", part):
@@ -224,7 +224,7 @@ def put(name: str, text: str) -> int | None:
 
 
 def get(name: str, parts: int) -> str | None:
-    """The text under a name, or None where a part of it is gone."""
+    """The text under a name, or None where a part of it is missing."""
     texts = [keyring.get(SERVICE, f"{name}/{number}") for number in range(parts)]
     return "".join(text for text in texts if text is not None) if None not in texts else None
 

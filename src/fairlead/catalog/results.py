@@ -102,7 +102,11 @@ class ToolResult:
 
     @classmethod
     def from_error_text(cls, text: str) -> "ToolResult":
-        """Error result with this text, for a model."""
+        """Error result with this text, for a model.
+
+        Args:
+            text: What failed, and what to do about it.
+        """
         content = {"content": [{"type": "text", "text": text}], "isError": True}
         return cls("", msgspec.json.encode(content))
 
@@ -126,7 +130,11 @@ class ToolResult:
         return cls(server_id, raw, untrusted=untrusted, remarks=remarks)
 
     def with_note(self, note: str) -> "ToolResult":
-        """Copy with a text block at its end."""
+        """Copy with a text block at its end.
+
+        Args:
+            note: The text, which stands in brackets.
+        """
         fields = msgspec.json.decode(self.raw, type=dict[str, msgspec.Raw])
         blocks = msgspec.json.decode(fields.get("content", b"[]"), type=list[msgspec.Raw])
         blocks.append(msgspec.Raw(msgspec.json.encode({"type": "text", "text": f"[{note}]"})))

@@ -157,7 +157,12 @@ class ToolEntry:
         return f"ToolEntry({self.server_id}.{gate.content(self.key.shown_tool, _SHOWN_BYTES)}{shown})"
 
     def derive(self, work: Callable[["ToolEntry", *Given], ResultT], *given: *Given) -> ResultT:
-        """Result of a pure function of this tool, computed once, in the first thread that needs it."""
+        """Result of a pure function of this tool, computed once, in the first thread that needs it.
+
+        Args:
+            work: The function, not a closure: its name is the key.
+            given: Its further arguments, hashable ones.
+        """
         # No tuple with the function in it, which would be one more object per tool to collect.
         key = (work.__module__, work.__qualname__, *given) if given else work
         try:
@@ -246,7 +251,11 @@ class Listing:
         return f"Listing({', '.join(counts)}{', partial' if self.is_partial else ''})"
 
     def derive(self, work: Callable[["Listing"], ResultT]) -> ResultT:
-        """Result of a pure function of this listing, computed once, in the first thread that needs it."""
+        """Result of a pure function of this listing, computed once, in the first thread that needs it.
+
+        Args:
+            work: The function, which is the key.
+        """
         try:
             return self._derived[work]
         except KeyError:

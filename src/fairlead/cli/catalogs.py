@@ -33,7 +33,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def bundle_option(function: FunctionT) -> FunctionT:
-    """Add `--bundle`: whose tools."""
+    """Add `--bundle`: the selection of tools."""
     return click.option("--bundle", metavar="NAME", help="Only the tools of this bundle, as it offers them.")(
         function
     )
@@ -42,7 +42,7 @@ def bundle_option(function: FunctionT) -> FunctionT:
 def ask_unknown(
     found: KnownCatalog, servers: Iterable[LoadedServer], *, refresh: bool = False
 ) -> KnownCatalog:
-    """Return the catalog after listing the servers without a snapshot; with `refresh`, all of them.
+    """Return the catalog after connecting servers without a snapshot; with `refresh`, all of them.
 
     Servers that need consent are not contacted.
     """

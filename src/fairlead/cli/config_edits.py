@@ -1,4 +1,4 @@
-"""Actions of the command line that edit configuration files: their context, and what became of the edit."""
+"""Edits of configuration files by the command line: their context, and the output of their outcome."""
 
 import os
 
@@ -25,7 +25,7 @@ def action_context(ctx: click.Context, loaded: LoadedConfig | None = None) -> Ac
 
 
 def show_edit(outcome: EditOutcome) -> None:
-    """Show what became of an edit."""
+    """Print the outcome of an edit."""
     if outcome.failure is not None:
         exc = outcome.failure
         warn(f"the file was written, but the configuration does not load: {exc}", exc.hint)
@@ -33,7 +33,7 @@ def show_edit(outcome: EditOutcome) -> None:
 
 
 def show_forgotten(forgotten: ForgottenSecrets | None) -> None:
-    """Name the secrets that were deleted, or kept, as an entry left a file."""
+    """Print which secrets were deleted, or kept, as an entry left a file."""
     if forgotten is None:
         return
     for reference in forgotten.deleted:
@@ -43,7 +43,7 @@ def show_forgotten(forgotten: ForgottenSecrets | None) -> None:
 
 
 def switch(ctx: click.Context, server_id: str, scope: str | None, *, on: bool) -> None:
-    """Enable or disable a server, and say where that was written."""
+    """Enable or disable a server, and print the file that was changed."""
     word = "enabled" if on else "disabled"
     report(server=server_id, enabled=on)
     switched = switch_server(action_context(ctx, load(ctx)), server_id, on=on, scope=scope)

@@ -46,7 +46,7 @@ WORKERS: Final = _Workers()
 
 
 def usable_cores() -> int:
-    """How many cores this process may use: those it is bound to, within what its control group allows."""
+    """Number of cores this process may use: those it is bound to, within its control group's limit."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, _, period = Path("/sys/fs/cgroup/cpu.max").read_text().strip().partition(" ")
@@ -80,17 +80,17 @@ class GatewayArguments:
 
     @property
     def path(self) -> str:
-        """Where MCP is spoken."""
+        """Path of the MCP endpoint."""
         return f"/mcp/{self.bundle}" if self.bundle else "/mcp"
 
     def address(self, loaded: LoadedConfig) -> tuple[str, int]:
-        """Where to listen."""
+        """Host and port to listen on."""
         loaded.require_section("gateway")
         settings = loaded.config.gateway
         return self.host or settings.host, settings.port if self.port is None else self.port
 
     def is_special(self, loaded: LoadedConfig) -> bool:
-        """Whether the gateway is to be another than the configuration alone makes: then none is shared."""
+        """Whether options make it differ from the configured gateway, so that no running one can be used."""
         return self.mode is not None or (self.agent and loaded.config.gateway.agent is None)
 
     def require_free(self, loaded: LoadedConfig) -> None:
@@ -109,7 +109,7 @@ class GatewayArguments:
             )
 
     def find_shared(self, loaded: LoadedConfig) -> RunningGateway | None:
-        """A gateway that runs and can serve in the place of one of our own: same files, same folder.
+        """A running gateway that can be used instead: with the same files, for the same folder.
 
         A program of the desktop starts in no folder in particular, mostly `/` or the home. There the built-in
         servers have nothing to work in, and any folder will do. Where the user has a gateway running in a
@@ -126,7 +126,7 @@ class GatewayArguments:
         return same
 
     def words(self) -> list[str]:
-        """The same options, for a gateway that is started in the background."""
+        """The same options as command-line words, for a gateway that is started in the background."""
         given = {"--host": self.host, "--port": self.port, "--bundle": self.bundle, "--mode": self.mode}
         given["--store"] = self.store
         given["--workers"] = self.workers if self.workers > 1 else None
@@ -137,7 +137,7 @@ class GatewayArguments:
         return words + (["--auth", "none", "--i-know"] if self.open_to_all else [])
 
     def reach(self, loaded: LoadedConfig, agent: str, *, stdio: bool) -> GatewayRoute:
-        """How an agent gets to the gateway: by a command, or to one that runs, else to where it will.
+        """An agent's route to the gateway: by a command, or by URL to the one that runs or will run.
 
         By URL an agent has a token of its own.
         """
@@ -162,7 +162,7 @@ class GatewayArguments:
         )
 
     def reach_of(self, running: RunningGateway) -> GatewayRoute:
-        """How a program gets to a gateway that runs, with the token for all agents."""
+        """A program's route to a running gateway, with the token for all agents."""
         token_file = Path(running.token_file) if running.token_file else None
         return GatewayRoute(url=f"{running.url}{self.path}", token=running.token(), token_file=token_file)
 

@@ -1,4 +1,4 @@
-"""What a gateway on a port does besides serving: bind the port, register itself, say what it serves."""
+"""Registration of a gateway on a port: binding, safety checks, and the entry that other commands find."""
 
 import logging
 import os
@@ -45,7 +45,7 @@ def base_url(host: str, port: int) -> str:
 def register_gateway(
     options: GatewayArguments, configuration: LiveConfiguration, url: str
 ) -> Generator[RunningGateway]:
-    """Let other commands know of the gateway that this process is, for the length of the block."""
+    """Register this process's gateway for other commands, for the length of the block."""
     env = os.environ
     running = here(
         configuration.loaded,
@@ -67,7 +67,7 @@ def register_gateway(
 async def describe_served(
     loaded: LoadedConfig, options: GatewayArguments, url: str, link: str | None
 ) -> ServedGateway:
-    """What a person or a program has to know about a gateway that is up.
+    """Description of a gateway that is up: URL, servers, and what is not ready.
 
     Args:
         loaded: Its configuration.
@@ -92,7 +92,7 @@ async def describe_served(
 
 
 def _readiness(loaded: LoadedConfig, bundle: str | None, mode: BundleMode | None) -> Readiness:
-    """What agents can use, as far as it can be read: a gateway serves without its store, too."""
+    """Readiness of the configuration, if it can be read: a gateway serves without its store, too."""
     try:
         return read_readiness(loaded, bundle, mode)
     except StoreError as exc:
@@ -104,7 +104,7 @@ def _readiness(loaded: LoadedConfig, bundle: str | None, mode: BundleMode | None
 
 
 def require_safe(host: str, options: GatewayArguments) -> int:
-    """Refuse what lets every machine in, and warn of what all can read. Returns how many lines that took."""
+    """Refuse a gateway open to every machine; warn of plain-text tokens. Returns the lines printed."""
     if is_loopback_host(host):
         return 0
     if options.open_to_all:

@@ -63,7 +63,7 @@ _LOOK_SECONDS: Final = 5.0
 
 
 def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snippets: Sequence[str]) -> int:
-    """Serve on a port until Ctrl-C or a polite kill.
+    """Serve on a port until Ctrl-C or SIGTERM.
 
     Args:
         ctx: The command line.
@@ -138,7 +138,7 @@ async def _wait_for_end(
 
 
 def serve_stdio(ctx: click.Context, options: GatewayArguments) -> int:
-    """Serve who started this process, until they hang up."""
+    """Serve the process that started this one over stdio, until it disconnects."""
     loaded = load(ctx)
 
     async def main() -> int:
@@ -183,7 +183,7 @@ async def open_configured(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surfaces:
-    """What a gateway serves over HTTP."""
+    """HTTP surfaces of a gateway: MCP, dashboard and control API."""
 
     app: "ASGIApp"
     panel: HostPanel
@@ -260,7 +260,7 @@ async def open_surfaces(
 
 
 def _place(loaded: LoadedConfig, host: str, listener: socket.socket) -> ReplicaPlace | None:
-    """Where other replicas reach this one, if it may have any."""
+    """Address where other replicas reach this one, if it may have any."""
     address = replica_address(loaded, os.environ, host, listener.getsockname()[1])
     return ReplicaPlace(address=address) if address is not None else None
 

@@ -1,4 +1,4 @@
-"""What `fairlead gateway` prints when it is up: at most eight lines, and entries to paste on request."""
+"""Summary that `fairlead gateway` prints when it is up: at most eight lines, and entries to paste."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ _LABELS: Final[dict[ObstacleKind, tuple[str, str]]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServedGateway:
-    """What a person or a program has to know about a gateway that is up."""
+    """Facts about a gateway that is up: URL, servers, and what is not ready."""
 
     reach: GatewayRoute
     dashboard: str
@@ -39,7 +39,7 @@ class ServedGateway:
     workers: int = 1
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs: what is not ready by its reason, and the commands that mend it."""
+        """The facts as JSON: what is not ready by its reason, with the commands that fix it."""
         found = self.ready.obstacles
         return {
             "url": self.reach.url,
@@ -61,7 +61,7 @@ class ServedGateway:
 
 
 def introduce(served: ServedGateway, other: RunningGateway | None = None, printed: int = 0) -> None:
-    """Tell a person where it is, what agents can use of it, and what mends the rest.
+    """Print the URL, what agents can use of it, and the commands that fix the rest.
 
     Args:
         served: The gateway.
@@ -131,4 +131,4 @@ def _names(servers: Sequence[str]) -> str:
 def _shorten(lines: list[str], limit: int) -> list[str]:
     if len(lines) <= limit:
         return lines
-    return [*lines[: limit - 1], "more       `fairlead doctor` names the rest, with what mends it"]
+    return [*lines[: limit - 1], "more       `fairlead doctor` names the rest, with the fixes"]

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 def serve_with_workers(
     ctx: click.Context, options: GatewayArguments, *, as_json: bool, snippets: Sequence[str]
 ) -> int:
-    """Serve on a port with several processes until Ctrl-C or a polite kill; a second one ends it at once.
+    """Serve on a port with several processes until Ctrl-C or SIGTERM; a second one ends it at once.
 
     The parameters are those of `gateway_serving.serve`.
     """

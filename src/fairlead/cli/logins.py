@@ -1,4 +1,4 @@
-"""Logins at the terminal: how they read, and a login page that the user is sent to."""
+"""Logins at the terminal: their display, and the login page that the user is sent to."""
 
 import os
 import sys
@@ -47,12 +47,12 @@ def read_kept(loaded: LoadedConfig) -> list[KeptLogin]:
 
 
 def warn_of(trouble: FairleadError) -> None:
-    """Tell the person what is wrong with the vault."""
+    """Print a warning about the vault."""
     warn(str(trouble), trouble.hint)
 
 
 def format_expiry(login: Login, *, renews: bool) -> str:
-    """When a login ends, for people."""
+    """Expiry of a login, for display."""
     if login.is_over:
         return "over; log in again"
     if login.token.expires_at is None:
@@ -64,13 +64,13 @@ def format_expiry(login: Login, *, renews: bool) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time in one number, for people."""
+    """A duration in one unit, for display."""
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), _UNITS[-1])
     return f"{round(seconds / size)} {unit}"
 
 
 def format_place(place: SecretsPlace) -> str:
-    """Where a login's secrets are, for people."""
+    """Place of a login's secrets, for display."""
     if place != "file":
         return place
     return display_path(state_folder(os.environ) / FILE_NAME)
@@ -94,7 +94,7 @@ class LoginPage:
         """Shows that the page is being looked for, until it is found."""
 
     async def log_in(self, *, by_paste: bool, yes: bool) -> CompletedLogin:
-        """Log in: without a person where the entry says so, else by what they paste, or by their browser."""
+        """Log in: by the grant in the entry, by a pasted redirect URL, or in the browser."""
         interactive = is_interactive()
         is_machine = self._target.oauth.grant != "authorization_code"
         if not (is_machine or by_paste or yes or interactive or sys.stderr.isatty()):
@@ -176,7 +176,7 @@ def _until(redirect: BrowserRedirect) -> str:
 
 
 def remember_client(ctx: click.Context, place: ClientEntry, client: dict[str, Any]) -> None:
-    """Write the client into its server's entry, and say so."""
+    """Write the client into its server's entry, and print where."""
     remembered = logins.remember_client(action_context(ctx, load(ctx)), place, client)
     if remembered is None:
         return

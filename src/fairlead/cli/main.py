@@ -172,7 +172,7 @@ class LazyGroup(click.Group):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by what they are for, without loading them."""
+        """List the commands in groups, without loading them."""
         for section, commands in COMMANDS.items():
             with formatter.section(section):
                 formatter.write_dl(list(commands.items()))
@@ -223,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run_program() -> None:
-    """Run the command line as the program of this process, and end that.
+    """Run the command line as the program of this process, and exit.
 
     At its end the interpreter takes apart every module, which is a seventh of what a short command costs. All
     else that it does then is done here; where a thread is left, or output cannot be written, it does it all.
@@ -312,7 +312,7 @@ def _end_without_output(failure: OSError) -> Exit:
 
 
 def _trouble_with_folder() -> ConfigUnreadable | None:
-    """What is wrong with the current folder, so that relative paths fail."""
+    """Reason why the current folder cannot be used for relative paths, if so."""
     try:
         current_folder()
     except ConfigUnreadable as exc:

@@ -76,7 +76,7 @@ def add_common_options(command: click.Command) -> None:
 
 
 def edit_scope_option(function: FunctionT) -> FunctionT:
-    """Add `--scope`: whose file to change."""
+    """Add `--scope`: the file to change."""
     return click.option(
         "--scope",
         type=click.Choice(["project", "user", "global"]),
@@ -85,7 +85,7 @@ def edit_scope_option(function: FunctionT) -> FunctionT:
 
 
 def entry_scope_option(function: FunctionT) -> FunctionT:
-    """Add `--scope`: in whose file to edit the entry of a server."""
+    """Add `--scope`: the file in which to edit the entry of a server."""
     return click.option(
         "--scope",
         type=click.Choice(["project", "user", "global"]),
@@ -95,7 +95,7 @@ def entry_scope_option(function: FunctionT) -> FunctionT:
 
 
 def read_scope_option(function: FunctionT) -> FunctionT:
-    """Add `--scope`: whose file to read."""
+    """Add `--scope`: the file to read."""
     return click.option(
         "--scope",
         type=click.Choice(["effective", "project", "user", "global"]),
@@ -114,12 +114,12 @@ _OVERRIDES = "fairlead.overrides"
 
 
 def override(ctx: click.Context, values: dict[str, Any]) -> None:
-    """Have values count more than those of any file, whenever this command line loads the configuration."""
+    """Set values that outrank those of any file, whenever this command line loads the configuration."""
     ctx.meta[_OVERRIDES] = values
 
 
 def load(ctx: click.Context, scope: str = "effective") -> LoadedConfig:
-    """Load the configuration this command line means."""
+    """Load the configuration that the command line names."""
     scopes: dict[str, Scope] = {"project": "project", "user": "user", "global": "user"}
     began = time.perf_counter()
     overrides: dict[str, Any] | None = ctx.meta.get(_OVERRIDES)
@@ -134,7 +134,7 @@ def load(ctx: click.Context, scope: str = "effective") -> LoadedConfig:
 
 
 def target_file(ctx: click.Context, scope: str | None, *, take_over: bool = False) -> EditTarget:
-    """Name the file this command line wants to change."""
+    """The file that this command line wants to change."""
     explicit = _explicit(ctx) or _path(os.environ.get("FAIRLEAD_CONFIG_PATH"))
     if explicit and scope:
         raise no_scopes(explicit)

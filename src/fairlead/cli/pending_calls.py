@@ -29,7 +29,7 @@ def read_pending(gateways: Sequence[RunningGateway]) -> list[dict[str, Any]]:
 
 
 def answer_pending(context: ActionContext, given: dict[str, str], *, as_json: bool = False) -> int:
-    """Give the answers that were named; without any, show what waits, and ask a person who is there."""
+    """Give the answers on the command line; without any, show the pending calls, and ask at a terminal."""
     gateways = gateways_running()
     if not gateways:
         raise ConfigError("no gateway is running, so no call waits", hint="start one with `fairlead gateway`")

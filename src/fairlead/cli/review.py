@@ -33,7 +33,7 @@ def carry_out(
     decision: ReviewDecision,
     scope: str | None = None,
 ) -> None:
-    """Record what was decided, and say so."""
+    """Record a decision, and print the outcome."""
     context = action_context(ctx, loaded)
     recorded = record_review(context, review.server, review.listing, decision, scope=scope)
     show_recorded(recorded)
@@ -42,7 +42,7 @@ def carry_out(
 
 
 def read_review(loaded: LoadedConfig, server: LoadedServer) -> ServerReview:
-    """Ask a server what it offers at this moment, and read what is pinned of it."""
+    """List a server now, and prepare its review."""
     reviews, failures = read_reviews(loaded, [server])
     for failure in failures.values():
         raise failure
@@ -73,7 +73,7 @@ _CHOICES: Final = "allow (y), ask each time (k), deny (d), skip (s), allow all t
 
 
 def ask_about_each(review: ServerReview) -> ReviewDecision:
-    """Show everything of a server, and ask about each tool."""
+    """Show every tool of a server whole, and ask about each."""
     accepted = False
     if review.instructions_changed:
         show_instructions(review.listing, review.pins)
@@ -152,7 +152,7 @@ SERVER_ANSWERS: Final = ("preselected", "allow", "ask", "deny", "some", "later")
 
 
 def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer) -> None:
-    """Connect a server, show its tools, and ask once what they may do."""
+    """Connect a new server, show its tools, and ask once about their permissions."""
     server_id = server.server_id
     try:
         review = read_review(loaded, server)

@@ -186,7 +186,7 @@ def _project_folders(folder: Path | None, env: Mapping[str, str], base: Path) ->
 def _files_of_variables(
     definition: ServerDefinition, entry: Mapping[str, Any], env: Mapping[str, str], base: Path
 ) -> tuple[BoundFile, ...]:
-    """What variables load into the process of an extension, whose program is Fairlead's own."""
+    """Files that variables load into the process of an extension, whose program is Fairlead's own."""
     if "extension" not in entry:
         return ()
     folder = working_folder(definition, entry.get("cwd"))

@@ -45,12 +45,12 @@ class ExtensionFolder:
 
     @property
     def digests(self) -> list[list[str]]:
-        """What consent is bound to: every file by name and content."""
+        """Digests of every file by name and content, which consent is bound to."""
         return [[file.name, file.digest] for file in self.files]
 
     @cached_property
     def archive(self) -> bytes:
-        """All of it, for the process that runs the files."""
+        """The files as an archive, for the process that runs them."""
         document = {
             "folder": self.real,
             "files": [[file.name, file.content.decode("latin-1")] for file in self.files],
@@ -60,7 +60,7 @@ class ExtensionFolder:
 
     @cached_property
     def archive_digest(self) -> str:
-        """What that process compares the archive with before it runs any of it."""
+        """Digest that the process compares with the archive before it runs any of it."""
         return _digest(self.archive)
 
 
@@ -103,7 +103,7 @@ def _read_folder(folder: Path, *, follow_links: bool) -> ExtensionFolder:
 
 
 def extension_stamp(folder: Path) -> str:
-    """What changes when a file of the folder does. Empty where the folder cannot be read."""
+    """Value that changes when a file of the folder does. Empty where the folder cannot be read."""
     try:
         return repr([(name, _stamp(folder / name)) for name in _names(folder)])
     except _UnusableFile:

@@ -18,7 +18,7 @@ from fairlead.errors import Problem
 
 @dataclass(kw_only=True, slots=True)
 class FoundProblems:
-    """What is wrong with a merged configuration, and the part of it that is valid."""
+    """Problems of a merged configuration, and the part of it that is valid."""
 
     checked: CheckedDocument
     merging: list[Problem]
@@ -34,7 +34,7 @@ class FoundProblems:
 
     @property
     def all(self) -> list[Problem]:
-        """All of them, in the order they are reported in."""
+        """All problems, in the order of the report."""
         return [*self.merging, *self.fatal, *self.faults, *chain.from_iterable(self.entries.values())]
 
 

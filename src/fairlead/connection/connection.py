@@ -102,7 +102,7 @@ class Connection:
         await self._supervisor.set_log_level(level)
 
     def take_notice(self) -> str:
-        """What callers have to know about this run of the server; it is given out once."""
+        """Notice about this run of the server that its callers must know; it is given out once."""
         notice, self.vitals.notice = self.vitals.notice or "", None
         return notice
 

@@ -91,7 +91,7 @@ class Deadline:
 
     @property
     def at(self) -> float:
-        """When the time is up, as things stand."""
+        """The time at which it expires, unless progress moves it."""
         return math.inf if self._paused_since is not None else min(self._idle_at, self._max_at)
 
     def start(self, clock: DeadlineClock, expire: Callable[[float], None]) -> None:
@@ -159,7 +159,7 @@ class Backoff:
             self.failures = 0
 
     def note_failure(self) -> None:
-        """A connection could not be made, or broke soon after."""
+        """Count a failure: a connection could not be made, or broke soon after."""
         self.failures += 1
         if self.failures >= TRIES_BEFORE_OPEN:
             seconds = OPEN_SECONDS
@@ -177,7 +177,7 @@ class Backoff:
 
     @property
     def is_open(self) -> bool:
-        """Too many failures: refuse at once, until the time is over and one demand may try."""
+        """Whether the circuit breaker is open: all is refused until its time is over, then one may try."""
         return self.failures >= TRIES_BEFORE_OPEN and self.wait_seconds > 0
 
     @property

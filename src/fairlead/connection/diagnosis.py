@@ -21,7 +21,7 @@ _LATEST_LINES = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """Why a server failed, as far as what it wrote says."""
+    """Reason why a server failed, as far as its stderr tells it."""
 
     reason: str | None
     """The line that says why, or None where none looks like it."""
@@ -169,7 +169,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[_FailureLines]:
 
 
 def _rank(line: str) -> int:
-    """How much a line looks like the reason of a failure: 0 for not at all, up to 5."""
+    """Likelihood that a line is the reason of a failure: from 0 to 5."""
     bare = _without_edge(line)
     if len(line) - len(line.lstrip()) > 3 and not bare.startswith("\u00d7"):
         return 0

@@ -134,7 +134,7 @@ def _hint_for_forbidden(rejected: HttpRejected) -> str:
 
 
 def hint_for_login(server_id: str, rejected: HttpRejected) -> str:
-    """The hint for a request that was refused for want of a login, where no login of OAuth was tried."""
+    """The hint for a request that lacks a login, where no OAuth login was tried."""
     login = f"`{command_line('login', server_id)}`"
     refused = rejected.credentials
     if refused is None:

@@ -52,12 +52,12 @@ FRAME_LOG: ContextVar[FrameLog | None] = ContextVar("frame log", default=None)
 
 
 def log_sent(frame: bytes) -> None:
-    """Keep a request, where the present task wants that. Every request comes by here."""
+    """Log a request, if the present task has a frame log. Called for every request."""
     if (log := FRAME_LOG.get()) is not None:
         log.note_sent(frame)
 
 
 def log_received(frame: Frame) -> None:
-    """Keep an answer, likewise."""
+    """Log an answer, if the present task has a frame log."""
     if (log := FRAME_LOG.get()) is not None:
         log.note_received(frame)

@@ -31,7 +31,7 @@ class ConnectRoute:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class SessionLink:
-    """A session in use. Once it is left, it ends when its calls are over, or at once in a hurry."""
+    """A session in use. After `leave` it ends with its last call, or at once in a hurry."""
 
     session: Session
     since: float
@@ -87,7 +87,7 @@ class SessionLink:
         self.woken.set()
 
     def release(self, now: float) -> None:
-        """One request less is under way."""
+        """Count the end of a request."""
         self.in_flight -= 1
         self.last_used = now
         if not self.wanted:
@@ -117,13 +117,13 @@ class ConnectAttempt:
     error: ServerError | None = None
 
     def settle(self, link: SessionLink | None, error: ServerError | None) -> None:
-        """Tell those who wait, once."""
+        """Report the outcome to those who wait, once."""
         if not self.settled.is_set():
             self.link, self.error = link, error
             self.settled.set()
 
     def abort(self) -> None:
-        """Have it end, because it is no longer wanted."""
+        """Abort it, because the connection is no longer wanted."""
         self.aborted = True
         self.starting.cancel()
 

@@ -405,7 +405,7 @@ _MAX_OWN_NOTES_BYTES: Final = 64 * 1024
 
 
 def _own_notes(meta: msgspec.Raw) -> list[str]:
-    """What a server tells its user about its list (`NOTES_META_KEY`), cleaned."""
+    """Notes of a server for its user about its list (`NOTES_META_KEY`), cleaned."""
     if len(meta) > _MAX_OWN_NOTES_BYTES or NOTES_META_KEY.encode() not in bytes(meta):
         return []
     try:

@@ -189,7 +189,7 @@ CredentialOrigin: TypeAlias = Literal["headers", "headers_helper", "auth_provide
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """What a request was sent with that lets it in, without the values."""
+    """The credentials that a request was sent with: their origin and names, without the values."""
 
     origin: CredentialOrigin
     names: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class Credentials:
 
     @property
     def described(self) -> str:
-        """What it is, for people."""
+        """The credentials in words."""
         match self.origin:
             case "login":
                 return "the token of your login"
@@ -286,7 +286,7 @@ class AnswerTooLong(AnswerUnreadable):
 
 
 def connection_trouble(exc: Exception) -> str:
-    """Return what went wrong on the way to a server, for a person. The URL stays out; it may hold secrets."""
+    """Return what failed on the way to a server, for a person. The URL stays out; it may hold secrets."""
     match exc:
         case aiohttp.ClientConnectorError():
             return _connector_trouble(exc)

@@ -138,7 +138,7 @@ _NOTIFICATIONS: Final[Mapping[str, Callable[[Params], Params]]] = {
 
 
 def repair_handshake(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server says of itself, field by field as the protocol has it; what is not valid is left out.
+    """Repair a server's answer to the handshake, field by field; what is not valid is left out.
 
     Nothing is made up that decides how to talk to it: without a protocol version it is still not valid.
     """

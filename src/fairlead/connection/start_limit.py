@@ -21,7 +21,7 @@ _NEWEST = 3
 
 
 def busy_processors(starting: int) -> int | None:
-    """How many processors our processes want now, all at most; None where the system does not say.
+    """Number of processors that our processes occupy now; None where the system does not say.
 
     Args:
         starting: How many servers start now. They are looked for among the newest processes.
@@ -110,7 +110,7 @@ class StartLimit:
         self._room = max(0, self._room - 1)
 
     def _look(self) -> int:
-        """How many more may start: as many again while all sleep, so that few looks let in many."""
+        """Number of further starts: as many again while all sleep, so that few looks admit many."""
         busy = self._busy(self._starting)
         if busy is None:
             return 0

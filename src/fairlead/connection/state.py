@@ -51,7 +51,7 @@ class ConnectionStatus:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know about how it runs."""
+        """Notes for the user about the way it runs."""
         download = f"it starts once this is done: {self.download}" if self.download else None
         noise = f"it writes to stdout, where only MCP messages belong: {self.noise}" if self.noise else None
         return tuple(filter(None, (download, noise)))

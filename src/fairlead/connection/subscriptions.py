@@ -84,7 +84,7 @@ class Subscriptions:
             self._count(uris, -1)
 
     async def wait_answered(self, uris: Iterable[str]) -> str | None:
-        """Wait until the server has said something to each wish. Returns why it refused one, if it did."""
+        """Wait until the server has answered every subscription. Returns why it refused one, if it did."""
         with anyio.move_on_after(SUBSCRIBE_SECONDS) as patience:
             while not all(uri in self._answers for uri in uris):
                 await self._answered.wait()
@@ -104,7 +104,7 @@ class Subscriptions:
         return self.are_wanted or (link.session.modern and announces_changes(link.session))
 
     async def wait_open(self, link: SessionLink) -> None:
-        """Wait until changes of lists would be heard of: what changed before is in the lists read next."""
+        """Wait until list changes are announced to us: earlier changes are in the lists read next."""
         if link.session.modern and announces_changes(link.session):
             with anyio.move_on_after(OPEN_SECONDS) as patience:
                 await self._opened.wait()

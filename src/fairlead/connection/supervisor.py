@@ -441,7 +441,7 @@ class Supervisor:
             self._tasks.start_soon(self._come_back)
 
     def give_up(self, link: SessionLink, error: ServerError | None = None) -> None:
-        """Use a link no more. Its calls finish; the next caller connects anew, once for all who come."""
+        """Stop using a link. Its calls finish; the next caller connects anew, once for all who come."""
         link.leave()
         if self.link is link:
             self.link = None
@@ -515,7 +515,7 @@ class Supervisor:
                 self._note_list_error(link, exc)
 
     def list_budget(self) -> ListBudget:
-        """How much of its lists is read."""
+        """The limits of its listing."""
         return ListBudget(
             self.limits.max_list_items,
             self.limits.max_list_bytes,
@@ -557,7 +557,7 @@ class Supervisor:
             self._move(_state_after(error), str(error))
 
     async def task_support(self, tool: str) -> Support:
-        """What an older server says of calling a tool as a task: in this run's list, or in an earlier one.
+        """The task support that an older server declares for a tool: in this run's list, or an earlier one.
 
         A tool of which neither is known waits for the list: it cannot be called in the wrong way and again.
         """

@@ -70,7 +70,7 @@ class RequestSender(Protocol):
 
 
 class TaskElicitation(msgspec.Struct, frozen=True):
-    """Something a task wants of the client, such as `elicitation/create`; its parameters are as they came."""
+    """A request for input by a task, such as `elicitation/create`; its parameters are as they came."""
 
     method: str
     params: msgspec.Raw = msgspec.Raw(b"{}")
@@ -103,7 +103,7 @@ class Task:
 
     @property
     def poll_seconds(self) -> float:
-        """How long to wait before the next poll: what the server wishes, within reason."""
+        """Seconds until the next poll: as the server wishes, within limits."""
         wished = DEFAULT_POLL_SECONDS if self.poll_ms is None else self.poll_ms / 1000
         return min(max(wished, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
 

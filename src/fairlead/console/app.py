@@ -39,7 +39,7 @@ HOW_TO_LEAVE: Final = "`/quit` or Ctrl-D leaves"
 
 
 class Console:
-    """One run of the console. What is heavy is loaded in the background, once the prompt is drawn."""
+    """One run of the console. Heavy modules are loaded in the background, once the prompt is drawn."""
 
     def __init__(self, wanted: "ConsoleOptions") -> None:
         self._wanted = wanted
@@ -61,7 +61,7 @@ class Console:
         )
 
     async def run(self) -> None:
-        """Read lines and carry them out, until the person leaves. Raises where the host cannot start."""
+        """Read lines and execute them, until the user leaves. Raises where the host cannot start."""
         with redirect_stdout(self._above), redirect_stderr(self._above), still():
             async with anyio.create_task_group() as tasks:
                 for task in (self._above.show, self._hear_signals, self._refresh, self._host):
@@ -184,7 +184,7 @@ def _load_hosting() -> (
 
 
 async def run_console(wanted: "ConsoleOptions") -> None:
-    """Run the console until the person leaves."""
+    """Run the console until the user leaves."""
     with plain_on_dumb_terminals():
         await Console(wanted).run()
 
@@ -207,7 +207,7 @@ _WORDS: Final = {
 def toolbar(
     servers: "Iterable[ServerStatus] | None", running: Sequence[RunningLine], model: str | None, width: int
 ) -> str:
-    """The lines. `servers` is None while the host is not there yet."""
+    """The lines below the prompt. `servers` is None before the host has started."""
     parts = ["starting …" if servers is None else servers_line(servers)]
     if model:
         parts.append(printable(model))
@@ -219,7 +219,7 @@ def toolbar(
 
 
 def servers_line(servers: "Iterable[ServerStatus]") -> str:
-    """How many servers are in which state."""
+    """Number of servers in each state."""
     counts = Counter(status.state for status in servers if status.enabled)
     if not counts:
         return "no servers"

@@ -33,7 +33,7 @@ _PUNCTUATION: Final = ".,;:!?)\"'"
 
 
 async def say_to_model(session: ConsoleSession, text: str) -> None:
-    """Have the model answer a message that takes along what is attached and what it mentions itself.
+    """Send the model a message with the attached resources and those that it mentions.
 
     What is attached is used up, unless there is no model to take it or something cannot be read.
     """
@@ -63,7 +63,7 @@ async def read_attachment(session: ConsoleSession, server_id: str, uri: str) -> 
 
 
 async def for_model(session: ConsoleSession, server_id: str, what: str, blocks: Blocks) -> ToolResult:
-    """What a server answered with, as a model may be handed it: cleaned, and as large as a result may be.
+    """Content of a server for the model: sanitized, and within the result budget.
 
     Media are stored as artifacts, whose handles the model gets.
     """
@@ -74,7 +74,7 @@ async def for_model(session: ConsoleSession, server_id: str, what: str, blocks: 
 
 
 def mentions(session: ConsoleSession, text: str) -> list[tuple[str, str]]:
-    """The resources that a message mentions, each once: those of servers that are switched on."""
+    """The resources that a message mentions, each once: those of enabled servers."""
     servers = set(_list_enabled_servers(session))
     found = [
         (match[1], _uri(session, match[1], match[2]))
@@ -85,7 +85,7 @@ def mentions(session: ConsoleSession, text: str) -> list[tuple[str, str]]:
 
 
 def complete_mention(session: ConsoleSession, text: str) -> Iterable[Suggestion]:
-    """What may follow an `@` at the end of a message: servers with something to read, and what that is."""
+    """Completions of an `@` at the end of a message: servers with resources, and their URIs."""
     begun = _BEGUN.search(text)
     if begun is None:
         return []
@@ -96,7 +96,7 @@ def complete_mention(session: ConsoleSession, text: str) -> Iterable[Suggestion]
 
 
 async def ask_mention(session: ConsoleSession, text: str) -> Iterable[Suggestion]:
-    """What the server suggests for the URI that is begun at the end of a message."""
+    """Completions by the server for the URI that is begun at the end of a message."""
     begun = _BEGUN.search(text)
     server_id, _, uri = begun[1].partition(":") if begun else ("", "", "")
     return await ask_uri(session, server_id, uri) if uri else []
@@ -106,7 +106,7 @@ async def ask_mention(session: ConsoleSession, text: str) -> Iterable[Suggestion
 
 
 def readable_servers(session: ConsoleSession) -> list[str]:
-    """The servers that are known to have something to read."""
+    """The servers that are known to have resources."""
     return [
         server_id
         for server_id in _list_enabled_servers(session)
@@ -125,7 +125,7 @@ def templates_of(session: ConsoleSession, server_id: str) -> tuple[ResourceTempl
 
 
 def complete_uri(session: ConsoleSession, server_id: str, begun: str) -> list[Suggestion]:
-    """The URIs of a server that begin so, and what templates begin with."""
+    """The URIs of a server that begin so, and the literal beginnings of its templates."""
     uris = (
         (resource.uri, resource.label)
         for resource in resources_of(session, server_id)
@@ -137,7 +137,7 @@ def complete_uri(session: ConsoleSession, server_id: str, begun: str) -> list[Su
 
 
 async def ask_uri(session: ConsoleSession, server_id: str, begun: str) -> list[Suggestion]:
-    """What the server suggests for the blank of a template that is being filled in."""
+    """Completions by the server for the variable of a template that is being typed."""
     suggestions: list[Suggestion] = []
     for offer, template in _read_templates(session, server_id):
         typing = template.typed_variable(begun)
@@ -194,7 +194,7 @@ class OfferQuery:
 
     @classmethod
     def read(cls, session: ConsoleSession, typed: str) -> Self:
-        """Read `[server] [query]`. A first word that is no server belongs to the query."""
+        """Parse `[server] [query]`. A first word that is no server belongs to the query."""
         first, *others = typed.split() or [""]
         if first in server_names(session):
             return cls(server_id=first, words=tuple(word.casefold() for word in others))
@@ -207,7 +207,7 @@ class OfferQuery:
 
 
 def server_names(session: ConsoleSession) -> list[str]:
-    """The servers that are switched on."""
+    """The enabled servers."""
     return [status.server_id for status in session.host.status() if status.enabled]
 
 

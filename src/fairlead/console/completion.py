@@ -29,7 +29,7 @@ FetchSuggestions = Callable[[str], Awaitable[Iterable[Suggestion]]]
 
 
 class LineCompleter(Completer):
-    """Suggests what may come next, given the line up to the cursor."""
+    """Completer of the line up to the cursor."""
 
     def __init__(self, suggest: Suggest, ask: FetchSuggestions) -> None:
         self._suggest = suggest
@@ -38,13 +38,13 @@ class LineCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[PromptCompletion]:
-        """What is known."""
+        """The completions that are known."""
         return _completions(self._suggest(document.text_before_cursor))
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[PromptCompletion]:
-        """What is known, and then what a server suggests. Typing on does not wait for it."""
+        """The known completions, and then a server's own. Typing on does not wait for them."""
         for known in self.get_completions(document, complete_event):
             yield known
         for completion in _completions(await self._ask(document.text_before_cursor)):
@@ -85,7 +85,7 @@ class Completions:
         self._values: dict[Hashable, tuple[float, tuple[str, ...]]] = {}
 
     def offers(self, host: "Host", kind: type[OfferT], server_id: str) -> tuple[OfferT, ...]:
-        """What a server is known to offer of that kind. Contacts no server, and waits for nothing.
+        """The known offers of a server of one kind. Contacts no server, and waits for nothing.
 
         A long list is not there before `read_offers` has read it.
         """
@@ -93,7 +93,7 @@ class Completions:
         return () if listing is None else host.known_offers.read_known(listing, kind, server_id) or ()
 
     async def read_offers(self, host: "Host") -> bool:
-        """Read what servers are known to offer, off the event loop where it is much.
+        """Read the known offers of servers, off the event loop where they are many.
 
         Returns:
             Whether there was anything that had not been read.
@@ -112,7 +112,7 @@ class Completions:
         return has_read
 
     def prompts(self, host: "Host", named: "Callable[[PromptOffer], str]") -> "Mapping[str, PromptOffer]":
-        """The prompts that are known, by what a person types for each."""
+        """The known prompts, by the name of their verb."""
         from fairlead.catalog.tools import PromptOffer
 
         offered = tuple(
@@ -129,7 +129,7 @@ class Completions:
     async def of_prompt(
         self, host: "Host", prompt: "PromptOffer", argument: str, value: str, others: Mapping[str, str]
     ) -> tuple[str, ...]:
-        """What a server suggests for an argument of a prompt; nothing where it cannot say, or not in time."""
+        """A server's completions of a prompt's argument; none where it has none, or not in time."""
         key = prompt.server_id, "prompt", prompt.name, argument, value, tuple(others.items())
         return await self._complete_cached(
             key,
@@ -139,7 +139,7 @@ class Completions:
     async def of_template(
         self, host: "Host", template: "ResourceTemplate", blank: str, value: str, others: Mapping[str, str]
     ) -> tuple[str, ...]:
-        """The same for a blank of a template."""
+        """A server's completions of a template's variable, likewise."""
         server_id, uri = template.server_id, template.uri_template
         key = server_id, "template", uri, blank, value, tuple(others.items())
         return await self._complete_cached(

@@ -44,7 +44,7 @@ class ChatConversation:
 
     @property
     def model_name(self) -> str | None:
-        """Which model it is, for people."""
+        """Name of the model, for display."""
         return f"{self.model.provider}/{self.model.name}" if self.model else None
 
     @property
@@ -53,7 +53,7 @@ class ChatConversation:
         return self._toolset()
 
     def choose(self, loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str]) -> None:
-        """Take the model that is wanted, else the configured one, if there is one."""
+        """Use the named model, else the configured one, if there is one."""
         try:
             self.model, self._why_none = choose_model(loaded, wanted, env), None
         except ConfigError as exc:
@@ -62,12 +62,12 @@ class ChatConversation:
             self.model, self._why_none = None, exc
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Begin a new conversation."""
         self.history.clear()
         self.usage = Usage()
 
     async def send(self, screen: Screen, text: str, before: Sequence[Message] = ()) -> None:
-        """Have the model answer, and show what it says and calls. `before` is put ahead of the text."""
+        """Send the model a message, with `before` ahead of it, and show its answer and calls."""
         if self.model is None:
             raise ConfigError(WITHOUT_A_MODEL, hint=self._why_none.hint if self._why_none else None)
         if self._is_answering:

@@ -26,7 +26,7 @@ _ASKED_HERE: Final = frozenset({"--yes"})
 
 
 def console_hint(hint: str) -> str:
-    """The hint with each command that the console has written as it is typed there."""
+    """A hint with its commands replaced by the console's own, where it has them."""
     return _COMMAND.sub(lambda found: f"`{_translate(found[1]) or f'fairlead {found[1]}'}`", hint)
 
 

@@ -1,4 +1,4 @@
-"""The host behind the console. This is the heavy part, which is loaded when the prompt is there already.
+"""The host behind the console, and its operator: the heavy part, loaded after the prompt is drawn.
 
 `PromptOperator` asks the user at the prompt for approvals and elicitations.
 """
@@ -39,7 +39,7 @@ WITH_A_MODEL: Final = PersonOperator.abilities | frozenset[Ability]({"sample"})
 
 
 class PromptOperator(PersonOperator):
-    """Asks the person at the prompt, and remembers what they said about calls."""
+    """Operator that asks the user at the prompt, and remembers the answers to approvals."""
 
     def __init__(self, lines: LineReader) -> None:
         super().__init__(lines)
@@ -60,7 +60,7 @@ class PromptOperator(PersonOperator):
         return answer
 
     async def sample(self, request: SampleRequest) -> "CreateMessageResult":
-        """Show what a server wants to ask the model, and ask it if the person agrees."""
+        """Show a server's sampling request, and send it to the model if the user agrees."""
         assert self._model is not None, "it was not declared"
         if request.server_id not in self._may_sample:
             answer = await self._ask_in_turn(lambda: self._ask_to_sample(request), "no")
@@ -94,7 +94,7 @@ class _EventDisplay(Subscriber):
         self._work = work
 
     def put(self, event: Event) -> None:
-        """Take an event in."""
+        """Show an event."""
         self._work.note(event)
         match event:
             case StateChanged(state="auth_required"):

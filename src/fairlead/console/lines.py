@@ -1,4 +1,4 @@
-"""Lines that the user typed: their verb, completion, and execution.
+"""Typed lines: their verb, completion, and execution.
 
 `RunningWork` tracks lines that are not done and tool calls under way.
 """
@@ -25,7 +25,7 @@ MOST_COMPARED: Final = 500
 
 
 async def carry_out(session: ConsoleSession, line: str) -> None:
-    """Do what a line says: a verb, or words for the model."""
+    """Execute a line: a verb, or a message for the model."""
     if not line.startswith("/"):
         await session.completions.read_offers(session.host)
         await say_to_model(session, line)
@@ -37,7 +37,7 @@ async def carry_out(session: ConsoleSession, line: str) -> None:
 
 
 def suggestions(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
-    """What may come next, given the line up to the cursor, as far as it is known. Waits for nothing."""
+    """Completions of the line up to the cursor, as far as they are known. Waits for nothing."""
     if not line.startswith("/"):
         return complete_mention(session, line)
     name, blank, rest = line[1:].partition(" ")
@@ -48,7 +48,7 @@ def suggestions(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
 
 
 async def fetch_suggestions(session: ConsoleSession, line: str) -> Iterable[Suggestion]:
-    """What may come next besides: what had to be read first, and what a server suggests."""
+    """Further completions: of offers that had to be read first, and of a server's own."""
     before = frozenset(suggestions(session, line))
     has_read = await session.completions.read_offers(session.host)
     read = [each for each in suggestions(session, line) if each not in before] if has_read else []
@@ -92,7 +92,7 @@ def _require_verb(session: ConsoleSession, name: str) -> Verb:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningLine:
-    """One thing that is under way, as people see it."""
+    """A line or call under way, for display."""
 
     label: str
     since: float
@@ -102,7 +102,7 @@ class RunningLine:
 
     @property
     def seconds(self) -> float:
-        """How long it has been so far."""
+        """Seconds since it began."""
         return time.monotonic() - self.since
 
 
@@ -117,22 +117,22 @@ class RunningWork:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a line is not done yet."""
+        """Whether a line is still being executed."""
         return bool(self._lines)
 
     @property
     def shown(self) -> list[RunningLine]:
-        """What a person sees of it: the calls, or what is on its way to one."""
+        """The running calls, else the lines that have made none yet."""
         return [*self._calls.values()] or [*self._lines.values()]
 
     async def do(self, label: str, what: Callable[[], Awaitable[None]]) -> bool:
-        """Do something that `cancel` ends. False where it was ended."""
+        """Run a function that `cancel` ends. False where it was cancelled."""
         with self._track(label) as scope:
             await what()
         return not scope.cancelled_caught
 
     def cancel(self) -> None:
-        """Cancel what is under way. Servers are notified."""
+        """Cancel all that is under way. Servers are notified."""
         for scope in [*self._lines]:
             scope.cancel()
 

@@ -1,4 +1,4 @@
-"""`/mcp login`: the page is shown and agreed to, and the login waits for the browser in the background.
+"""`/mcp login` and `/mcp review`: the login waits for the browser in the background.
 
 `/mcp review`: a server is let start, its tools are looked at, and what agents may use is written down.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 async def log_in(session: ConsoleSession, rest: str) -> None:
-    """Log in to a server; with an address after its id, take that as where a browser elsewhere ended up."""
+    """Log in to a server. A URL after its id completes a login that ended in a browser elsewhere."""
     server_id, _, address = rest.partition(" ")
     server = session.loaded.server(server_id)
     if address:
@@ -111,7 +111,7 @@ TOOL_ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 
 
 async def review(session: ConsoleSession, typed: str) -> None:
-    """Have the person look at what a server offers now, or answer as they typed, and carry that out."""
+    """Review a server's tools with the user, or with the typed answers, and record the decision."""
     words, scope = option_of(words_of(typed), "--scope")
     server_id, named = _read(typed, words)
     server = session.loaded.server(server_id)

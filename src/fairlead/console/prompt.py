@@ -1,4 +1,4 @@
-"""The prompt: the one reader of the terminal. A request takes its place, and a draft comes back after it.
+"""Prompt of the console, the only reader of the terminal. A request replaces it, and a draft is restored.
 
 A stream whose lines appear above the prompt, from any writer and thread.
 
@@ -42,7 +42,7 @@ from fairlead.errors import ConfigError
 
 
 class PromptStdout(io.TextIOBase):
-    """Stands in for stdout and stderr while there is a prompt. A line that is not whole yet waits.
+    """Replacement of stdout and stderr while there is a prompt. An incomplete line waits.
 
     To be made before it takes their place, while the terminal's own are there.
     """
@@ -57,7 +57,7 @@ class PromptStdout(io.TextIOBase):
         self._turn = anyio.Lock()
 
     def write(self, text: str, /) -> int:
-        """Take text in, to be shown with the rest of its line."""
+        """Store text, to be shown with the rest of its line."""
         ends_a_line = "\n" in text  # which refuses bytes, as code that probes the stream's type expects
         self._waiting.append(text)
         if ends_a_line:
@@ -65,16 +65,16 @@ class PromptStdout(io.TextIOBase):
         return len(text)
 
     def isatty(self) -> bool:
-        """It ends up on a terminal."""
+        """True: the output ends up on a terminal."""
         return True
 
     def fileno(self) -> int:
-        """The terminal's."""
+        """File descriptor of the terminal."""
         return self._terminal.fileno()
 
     @property
     def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - it is no variable
-        """The terminal's."""
+        """Encoding of the terminal."""
         return self._terminal.encoding
 
     async def show(self) -> None:
@@ -121,7 +121,7 @@ class _Displaced(Exception):
 
 @contextmanager
 def plain_on_dumb_terminals() -> Generator[None]:
-    """Write no control sequences to a terminal that knows none, for the length of the block."""
+    """Write no control sequences to a terminal without support for them, for the length of the block."""
     if not is_dumb_terminal():
         yield
         return
@@ -169,7 +169,7 @@ class ConsolePrompt:
     # Lines.
 
     async def lines(self) -> AsyncGenerator[str]:
-        """Each line that is typed, until the person leaves."""
+        """The typed lines, until the user leaves."""
         while not self._is_over:
             async with self._terminal:
                 line = None if self._is_over else await self._line()
@@ -177,7 +177,7 @@ class ConsolePrompt:
                 yield line.strip()
 
     def redraw(self) -> None:
-        """Show what is under way as it is now."""
+        """Redraw the display of what is under way."""
         for session in (self._lines, self._answers):
             if session.app.is_running:
                 session.app.invalidate()
@@ -221,7 +221,7 @@ class ConsolePrompt:
 
     @property
     def is_empty(self) -> bool:
-        """Is nothing typed yet?"""
+        """Whether nothing is typed yet."""
         return not self._lines.default_buffer.text
 
     def _note_typing(self, _buffer: object) -> None:
@@ -230,7 +230,7 @@ class ConsolePrompt:
     # Questions.
 
     async def alone(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
-        """Ask in the place of the prompt, when the person pauses. None is Ctrl-C, or Ctrl-D."""
+        """Ask in the place of the prompt, when the user pauses typing. None is Ctrl-C, or Ctrl-D."""
         self._questions += 1
         try:
             await self._pause()
@@ -246,7 +246,7 @@ class ConsolePrompt:
         return await self._answers.prompt_async(prompt, set_exception_handler=False, handle_sigint=False)
 
     def interrupt(self) -> bool:
-        """Leave a request unanswered, for a Ctrl-C that came as a signal. False where there is none."""
+        """Cancel the request at the prompt, for a Ctrl-C that came as a signal. False where there is none."""
         return self._exit(self._answers, KeyboardInterrupt)
 
     async def _ask_fresh(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
@@ -309,7 +309,7 @@ logger = logging.getLogger(__name__)
 
 
 class LineHistory(History):
-    """Lines that are kept from run to run. Commands with arguments are remembered in this run only."""
+    """History of lines, stored between runs. Commands with arguments are remembered in this run only."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -328,7 +328,7 @@ class LineHistory(History):
         return [line for entry in reversed(kept) if (line := _read(entry)) is not None]
 
     def store_string(self, string: str) -> None:
-        """Keep a line, if it may be."""
+        """Store a line, if that is allowed."""
         if not is_kept(string):
             return
         try:
@@ -341,7 +341,7 @@ class LineHistory(History):
 
 
 def is_kept(line: str) -> bool:
-    """May a line be written down?"""
+    """Whether a line may be stored in the history file."""
     if line.startswith("/") and any(sign in line for sign in _MAY_BE_SECRET):
         return False
     return SECRETS.mask(line) == line

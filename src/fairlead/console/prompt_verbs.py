@@ -19,24 +19,24 @@ _BLANKS = re.compile(r"\s+")
 
 
 def list_known_prompts(session: ConsoleSession) -> Mapping[str, PromptOffer]:
-    """The prompts that are known, each by the name of its verb. Contacts no server."""
+    """The known prompts, each by the name of its verb. Contacts no server."""
     return session.completions.prompts(session.host, verb_name)
 
 
 def verb_name(prompt: PromptOffer) -> str:
-    """What a person types to get a prompt. It has no blanks, since they end it."""
+    """Name of a prompt's verb. It has no blanks, since they end it."""
     return _BLANKS.sub("_", f"{prompt.server_id}:{prompt.name}")
 
 
 def usage_of(prompt: PromptOffer) -> str:
-    """How the arguments of a prompt are typed."""
+    """Usage line of a prompt's arguments."""
     shown = (f"{argument.name}=…" for argument in prompt.arguments)
     wanted = (argument.required for argument in prompt.arguments)
     return " ".join(text if required else f"[{text}]" for text, required in zip(shown, wanted, strict=True))
 
 
 def summary_of(prompt: PromptOffer) -> str:
-    """What a prompt is for, in one line."""
+    """Description of a prompt, in one line."""
     return " ".join((prompt.description or prompt.label).split())
 
 
@@ -127,7 +127,7 @@ def _complete(prompt: PromptOffer, session: ConsoleSession, typed: str) -> Itera
 
 
 async def _ask(prompt: PromptOffer, session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
-    """What the server suggests for the argument at the end."""
+    """Suggestions of the server for the argument at the end."""
     given, last = _split_arguments(prompt, typed)
     name, equals, value = last.partition("=")
     if not equals or not any(argument.name == name for argument in prompt.arguments):

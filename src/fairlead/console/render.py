@@ -45,7 +45,7 @@ _FORMATS: Final[dict[Graphics, frozenset[str]]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageInfo:
-    """What can be said of an image without decoding it."""
+    """Facts about an image that are known without decoding it."""
 
     media_type: str
     """What its first bytes say; what the server says where they say nothing."""
@@ -60,7 +60,7 @@ class ImageInfo:
 
 
 def picture_of(content: bytes, content_type: object) -> ImageInfo:
-    """What an image is by its first bytes, else by the media type that the server says it has."""
+    """Format of an image by its first bytes, else by the media type of the server."""
     for kind, beginning, pixels in _KNOWN:
         if content.startswith(beginning):
             found = pixels(content)
@@ -70,7 +70,7 @@ def picture_of(content: bytes, content_type: object) -> ImageInfo:
 
 
 def graphics_of(env: Mapping[str, str]) -> Graphics | None:
-    """How the terminal takes images, as far as its environment tells; None where it may take none.
+    """Graphics protocol of the terminal, as far as its environment tells; None for none.
 
     A multiplexer draws its own screen: what it does not understand would end up on it as text.
     """
@@ -85,7 +85,7 @@ def graphics_of(env: Mapping[str, str]) -> Graphics | None:
 
 
 def drawing_of(content: bytes, picture: ImageInfo, graphics: Graphics | None, *, columns: int) -> str | None:
-    """What to write to the terminal to have the image drawn; None where that is not to be.
+    """Control sequences that draw the image on the terminal; None where it cannot.
 
     It is no wider than `columns` characters, and leaves the cursor in the last line of the image.
     """
@@ -101,7 +101,7 @@ def drawing_of(content: bytes, picture: ImageInfo, graphics: Graphics | None, *,
 
 
 def _columns_for(width: int, height: int, most: int) -> int:
-    """How wide to draw it: as wide as it is if that fits and is not too high, else less. Its shape stays."""
+    """Width to draw it in: its own if that fits and is not too high, else less. Its shape stays."""
     columns, rows = width / _COLUMN_PIXELS, height / _ROW_PIXELS
     return max(1, math.floor(columns * min(1.0, most / columns, _MOST_ROWS / rows)))
 
@@ -183,7 +183,7 @@ MOST_CHARACTERS: Final = 20_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerOrigin:
-    """Whose answer it is: of which server, and to what (a tool, a URI, a prompt)."""
+    """Origin of an answer: its server, and the tool, URI or prompt."""
 
     server_id: str
     what: str

@@ -22,26 +22,26 @@ class Screen:
         self._write = write
 
     def say(self, words: str = "") -> None:
-        """Show words of ours, or text from elsewhere: tabs become spaces, hidden things visible."""
+        """Print a message or foreign text: tabs become spaces, hidden characters visible."""
         self._write("\n".join(printable(line) for line in words.expandtabs(4).split("\n")))
 
     def data(self, text: str) -> None:
-        """Show data that the user requested: a result, a resource."""
+        """Print data that the user requested: a result, a resource."""
         self.say(text)
 
     def words_of(self, words: str) -> None:
-        """Show a server's words so that they cannot be taken for ours."""
+        """Print a server's text, marked so that it cannot be taken for Fairlead's own."""
         for line in words.split("\n"):
             self.say(f"  | {line}")
 
     def warn(self, words: str, hint: str | None = None) -> None:
-        """Show what might be wrong."""
+        """Print a warning."""
         self._write_labelled("warning:", "yellow", words)
         if hint:
             self._write_labelled("  hint:", "cyan", console_hint(hint))
 
     def error(self, error: FairleadError) -> None:
-        """Show what went wrong, and what to do about it. Secrets in it are masked."""
+        """Print an error with its hint. Secrets in it are masked."""
         from fairlead.catalog.sanitize import gate
 
         if isinstance(error, ConfigInvalid):
@@ -74,7 +74,7 @@ class Screen:
         self._write("\n".join(line.rstrip() for line in drawn.getvalue().rstrip("\n").split("\n")))
 
     def raw(self, text: str) -> None:
-        """Hand the terminal what may steer it. Nothing that a server wrote belongs in it as it came."""
+        """Write control sequences to the terminal. Nothing from a server may be passed here unchanged."""
         self._write(text)
 
     def _write_labelled(self, label: str, color: str, words: str) -> None:
@@ -83,5 +83,5 @@ class Screen:
 
 
 def style_text(text: str, color: str | None = None) -> str:
-    """A text that stands out, unless the person wants no colors."""
+    """A text with emphasis, unless colors are off."""
     return text if os.environ.get("NO_COLOR") else click.style(text, fg=color, bold=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class UserPrompts(Protocol):
-    """Asks the user: a request takes the place of the prompt until it is answered, one at a time."""
+    """Prompts for the user: a request takes the place of the prompt until it is answered, one at a time."""
 
     @property
     def answers(self) -> "Sequence[tuple[ApprovalRequest, ApprovalAnswer]]":
@@ -37,7 +37,7 @@ class UserPrompts(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attachment:
-    """What the next message to the model takes along."""
+    """A resource attached to the next message to the model."""
 
     label: str
     """What it is, for the person: `server:uri`."""
@@ -47,7 +47,7 @@ class Attachment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsoleOptions:
-    """What the command line says."""
+    """Options of `fairlead console`."""
 
     load: "Callable[[], LoadedConfig]"
     """Reads the configuration."""

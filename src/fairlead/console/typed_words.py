@@ -1,4 +1,4 @@
-"""What a user types after the name of a verb: words, in quotes where they have blanks, and NAME=VALUE.
+"""Parsing of what follows a verb: words, in quotes where they have blanks, and NAME=VALUE.
 
 Also what Tab suggests in their place.
 """
@@ -15,7 +15,7 @@ MOST_SUGGESTED: Final = 200
 
 
 class Suggestion(NamedTuple):
-    """What Tab would put in the place of the last characters before the cursor."""
+    """A completion, and the number of characters before the cursor that it replaces."""
 
     text: str
     replaces: int = 0
@@ -32,7 +32,7 @@ def suggest(typed: str, words: Iterable[str | tuple[str, str]]) -> list[Suggesti
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a line, as a shell would read them. Nothing is expanded, and `\\` stands for itself."""
+    """Split a line into words as a shell does, without expansion; a backslash stands for itself."""
     reader = shlex.shlex(text, posix=True)
     reader.whitespace_split = True
     reader.commenters = reader.escape = ""

@@ -68,7 +68,7 @@ class _AgentModel(ToolModel):
 
 
 class AgentRunInput(_AgentModel):
-    """A task."""
+    """Input of `agent.run`: a task."""
 
     task: Task
     """What to do, with everything that is needed to do it."""
@@ -79,7 +79,7 @@ class AgentRunInput(_AgentModel):
 
 
 class AgentReplyInput(_AgentModel):
-    """What is said in a session."""
+    """Input of `agent.reply`: a message in a session."""
 
     session: str
     """The session, as a result of this server names it."""
@@ -97,7 +97,7 @@ class AgentProblem(_AgentModel):
 
 
 class AgentOutput(_AgentModel):
-    """How a run ended."""
+    """Output of `agent.run` and `agent.reply`: how a run ended."""
 
     session: str
     """For `agent.reply`."""
@@ -168,7 +168,7 @@ class AgentToolset(Toolset):
 
 
 def select_tools(client: ClientSession, bundle: str | None) -> Selection:
-    """What the agent gets for a client: never more than the client itself may use, and never itself.
+    """Select the agent's tools for a client: never more than the client itself may use, and never itself.
 
     Raises:
         ToolFailed: The client's endpoint serves another bundle alone.
@@ -337,7 +337,7 @@ def _client_of(request: RequestContext) -> ClientSession:
 
 
 def _limits(client: ClientSession, steps: int | None, tokens: int | None) -> RunLimits:
-    """What a client asks for, within what the configuration allows."""
+    """Limits of a run: those a client asks for, within the configured ones."""
     most = client.endpoint.gateway.loaded.config.gateway.agent or AgentSettings()
     of_tokens = [limit for limit in (tokens, most.max_tokens) if limit is not None]
     return RunLimits(

@@ -28,7 +28,7 @@ _QUESTION: Final = "agent session"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionOwner:
-    """Whose session it is. Another token of the principal, or another bundle, may be offered other tools."""
+    """Owner of a session. Another token of the principal, or another bundle, may be offered other tools."""
 
     caller: GroupedPrincipal
     credential: str | None
@@ -100,10 +100,10 @@ _decode_moved = msgspec.json.Decoder(_MovedSession).decode
 
 
 class AgentSessions:
-    """The sessions of all principals: few, not large, and for a while.
+    """The sessions of all principals, limited in number, size and age.
 
-    Among workers a session is where it was used last. A worker that is told to go on with one that it does
-    not have asks the others, and it moves.
+    Among workers a session is where it was used last. A worker with a reply to one that it does not have asks
+    the others, and it moves.
     """
 
     def __init__(self, member: PoolMember | None = None) -> None:
@@ -111,7 +111,7 @@ class AgentSessions:
         self._sessions: dict[str, AgentSession] = {}  # the one that was used last is the last
         self._member = member
         if member is not None:
-            member.answer(_QUESTION, self._hand_over)
+            member.answer(_QUESTION, self._give_away)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -157,8 +157,8 @@ class AgentSessions:
         session = AgentSession(id=session_id, owner=owner, provider=moved.provider, bundle=moved.bundle)
         self._keep(session, moved.messages, moved.last_used)
 
-    async def _hand_over(self, question: str) -> str:
-        """Answer another worker that wants a session. What is handed over is no longer here."""
+    async def _give_away(self, question: str) -> str:
+        """Give a session to another worker that wants it. It is no longer here then."""
         wanted = _decode_wanted(question)
         session = self._sessions.get(wanted.id)
         if session is None or session.owner != wanted.owner:

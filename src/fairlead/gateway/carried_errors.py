@@ -20,7 +20,7 @@ class CommandFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 def encode_error(error: FairleadError) -> CommandFailed:
-    """Write an error for the command that meets it: its code, its text without secrets, and plain details."""
+    """Encode an error for the command that meets it: code, text without secrets, and plain details."""
     # All that is wrong in a configuration is in its text; the problems are for those who have the files.
     kind = ConfigError if isinstance(error, ConfigInvalid) else type(error)
     details = {name: getattr(error, name, None) for name in _detail_names(kind)}
@@ -29,7 +29,7 @@ def encode_error(error: FairleadError) -> CommandFailed:
 
 
 def decode_error(failed: CommandFailed) -> FairleadError:
-    """Make the error that a gateway met, to be raised here.
+    """Decode an error that a gateway met, to be raised here.
 
     A code or a set of details that this version does not know, from a gateway of another version, becomes a
     plain `FairleadError` with the same text.

@@ -68,7 +68,7 @@ MAX_SESSION_KEY: Final = 128
 
 
 class ClientKey(NamedTuple):
-    """What tells one stateless client of an endpoint from another.
+    """Identity of one stateless client of an endpoint.
 
     A client that names its session (`_meta["fairlead/session"]`) has it to itself. The others are one client
     for each token and client name, and share what stateful servers keep.
@@ -320,7 +320,7 @@ class ClientSession:
         )
 
     def new_state_nonce(self) -> str | None:
-        """Return what tells other replicas that a request of it waits here; None where there are none."""
+        """Return the nonce that tells replicas that its request waits here; None where there are none."""
         return self.endpoint.gateway.new_session_id(self.principal, self.endpoint.bundle)
 
     def in_use(self) -> "_InUse":

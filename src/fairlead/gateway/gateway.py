@@ -124,7 +124,7 @@ class GatewayApp:
             await self._fast_path.handle_message(endpoint, scope, receive, send)
 
     def _find_other_answer(self, cluster: Cluster | None, scope: Scope) -> ASGIApp | None:
-        """What answers where it is no request of a client: one of another replica, or none over HTTP."""
+        """The answer to a request that is no client's: one of another replica, or none over HTTP."""
         if scope["type"] != "http":
             return self._others
         return cluster.receive(scope) if cluster is not None else None
@@ -228,17 +228,17 @@ class Gateway:
 
     @property
     def id_prefix(self) -> str:
-        """What the ids begin with that this process gives out."""
+        """Prefix of the ids that this process gives out."""
         return self.member.id_prefix if self.member is not None else NO_OWNER
 
     @property
     def startup_wait(self) -> float:
-        """How many seconds a client's first list waits for servers."""
+        """Seconds that a client's first list waits for servers."""
         return self.loaded.config.gateway.startup_wait_ms / 1000
 
     @property
     def trusts_clients(self) -> bool:
-        """Does an approval that is answered in the client count as its user's?"""
+        """Whether an approval that is answered in the client counts as its user's."""
         return self.loaded.config.gateway.approvals == "client"
 
     @asynccontextmanager
@@ -409,7 +409,7 @@ class Gateway:
         return here + self.cluster.forwarder.calls + self.cluster.owners.calls
 
     def load(self) -> ReplicaLoad:
-        """Return what there is to do now, for other replicas to see."""
+        """Return the present load, for other replicas to see."""
         servers = self.cluster.owners.owned_servers if self.cluster is not None else ()
         return ReplicaLoad(
             sessions=len(self.clients()), calls=self._calls(), details=self.meter.measure(servers)

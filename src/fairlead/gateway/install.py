@@ -38,7 +38,7 @@ TOKEN_VARIABLE: Final = "FAIRLEAD_TOKEN"  # noqa: S105 - likewise
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatewayRoute:
-    """How an agent gets to the gateway: by URL and token, or by starting a command that does."""
+    """An agent's route to the gateway: a URL with a token, or a command that connects to it."""
 
     url: str | None = None
     token: str | None = None
@@ -50,7 +50,7 @@ class GatewayRoute:
     """Variables of the command that the agent itself may lack."""
 
     def entry(self, authorization: str | None) -> dict[str, Any]:
-        """The gateway as a server of ours would be written."""
+        """The gateway as an entry in Fairlead's own format."""
         if self.url is None:
             program, *arguments = self.command
             # What is written is in our own format first, where `${` begins a reference.
@@ -81,7 +81,7 @@ _FOR_THE_DESKTOP: Final = (
 
 
 def command_route(env: Mapping[str, str], *, config: Path | None, bundle: str | None = None) -> GatewayRoute:
-    """The way to the gateway by a command: it attaches to the one that runs, or starts one.
+    """The route to the gateway by a command: it connects to the one that runs, or starts one.
 
     Args:
         env: Has the variables that a program of the desktop lacks: where programs and our own files are.
@@ -170,7 +170,7 @@ class FileChange:
 
     @property
     def is_none(self) -> bool:
-        """The file is as it should be."""
+        """Whether the file needs no change."""
         return (self.after or "") == (self.before or "")
 
     @property

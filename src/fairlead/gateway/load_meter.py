@@ -20,7 +20,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class LoadMeter:
-    """What this process has done of late. It looks only when asked, and counts requests as they end.
+    """Load of this process lately. It is measured only on demand, and requests are counted as they end.
 
     Args:
         name: What the process is called among others; the name of its machine if not given.
@@ -47,7 +47,7 @@ class LoadMeter:
         self._samples: deque[tuple[float, int, float]] = deque([(clock(), 0, cpu_clock())])
 
     def measure(self, servers: Sequence[str] = ()) -> ReplicaDetails:
-        """Return what to announce.
+        """Measure the load, to be announced.
 
         Args:
             servers: The ids of the servers that this process owns.

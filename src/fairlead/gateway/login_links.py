@@ -82,4 +82,5 @@ class LoginLinks:
 
 
 def _digest(secret: str) -> str:
+    # Codes and cookies are kept and looked up as digests alone, so that no comparison tells them by its time.
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()

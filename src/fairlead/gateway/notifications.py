@@ -73,7 +73,7 @@ class NotifiedClient(Protocol):
 
     @property
     def selection(self) -> Selection:
-        """What is selected for it."""
+        """The selection of servers and tools for it."""
         ...
 
     @property

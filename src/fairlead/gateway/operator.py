@@ -86,7 +86,7 @@ class ElicitableClient(Protocol):
 
 
 class ClientOperator:
-    """An operator that asks whichever client the present request is made for.
+    """An operator that sends requests on to the client that the present request is made for.
 
     A handshake server that asks over stdio does not say in which request. It asks the `client` whose own
     connection that is, and no other: in the only request it can belong to, or the latest that takes it.
@@ -308,7 +308,7 @@ def _approval_form(request: ApprovalRequest) -> types.ElicitRequest:
 
 
 def _approval_answer(request: ApprovalRequest, answer: ClientResult | None) -> ApprovalAnswer:
-    """What a client's form says about a call. Raises `ApprovalRequired` where it says neither yes nor no."""
+    """Answer in a client's form about a call. Raises `ApprovalRequired` where it is neither yes nor no."""
     if isinstance(answer, types.ElicitResult):
         chosen = (answer.content or {}).get("answer") if answer.action == "accept" else None
         if answer.action == "decline" or chosen == "no":

@@ -8,7 +8,7 @@ from fairlead.gateway.pending_approvals import PATIENCE_SECONDS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatewayOptions:
-    """How a gateway runs."""
+    """Options of a gateway: limits, times, and what overrides its configuration."""
 
     mode: BundleMode | None = None
     """How tools are presented to models; overrides the configuration."""

@@ -1,4 +1,4 @@
-"""What the other workers have of servers and clients, so that each can tell of the whole gateway."""
+"""States of servers and clients in the other workers, so that each worker can report the whole gateway."""
 
 import logging
 import time
@@ -25,7 +25,7 @@ class OwnState(Protocol):
     """The gateway of this worker."""
 
     def status(self) -> list[ServerStatus]:
-        """Where every server stands."""
+        """The state of every server."""
         ...
 
     def sessions(self) -> list[SessionInfo]:
@@ -38,7 +38,7 @@ class OwnState(Protocol):
 
 
 class _WorkerState(msgspec.Struct, frozen=True):
-    """What one worker says of itself."""
+    """State of one worker, as it reports it."""
 
     servers: tuple[ServerStatus, ...]
     sessions: tuple[SessionInfo, ...]
@@ -49,7 +49,7 @@ _decode = msgspec.json.Decoder(_WorkerState).decode
 
 
 class PeerStates:
-    """The states of the other workers, as of the last request to them."""
+    """The states of the other workers, as of the last refresh."""
 
     def __init__(self, own: OwnState, member: PoolMember) -> None:
         self._own = own
@@ -61,7 +61,7 @@ class PeerStates:
         member.answer(CLOSE_SERVER, self._close_server)
 
     async def refresh(self) -> None:
-        """Ask them again."""
+        """Request the states of the other workers again."""
         answers = await self._member.ask_peers(STATE)
         self._states = [_decode(answer) for answer in answers if answer]
         self._asked_at = time.monotonic()
@@ -71,7 +71,7 @@ class PeerStates:
         await self._member.ask_peers(CLOSE_SERVER, server_id)
 
     def combine(self, own: list[ServerStatus]) -> list[ServerStatus]:
-        """Where every server stands over all workers."""
+        """The state of every server over all workers."""
         if not self._current:
             return own
         others = [{status.server_id: status for status in state.servers} for state in self._current]

@@ -1,4 +1,4 @@
-"""What an endpoint offers to one principal: tools, instructions, and the logins that are missing."""
+"""View of an endpoint for one principal: tools, instructions, and the logins that are missing."""
 
 from collections.abc import Callable
 from typing import Final
@@ -22,7 +22,7 @@ SelectionFor = Callable[[GroupedPrincipal], Selection]
 
 
 class PrincipalView:
-    """What an endpoint offers to one principal, whichever of its clients asks."""
+    """View of an endpoint for one principal, the same for all of its clients."""
 
     def __init__(
         self, gateway: GatewayServices, host: Host, caller: GroupedPrincipal, select: SelectionFor

@@ -107,7 +107,7 @@ class ContextClient(Protocol):
 
     @property
     def principal(self) -> str:
-        """Whom the client belongs to."""
+        """The client's principal."""
         ...
 
     @property
@@ -126,7 +126,7 @@ class ContextClient(Protocol):
         ...
 
     def new_state_nonce(self) -> str | None:
-        """Return what tells other replicas that a request of it waits here; None where there are none."""
+        """Return the nonce that tells replicas that its request waits here; None where there are none."""
         ...
 
     @property
@@ -246,7 +246,7 @@ class SessionContext(RequestContext):
 
 @dataclass(frozen=True, slots=True)
 class RequestIdentity:
-    """What a request wants, as far as a later round of it must want the same."""
+    """Identity of a request: what a later round of it must have in common."""
 
     method: str
     name: str

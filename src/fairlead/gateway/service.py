@@ -55,7 +55,7 @@ _KEPT: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceCommand:
-    """What a service runs."""
+    """Command line and environment of a service."""
 
     words: tuple[str, ...]
     """The program by its absolute path, and its arguments."""
@@ -79,7 +79,7 @@ class ServiceManager(Protocol):
 
     @property
     def name(self) -> StartedBy:
-        """Which one it is; what it starts says so of itself."""
+        """Name of the manager, which a gateway that it starts registers with."""
         ...
 
     def start(self, command: ServiceCommand, *, at_login: bool) -> "subprocess.Popen[bytes] | None":
@@ -102,7 +102,7 @@ class ServiceManager(Protocol):
         ...
 
     def is_at_login(self) -> bool:
-        """Whether it is started at login."""
+        """Whether the service is started at every login."""
         ...
 
     def has_failed(self) -> bool:
@@ -158,7 +158,7 @@ def manager_of(started_by: StartedBy, env: Mapping[str, str]) -> ServiceManager:
 
 
 def process_identity(pid: int) -> str | None:
-    """What tells a process from a later one with the same id; None where it has ended.
+    """Identity of a process, which a later one with the same id does not have; None where it has ended.
 
     One that has ended stays in the table until its parent takes note, which in a container may be never.
     """
@@ -247,15 +247,15 @@ class Detached:
         end_process(pid)
 
     def is_at_login(self) -> bool:
-        """Never."""
+        """Return False: nothing here starts programs at login."""
         return False
 
     def has_failed(self) -> bool:
-        """Its process tells that itself."""
+        """Return False: such a process reports its failure itself."""
         return False
 
     def remove(self) -> Path | None:
-        """There is no file."""
+        """Remove nothing: there is no file."""
         return None
 
 

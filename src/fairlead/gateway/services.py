@@ -1,4 +1,4 @@
-"""What a gateway provides to its endpoints, client sessions and handlers, as a protocol.
+"""Protocol of the gateway as its endpoints, client sessions and handlers use it.
 
 They are written against it, and `gateway.py` puts them together: imports point one way.
 """
@@ -48,12 +48,12 @@ class GatewayServices(Protocol):
 
     @property
     def id_prefix(self) -> str:
-        """What the ids begin with that this process gives out: it says whose they are, among workers."""
+        """Prefix of the ids that this process gives out, which tells its ids from those of other workers."""
         ...
 
     @property
     def startup_wait(self) -> float:
-        """How many seconds a client's first list waits for servers."""
+        """Seconds that a client's first list waits for servers."""
         ...
 
     @property

@@ -164,7 +164,7 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
         fields = _decode_fields(raw)
     except _UNREADABLE:
         return _repair(result, number, keeps_null=keeps_null)
-    schema = _listed_output_schema(result.definition, number) if result.definition is not None else None
+    schema = _output_schema_for(result.definition, number) if result.definition is not None else None
     structured = bytes(fields.structured_content)
     is_sound = (
         fields.content is not UNSET
@@ -230,7 +230,7 @@ def _is_string(raw: Raw) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _listed_output_schema(definition: bytes, number: int) -> bytes | None:
+def _output_schema_for(definition: bytes, number: int) -> bytes | None:
     """The output schema that the tool is listed with for clients of one protocol version."""
     schema = read_output_schema(definition)
     if not schema.startswith(b"{"):
@@ -315,7 +315,7 @@ def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     if meta is not None or changes:
         kept: dict[str, Any] = _decode_raw(meta) if meta is not None else {}
         fields["_meta"] = Raw(_encode({**kept, **({REPAIRED: changes} if changes else {})}))
-    schema = _listed_output_schema(result.definition, number) if result.definition is not None else None
+    schema = _output_schema_for(result.definition, number) if result.definition is not None else None
     trouble = _trouble(structured, schema, number) if structured else None
     if structured and trouble is None and not keeps_null and not _is_finite(structured):
         trouble = _TOO_LARGE

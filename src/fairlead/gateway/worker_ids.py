@@ -12,7 +12,7 @@ _PREFIX = re.compile(r"w([1-9][0-9]{0,2})-")
 
 
 def prefix_of(number: int) -> str:
-    """What the ids of a worker begin with."""
+    """Prefix of the ids that a worker gives out."""
     return f"w{number}-"
 
 

@@ -38,26 +38,26 @@ _one_thread: RunVar[CapacityLimiter] = RunVar("fairlead_background_thread")
 
 
 def size_of(listing: Listing) -> int:
-    """How much there is to do about a listing, in definitions of a usual size."""
+    """Size of a listing, in definitions of a usual size."""
     parts = (listing.resources, listing.templates, listing.prompts)
     return size_of_tools(listing.tools) + sum(map(size_of_definitions, parts))
 
 
 def size_of_tools(tools: Collection[ToolEntry]) -> int:
-    """How much there is to do about tools, in definitions of a usual size."""
+    """Size of tools, in definitions of a usual size."""
     if len(tools) > AT_ONCE:
         return len(tools)
     return max(len(tools), sum(len(entry.definition) for entry in tools) // USUAL_BYTES)
 
 
 def size_of_catalog(catalog: Catalog) -> int:
-    """How much there is to do about the tools of a catalog, in definitions of a usual size."""
+    """Size of the tools of a catalog, in definitions of a usual size."""
     is_long = len(catalog) > AT_ONCE
     return len(catalog) if is_long else size_of_tools([tool.entry for tool in catalog.tools])
 
 
 def size_of_definitions(definitions: Collection[bytes]) -> int:
-    """How much there is to do about other definitions, in those of a usual size."""
+    """Size of other definitions, in those of a usual size."""
     return max(len(definitions), sum(map(len, definitions)) // USUAL_BYTES)
 
 
@@ -77,7 +77,7 @@ async def run_off_loop(work: Callable[[], ResultT], size: int) -> ResultT:
 
 
 async def load_off_loop(module: str) -> None:
-    """Import a module in the background thread: some take a second, the first time they are needed.
+    """Import a module in the background thread: the first import of some takes a second.
 
     Raises:
         ImportError: It is not there.

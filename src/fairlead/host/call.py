@@ -118,7 +118,7 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller of one call wants of it, besides its arguments."""
+    """Settings of one tool call, besides its arguments."""
 
     on_progress: OnProgress | None = None
     request_timeout_ms: int | None = None
@@ -134,7 +134,7 @@ DEFAULT_SETTINGS = CallSettings()
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What all calls share of a tool that policy allows with any arguments.
+    """Precomputed plan for calls of a tool that policy allows with any arguments.
 
     Most calls are of such a tool, and nothing has changed since the last one: to look up the definition, the
     decision and the limits again took half of the time of a call.
@@ -255,7 +255,7 @@ class CallRunner:
         return plan
 
     def require_possible(self, proposal: ProposedCall) -> None:
-        """Raise what every call of a tool would be refused with, if it would be.
+        """Raise the error that any call of a tool would be refused with, if there is one.
 
         Raises:
             CallDenied: Policy denies the tool, or it is quarantined.
@@ -513,7 +513,7 @@ def _require_duration(milliseconds: object) -> None:
 def _source_and_deadline(
     proposal: ProposedCall, settings: CallSettings, plan: CallPlan | None
 ) -> tuple[ResultSource, Callable[[], Deadline]]:
-    """Where the result comes from, and a factory of the call's deadline: those of the plan, if they fit."""
+    """Source of the result, and a factory of the call's deadline: those of the plan, if they fit."""
     if plan is not None and settings is DEFAULT_SETTINGS:
         return plan.source, plan.deadline
     if plan is None or not settings.is_from_gateway:
@@ -526,7 +526,7 @@ def _source_and_deadline(
 
 
 def _source(proposal: ProposedCall, settings: CallSettings) -> ResultSource:
-    """Where the result comes from, and its budget."""
+    """Source of the result, with its budget."""
     managed, tool = proposal.managed, proposal.tool
     entry, server_id = managed.entry(tool), managed.server.server_id
     is_untrusted = tool in UNTRUSTED_RESULTS or f"{server_id}.{tool}" in UNTRUSTED_RESULTS

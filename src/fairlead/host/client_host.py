@@ -248,7 +248,7 @@ async def open_client_host(host: Host, *, operator: Operator) -> AsyncGenerator[
 
 
 class ClientHost:
-    """The host of one gateway client, and what a gateway asks of it besides."""
+    """Host of one gateway client, with the operations that only a gateway needs."""
 
     def __init__(self, above: Host, tasks: TaskGroup, operator: Operator) -> None:
         shared = above.parts.context
@@ -358,7 +358,7 @@ class PrincipalServers:
         return self._own if self.has_own(server_id) else self._above.owner(server_id)
 
     def list_offered(self) -> Iterator[ManagedServer]:
-        """All of them."""
+        """Every server, with the principal's own connection where it has one."""
         return iter(self)
 
     @property

@@ -201,7 +201,7 @@ class Host:
     # Servers.
 
     def login_hint(self, server_id: str) -> str:
-        """How the user of this host logs in to a server."""
+        """The way in which the user of this host logs in to a server."""
         return self.parts.login_hint(server_id)
 
     def status(self) -> list[ServerStatus]:
@@ -234,7 +234,7 @@ class Host:
 
     @check_types
     def retry(self, *server_ids: str) -> None:
-        """Connect servers that failed again, in the background, unless their circuit breaker is open."""
+        """Reconnect servers that failed, in the background, unless their circuit breaker is open."""
         for server_id in server_ids:
             connection = self._access.inspect(server_id).connection
             if connection is not None and not connection.backoff.is_open:
@@ -450,7 +450,7 @@ class Host:
 
     @check_types
     async def describe(self, server_id: str) -> ServerInfo:
-        """What a server reports about itself. It is connected if it is not."""
+        """Facts that a server reports about itself. It is connected if it is not."""
         connection = await self.reach(server_id)
         session = await connection.ready()
         listing = await self.offers(server_id)  # its instructions are left out until they are reviewed
@@ -560,7 +560,7 @@ class Host:
         groups: frozenset[str] = frozenset(),
         default_mode: ApprovalMode | None = None,
     ) -> ProposedCall:
-        """A call as policy decides about it. The parameters are those of `call`."""
+        """Describe a call for a decision of policy, without making it. The parameters are those of `call`."""
         # `check_types` would cost every call some microseconds.
         check_proposal(Host.call, server_id, tool, bundle_filter, principal, groups, default_mode)
         return ProposedCall(

@@ -66,7 +66,7 @@ class _Pending:
 
 
 class Logins:
-    """Logs in, keeps logins usable, and lets requests in with them: `host.logins`.
+    """OAuth logins of a host: log in and out, and the authorization headers of requests: `host.logins`.
 
     Args:
         env: The environment.
@@ -116,7 +116,7 @@ class Logins:
     def headers_for(
         self, server: LoadedServer, resolved: RemoteServer, principal: str = LOCAL
     ) -> HeaderSource:
-        """What lets requests to a server in, where its entry has neither a header nor a program for that.
+        """Authorization headers for a server whose entry has neither a header nor a headers helper.
 
         The login is the principal's own, unless the entry has all principals use that of the local user.
         """
@@ -161,7 +161,7 @@ class Logins:
         return known
 
     async def log_in_on_demand(self, error: AuthRequired, principal: str = LOCAL) -> None:
-        """A server wants a login: have the principal do it, once for all of its requests. Raises on failure.
+        """Have the principal log in, since a server demands it, once for all requests. Raises on failure.
 
         A request that stops waiting does not stop the login.
         """
@@ -286,7 +286,7 @@ class Logins:
     async def browser(
         self, target: LoginTarget, *, agree: Agree, open_url: OpenUrl
     ) -> AsyncGenerator[BrowserRedirect]:
-        """The way to a browser and back, at the port that an earlier login had, if that is free.
+        """The browser redirect of a login, at the port that an earlier login had, if that is free.
 
         So a client that was registered for that port need not be registered again.
         """
@@ -341,7 +341,7 @@ class Logins:
             raise ConnectFailed(target.server_id, NO_METADATA, hint=NO_LOGIN_HINT) from exc
 
     async def require_login_page(self, target: LoginTarget) -> None:
-        """Find out, without the user and without registering anything, that a server has a login.
+        """Check that a server has a login page, without the user and without registering a client.
 
         Args:
             target: The login target of the server.
@@ -468,7 +468,7 @@ def _port_of(previous: Login | None) -> int | None:
 
 
 def is_personal(server: LoadedServer) -> bool:
-    """May two principals be logged in differently at a server?
+    """Whether two principals may have different logins at a server.
 
     Not where its credential is in the configuration, nor where all use the local user's (`login: shared`).
     """
@@ -491,7 +491,7 @@ def _invitation(target: LoginTarget, terms: Sequence[LoginTerms]) -> str:
 def target_of(
     server_id: str, resolved: RemoteServer, *, account: str | None = None, principal: str = LOCAL
 ) -> LoginTarget:
-    """What a server's entry says about logging in to it.
+    """The login target that a server's entry describes.
 
     A client's own credential, and a login that all share, is that of the local user.
     """

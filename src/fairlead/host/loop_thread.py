@@ -29,7 +29,7 @@ _deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("fairle
 
 
 class LoopThread:
-    """Runs work for other threads until it is stopped, or until the interpreter exits."""
+    """Event loop in a thread of its own that runs work for other threads, until stopped or at exit."""
 
     def __init__(self) -> None:
         self.at_end: Callable[[], Awaitable[None]] | None = None
@@ -149,7 +149,14 @@ def _seconds_left() -> float | None:
 
 @contextmanager
 def fail_after(seconds: float) -> Generator[None]:
-    """Bound everything that this thread waits for in the block."""
+    """Bound everything that this thread waits for in the block.
+
+    Args:
+        seconds: The most that all waits of the block take together, within an outer bound.
+
+    Raises:
+        WaitTimedOut: The time is up. The work was cancelled.
+    """
     now, outer = time.monotonic(), _deadline.get()
     token = _deadline.set(now + seconds if outer is None else min(outer, now + seconds))
     try:

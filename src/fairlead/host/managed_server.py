@@ -167,13 +167,13 @@ class ManagedServer:
 
     @property
     def config(self) -> Server:
-        """Its configuration. Raises where that is not sound."""
+        """Its configuration. Raises where that is not valid."""
         if self.server.config is None:
             raise ConfigInvalid(*self.server.problems)
         return self.server.config
 
     def live(self) -> Connection:
-        """Its connection. Raises where it cannot have one: disabled, or something is wrong with it."""
+        """Its connection. Raises where it cannot have one: it is disabled, or its entry is not valid."""
         if self.connection is not None:
             return self.connection
         if not self.server.enabled:
@@ -361,7 +361,7 @@ class ManagedServer:
         )
 
     def review_notes(self) -> tuple[str, ...]:
-        """What is waiting for a review."""
+        """Notes on what waits for a review."""
         listing = self.snapshot.listing if self.snapshot else None
         return review_notes(self.server, listing, self.pins, before_defaults=self.before_defaults)
 

@@ -162,7 +162,7 @@ class ManagedServers:
         return self[server_id]
 
     def list_offered(self) -> Iterable[ManagedServer]:
-        """All of them."""
+        """Every managed server."""
         return self._by_id.values()
 
     @property
@@ -171,7 +171,7 @@ class ManagedServers:
         return False
 
     def owner(self, server_id: str) -> "ManagedServers":
-        """These."""
+        """This collection: no host is above."""
         return self
 
     async def require_approved(self, key: ConsentKey) -> None:
@@ -541,7 +541,7 @@ _CALL_FIELDS: Final = {"allow_tools": None, "deny_tools": (), "approval": None}
 
 
 def same_definition(old: LoadedServer, new: LoadedServer) -> bool:
-    """Do two configurations say the same of a server, but for what its tools may do?
+    """Whether two configurations define a server equally, apart from the permissions of its tools.
 
     Consent to a project's entry covers all of it, so there anything that changes is a change.
     """

@@ -32,7 +32,7 @@ class _NamedTools(Protocol):
 
 
 class NamingHost(Protocol):
-    """What calls by name need of a host."""
+    """A host as calls by name use it."""
 
     @property
     def tools(self) -> _NamedTools:

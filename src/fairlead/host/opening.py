@@ -15,7 +15,7 @@ P = ParamSpec("P")
 
 
 class OpenedHost(Protocol):
-    """What opening needs of a host."""
+    """A host as `HostOpening` uses it."""
 
     def close_with(self, close: Callable[[], Awaitable[None]], /) -> None:
         """Await this function in `aclose`: it ends the block that runs the host."""
@@ -30,7 +30,7 @@ _RUNNING: Final[set[asyncio.Task[None]]] = set()
 
 
 class HostOpening(Generic[HostT]):
-    """What `Host.open` returns. Use it once: in `async with`, or awaited with `aclose` at the end.
+    """Result of `Host.open`. Use it once: in `async with`, or awaited with `aclose` at the end.
 
     ```python
     async with Host.open() as host:  # closed at the end of the block

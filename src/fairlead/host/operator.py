@@ -165,7 +165,14 @@ class RootsProvider(Protocol):
     """An operator that can list the user's working folders: one with the ability `roots`."""
 
     async def list_roots(self, server_id: str) -> "ListRootsResult":
-        """The folders to report to a server as its roots."""
+        """The folders to report to a server as its roots.
+
+        Args:
+            server_id: The server that requests them.
+
+        Returns:
+            The folders, as `file:` URLs.
+        """
         ...
 
 
@@ -174,7 +181,12 @@ class UrlCompletionListener(Protocol):
     """An operator that is notified when a URL elicitation is complete."""
 
     def page_completed(self, server_id: str, elicitation_id: str) -> None:
-        """Handle the server's notification that an elicitation is complete."""
+        """Handle the server's notification that an elicitation is complete.
+
+        Args:
+            server_id: The server.
+            elicitation_id: The id in its `UrlRequest`.
+        """
         ...
 
 

@@ -296,7 +296,7 @@ class CallPermission:
 
 
 async def _preview(proposal: ProposedCall, arguments: Mapping[str, Any]) -> str | None:
-    """What a call of a built-in server would change; None where it does not tell.
+    """Change that a call of a built-in server would make; None where it has no preview.
 
     Other servers get no preview request: they might take it for the call.
     """
@@ -420,7 +420,7 @@ async def read_for_rules(proposal: ProposedCall, arguments: Mapping[str, Any]) -
 
 
 def _path_context(managed: ManagedServer) -> PathContext:
-    """What relative paths and `~` mean to a server: known for a local process, not for a remote one."""
+    """Meaning of relative paths and `~` for a server: known for a local process, not for a remote one."""
     server, config = managed.server, managed.config
     declared: Mapping[str, str] = getattr(config, "env", {})
     homes = [declared.get("HOME"), os.environ.get("HOME"), os.path.expanduser("~")]
@@ -512,7 +512,7 @@ def require_callable(proposal: ProposedCall) -> None:
 
 
 def _require_approval_key(proposal: ProposedCall) -> RememberedApproval:
-    """What an approval is bound to. Raises if the tool is quarantined, or its definition is not known."""
+    """Identity of an approval. Raises if the tool is quarantined, or its definition is not known."""
     require_callable(proposal)
     approval = _approval(proposal)
     if approval is None:
@@ -522,7 +522,7 @@ def _require_approval_key(proposal: ProposedCall) -> RememberedApproval:
 
 
 def _approval(proposal: ProposedCall) -> RememberedApproval | None:
-    """What an approval is bound to; None if the tool is not known, so that nothing can be remembered."""
+    """Identity of an approval; None if the tool is not known, so that nothing can be remembered."""
     entry = proposal.managed.find_listed_entry(proposal.tool)
     if entry is None:
         return None

@@ -42,7 +42,7 @@ SECONDS_OF_A_DAY = 86_400.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactPage:
-    """Some of an artifact: so many characters of a text, or all bytes of anything else."""
+    """A page of an artifact: some characters of a text, or all bytes of anything else."""
 
     artifact: Artifact
     total: int
@@ -53,7 +53,7 @@ class ArtifactPage:
 
     @property
     def next_start(self) -> int | None:
-        """Where to read on; None at the end."""
+        """Start of the next page; None at the end."""
         end = self.start + len(self.text) if self.text is not None else self.total
         return end if end < self.total else None
 
@@ -76,7 +76,7 @@ class Artifacts:
     async def deliver(
         self, raw: msgspec.Raw | bytes, source: ResultSource, *, principal: str = LOCAL
     ) -> ToolResult:
-        """A server's result as it may be prepared on, with what did not fit kept for the principal.
+        """Prepare a server's result within its budget, and store what did not fit for the principal.
 
         What cannot be kept, because the disk is full or there is no store, costs only itself.
         """
@@ -87,7 +87,7 @@ class Artifacts:
     async def deliver_cleaned(
         self, raw: msgspec.Raw | bytes, source: ResultSource, *, principal: str = LOCAL
     ) -> ToolResult:
-        """The same for a result that cannot be prepared on as it came (`as_it_came`)."""
+        """Like `deliver`, for a result that cannot stay as it came (see `as_it_came`)."""
         prepared = await gate.run(prepare_result_steps(raw, source, keeping=self._files is not None))
         if prepared.kept and not await self._keep(prepared.kept, source, principal):
             return (await gate.run(prepare_result_steps(raw, source, keeping=False))).result
@@ -150,7 +150,7 @@ class Artifacts:
 
     @check_types
     async def of(self, principal: str = LOCAL) -> Sequence[Artifact]:
-        """All that belongs to a principal, newest first."""
+        """The artifacts of a principal, newest first."""
         return await self._files.of(principal) if self._files is not None else ()
 
     async def _keep(self, kept: Sequence[KeptArtifact], source: ResultSource, principal: str) -> bool:
@@ -179,7 +179,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRecords:
-    """The store. A host without one remembers nothing, and offers no tools that need pins."""
+    """Records of a host. Without a store nothing is remembered, and tools that need pins are not offered."""
 
     store: Store | None
     audit: AuditLog
@@ -190,7 +190,7 @@ class HostRecords:
 
 
 async def open_records(stack: AsyncExitStack, config: Config, env: Mapping[str, str]) -> HostRecords:
-    """Open what a configuration says, until the stack is left.
+    """Open the store, the audit log and the artifacts that a configuration names, until the stack is left.
 
     Raises:
         ConfigError: There is a bucket for artifacts, and no shared store.

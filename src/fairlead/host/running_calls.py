@@ -15,7 +15,7 @@ class RunningCalls:
         self._cancelled: dict[int, str] = {}
 
     def number(self) -> int:
-        """A number for a call. No two calls have the same."""
+        """A number for a call, which no other call has."""
         return next(self._numbers)
 
     def begin(self, number: int) -> None:

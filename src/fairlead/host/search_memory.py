@@ -63,7 +63,7 @@ def read_memory(stored: Iterable[StoredValue]) -> list[ToolMemory]:
 
 
 def keep_newest(remembered: Sequence[ToolMemory], now: float) -> list[ToolMemory]:
-    """What is neither too old nor too much."""
+    """The queries that are neither too old nor too many."""
     oldest = now - MAX_AGE_SECONDS
     times = sorted((past.last_used for memory in remembered for past in memory.queries), reverse=True)
     if len(times) > MOST_QUERIES:
@@ -196,7 +196,7 @@ class _RecentSearch:
 
 
 class SearchSession:
-    """What one agent's session has searched for and was shown.
+    """Searches of one agent's session, and the tools it was shown.
 
     Args:
         is_one_agent: Whether all its searches come from one agent. Otherwise what one was shown, another may

@@ -14,7 +14,7 @@ from fairlead.store.protocol import Store
 
 
 class ServerAccess:
-    """What a host's resources, prompts, tasks and extension messages use of it, and the host itself.
+    """Access to a host's servers, for the host itself, its resources, prompts, tasks and extension messages.
 
     Args:
         servers: The servers as the host sees them.

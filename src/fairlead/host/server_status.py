@@ -39,7 +39,7 @@ _LIVELINESS: Final = ("ready", "connecting", *reversed(DOWN), "idle", "disabled"
 
 
 def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
-    """Where a server stands over all connections to it: the shared one and those of single clients.
+    """State of a server over all connections to it: the shared one and those of single clients.
 
     Its state is that of the connection that works best; an error of another shows only where none works, and
     none has worked since.
@@ -66,7 +66,7 @@ def combine(shared: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatu
 
 
 def combine_processes(own: ServerStatus, others: Sequence[ServerStatus]) -> ServerStatus:
-    """Where a server stands over all processes of a gateway, each with a status that `combine` returned."""
+    """State of a server over all processes of a gateway, each with a status that `combine` returned."""
     single = sum(each.session_connections for each in (own, *others))
     return replace(combine(own, others), session_connections=single)
 

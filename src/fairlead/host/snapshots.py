@@ -113,7 +113,7 @@ def definition_digest(server: LoadedServer) -> str:
 
 
 def snapshot_key(server: LoadedServer, principal: str = LOCAL) -> str:
-    """The same entry in the same place offers the same tools; a changed one is listed anew.
+    """Key of a server's snapshot in the store. A changed entry, or one in another place, has another key.
 
     What only says who may use them is no change. What a server offers to one login is not shown to another.
     """
@@ -145,7 +145,7 @@ async def load_known(
     no_pins: UntrustedPins | None = None,
     principal: str = LOCAL,
 ) -> dict[str, KnownServerState]:
-    """What is known of each server. A snapshot that cannot be read is as good as none; pins are not.
+    """Load the stored state of each server. An unreadable snapshot counts as none; unreadable pins do not.
 
     Args:
         store: Where it is kept.
@@ -242,7 +242,7 @@ def read_snapshot(server_id: str, value: bytes) -> Snapshot | None:
 
 
 def snapshot_of(server_id: str, stored: StoredSnapshot) -> Snapshot:
-    """The snapshot that was stored."""
+    """The snapshot in its stored form."""
     tools, _ = read_tools(server_id, iter(stored.tools))
     if digests := stored.listed_digests:
         tools = [replace(tool, listed_digests=digests.get(tool.key.tool)) for tool in tools]
@@ -265,7 +265,7 @@ def snapshot_of(server_id: str, stored: StoredSnapshot) -> Snapshot:
 
 
 def read_trouble(value: bytes) -> LastFailure:
-    """Read a stored record of what went wrong."""
+    """Read a stored error of a server."""
     return _decode_trouble(value)
 
 
@@ -321,7 +321,7 @@ def _values(news: SnapshotUpdate) -> list[NewValue]:
 
 
 def snapshot_to_store(snapshot: Snapshot) -> StoredSnapshot:
-    """A snapshot to store, or to tell to a command: without the secrets that are known here."""
+    """A snapshot to store, or to send to a command: without the secrets that are known here."""
     listing = mask_listing(snapshot.listing)
     return StoredSnapshot(
         version=snapshot.version,

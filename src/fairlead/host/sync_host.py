@@ -151,7 +151,11 @@ class SyncToolset(_SyncFacade):
         return self._thread.run(lambda: self._target.unavailable)
 
     def ready(self, *, seconds: float = 15.0) -> "SyncToolset":
-        """Connect the servers that were never listed and wait for them, so long at most."""
+        """Connect the servers that were never listed and wait for them.
+
+        Args:
+            seconds: The most to wait; those that take longer go on starting.
+        """
         self._thread.run(lambda: self._target.ready(seconds=seconds))
         return self
 

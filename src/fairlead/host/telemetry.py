@@ -25,7 +25,7 @@ _MAX_CHARACTERS: Final = 128
 
 
 class OpenTelemetry:
-    """Makes spans with a provider."""
+    """Tracer that records requests as spans of an OpenTelemetry provider."""
 
     def __init__(self, provider: api.TracerProvider) -> None:
         self._tracer = provider.get_tracer("fairlead", installed_version("fairlead"))

@@ -8,4 +8,7 @@ async with Host.open() as host:
             if isinstance(event, TextDelta):
                 print(event.text, end="")
 ```
+
+`run` has the loop and its system prompts, `events` what it yields, `provider` the interface that `openai` and
+`anthropic` implement, `api` the HTTP client, and `model_choice` the choice of a model.
 """

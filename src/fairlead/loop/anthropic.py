@@ -86,7 +86,7 @@ def _mark_message_cacheable(message: Message) -> Message:
 
 
 class BlockReader:
-    """Takes in events. Blocks go back into the conversation as they came, read here or not."""
+    """Parser of the event stream. Blocks return to the conversation unchanged, parsed here or not."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -134,7 +134,7 @@ class BlockReader:
         return piece if kind == "text_delta" else ""
 
     def turn(self) -> ModelTurn:
-        """All of it."""
+        """The whole answer."""
         content: list[dict[str, Any]] = []
         calls: list[WantedCall] = []
         for index, block in sorted(self._blocks.items()):

@@ -25,7 +25,7 @@ RunOutcome = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Tokens. What a provider had in its cache is part of the input."""
+    """Token usage. Tokens that a provider had in its cache are part of the input."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -33,7 +33,7 @@ class Usage:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Input and output together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -46,7 +46,7 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class TextDelta(BoundedRepr):
-    """The model said some more."""
+    """Another part of the model's text."""
 
     text: str
 

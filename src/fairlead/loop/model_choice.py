@@ -1,4 +1,4 @@
-"""Which model a run uses: from the command line, else the configuration, else environment variables."""
+"""Choice of a run's model: from the command line, else the configuration, else environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -30,7 +30,7 @@ _OF_THE_STREAM = frozenset({"index", "id", "type", "function"})
 
 
 class OpenAI:
-    """The API's words."""
+    """The Chat Completions API."""
 
     def url(self, model: ChatModel) -> str:
         """The URL that steps are requested from."""
@@ -84,7 +84,7 @@ class _PartialCall:
 
 
 class ChunkReader:
-    """Takes in chunks. A whole answer, from a server that does not stream, is one large chunk to it."""
+    """Parser of the chunks of a stream. The answer of a server without streaming is one large chunk."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -97,7 +97,7 @@ class ChunkReader:
 
     @property
     def whole(self) -> bool:
-        """Has the model said all it wanted to? Not every server says goodbye."""
+        """Whether the answer is complete. Not every server marks the end."""
         return self.ended or bool(self._finish)
 
     def feed(self, data: bytes) -> str:
@@ -118,7 +118,7 @@ class ChunkReader:
         return text
 
     def turn(self) -> ModelTurn:
-        """All of it. That there are calls counts for more than the reason a server gives for stopping."""
+        """The whole answer. Calls in it outrank the reason that a server gives for stopping."""
         text = "".join(self._text)
         calls = [(call, arguments_in("".join(call.arguments))) for call in self._calls if call.name]
         message: Message = {"role": "assistant", "content": text or None}

@@ -20,7 +20,7 @@ DEFAULT_SILENCE_SECONDS = 300.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatModel:
-    """A model, and how to reach it."""
+    """A model, with the URL and key of its API."""
 
     provider: Provider
     name: str
@@ -83,7 +83,7 @@ class TurnReader(Protocol):
         ...
 
     def turn(self) -> ModelTurn:
-        """All of it."""
+        """The whole answer."""
         ...
 
 

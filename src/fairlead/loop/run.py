@@ -55,7 +55,7 @@ _NOT_CALLED = "not called: the run has reached its limit"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLimits:
-    """How far a run may go: how many steps, and how many tokens in all."""
+    """Limits of a run: number of steps, and tokens in all."""
 
     max_steps: int = 20
     max_tokens: int | None = None

@@ -1,4 +1,4 @@
-"""Whole HTTP requests and responses of uvicorn's connections, without its steps in between.
+"""Fast path of uvicorn's connections: whole HTTP requests and responses, without its steps in between.
 
 A small request comes in one packet, and its response leaves in one. By ASGI alone, each takes several
 messages, which uvicorn checks anew: that is more than all else that a gateway does with most of them. What is

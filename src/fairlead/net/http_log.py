@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def request_traces() -> list[aiohttp.TraceConfig]:
-    """What a client is opened with: nothing, unless this log is read."""
+    """Trace configuration for an HTTP client: none, unless this log is read."""
     if not logger.isEnabledFor(logging.DEBUG):
         return []
     traces = aiohttp.TraceConfig()

@@ -74,7 +74,7 @@ class DetachedConnection:
 
 
 class OpenConnection:
-    """One connection, and what it waits for since when."""
+    """An open connection, with its deadline and whether a request on it is being answered."""
 
     __slots__ = (
         "_abort",
@@ -109,7 +109,7 @@ class OpenConnection:
         self.callee = callee
 
     def enter(self, phase: ConnectionPhase) -> None:
-        """Take note that the first bytes of a request arrived, all of its head, or all of it."""
+        """Note a phase of a request: its first bytes arrived, its head, or all of it."""
         if phase == "answer":
             self.is_idle = False
             self.deadline = math.inf  # the client waits for us
@@ -243,7 +243,7 @@ def detach_connection(scope: MutableMapping[str, Any]) -> DetachedConnection | N
 
 
 def was_passed(scope: MutableMapping[str, Any]) -> bool:
-    """Whether another process passed this request on with its connection: it is answered here."""
+    """Whether another process passed this request here with its connection, to be answered here."""
     return _PASSED in scope
 
 
@@ -466,7 +466,7 @@ class ConnectionServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """Number of open connections."""
         return len(self._limits)
 
     async def serve(

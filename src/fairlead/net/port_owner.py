@@ -1,4 +1,4 @@
-"""Which process listens on a port of this machine, as far as the system tells this user."""
+"""The process that listens on a port of this machine, as far as the system tells this user."""
 
 import errno
 import os

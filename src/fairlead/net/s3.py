@@ -59,7 +59,7 @@ _AWAY_HINT: Final = "check `artifacts.s3.endpoint`, and that it can be reached; 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """What requests are signed with."""
+    """Credentials that requests are signed with."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -68,7 +68,7 @@ class Credentials:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketAddress:
-    """Where a bucket is."""
+    """Endpoint, region and name of a bucket."""
 
     endpoint: str
     bucket: str
@@ -98,7 +98,7 @@ def sign(  # noqa: PLR0913 - the parts of a request
     region: str,
     now: datetime,
 ) -> dict[str, str]:
-    """Return the headers that a request is sent with, signed.
+    """Return the headers of a request with its signature.
 
     Args:
         method: The HTTP method.
@@ -141,7 +141,7 @@ def sign(  # noqa: PLR0913 - the parts of a request
 
 
 def encode_query(query: Mapping[str, str]) -> str:
-    """Encode parameters in the one way that can be signed."""
+    """Encode query parameters in the canonical form of signatures."""
     pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query.items())
     return "&".join(f"{name}={value}" for name, value in pairs)
 

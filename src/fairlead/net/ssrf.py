@@ -56,6 +56,7 @@ def is_loopback_host(host: str) -> bool:
     address = literal_address(host)
     if address is not None:
         return address.is_loopback
+    # Names of this machine (RFC 6761). Where one resolves elsewhere, the check of its address refuses it.
     return host == "localhost" or host.endswith(".localhost")
 
 
@@ -88,6 +89,7 @@ def within_origin(url: URL, reference: str) -> URL | None:
         target = url.join(URL(reference))
     except ValueError:
         return None
+    # The port counts: another service on the same host may be of another owner.
     same_origin = (target.scheme, target.host, target.port) == (url.scheme, url.host, url.port)
     return target if same_origin and target.user is None else None
 

@@ -389,7 +389,7 @@ def paths_inside(text: str, context: PathContext) -> Iterator[str]:
     left = MAX_PIECES + 1
     for piece in _PATH_IN_TEXT.finditer(text):
         whole = FILE_URL.sub("", piece[1], count=1)
-        # Each part that begins like a path may be one, whatever stands before it.
+        # Each part that begins like a path may be one, regardless of what stands before it.
         for part in (whole, *_PARTS_OF_PIECE.split(whole, maxsplit=left)):
             if not part.startswith(("/", "~", "$", "%", "..")):
                 continue

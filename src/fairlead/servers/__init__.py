@@ -1,1 +1,4 @@
-"""First-party MCP servers (`repo`, `docs`), and the framework they are written with."""
+"""First-party MCP servers (`repo`, `docs`, `edit`, `shell`, extensions), and their framework.
+
+The host opens them with `builtin.open_builtin_server`; programs write their own with `framework`.
+"""

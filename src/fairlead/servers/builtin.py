@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltinAccess:
-    """What the built-in servers may use: folders, and pages of allowed domains."""
+    """Access of the built-in servers: folders, and pages of allowed domains."""
 
     roots: tuple[Path, ...]
     allow: Callable[[], Sequence[str]]

@@ -48,7 +48,7 @@ PROTECTED_SUFFIX = ".code-workspace"
 
 
 def is_protected_name(name: str) -> bool:
-    """Whether a file or folder of this name may not be changed, nor what is in it."""
+    """Whether a file or folder of this name, and all in it, may not be changed."""
     plain = plain_name(name)
     return (
         is_private(name)
@@ -59,7 +59,7 @@ def is_protected_name(name: str) -> bool:
 
 
 def is_protected(names: Sequence[str]) -> bool:
-    """Whether a path, given as its names below a root, may not be changed.
+    """Whether a path, as names below a root, may not be changed.
 
     Compares as a file system that ignores case, invisible characters or final dots would.
     """

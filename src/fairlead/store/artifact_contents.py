@@ -35,7 +35,7 @@ _PURPOSE: Final = "artifact names"
 
 
 class ContentPlace(Protocol):
-    """Where the contents of artifacts are, by the SHA-256 of each. Methods raise `StoreError` alone."""
+    """Storage of the contents of artifacts, by the SHA-256 of each. Methods raise `StoreError` alone."""
 
     async def write(self, sha256: str, content: bytes | memoryview) -> None:
         """Write a content. Writing it again renews it."""
@@ -151,7 +151,7 @@ class ArtifactBucket:
 
 
 def _mark(key: bytes) -> str:
-    """What names of one cluster key begin with."""
+    """Prefix of the names of one cluster key."""
     return hmac.digest(key, b"mark", hashlib.sha256).hex()[:8]
 
 

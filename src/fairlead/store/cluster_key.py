@@ -69,6 +69,8 @@ class ClusterKeys:
 
     def seal(self, value: bytes, place: bytes) -> bytes:
         """Encrypt a value for a place in the store."""
+        # Counted: the key is derived with a salt of this process, so that no other one uses a nonce with it.
+        # The place is authenticated, so that no value can be moved or copied to another one.
         nonce = next(self._counter).to_bytes(_NONCE_BYTES, "big")
         return self._head + nonce[-_COUNTER_BYTES:] + self._cipher.encrypt(nonce, value, place)
 

@@ -72,7 +72,7 @@ class RedisDatabase:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the server says of itself (`INFO`)."""
+        """Facts about the server (`INFO`)."""
         self._redis.run("PING")
         return self._redis.facts
 
@@ -360,7 +360,7 @@ def _encode(name: str) -> bytes:
 
 
 def _place(namespace: str, key: str) -> bytes:
-    """Where a value is. Namespaces are ours and have no colon, so that no two values have one place."""
+    """Place of a value. Namespaces are ours and have no colon, so that no two values have one place."""
     return _encode(namespace) + b":" + _encode(key)
 
 

@@ -1,4 +1,4 @@
-"""What the processes of one gateway share in a store while they run, encrypted with a key of that run.
+"""Store of the processes of one gateway while they run, encrypted with a key of that run.
 
 A gateway of one process keeps dashboard sessions, pending approvals and rate limits in memory. Several share
 them in their store, and what grants access must not lie there for other readers of the file, nor outlive the

@@ -1,4 +1,4 @@
-"""What the user is shown before deciding: calls that wait, servers to approve, tools to review."""
+"""Display of pending decisions: calls that wait, servers to approve, tools to review."""
 
 import json
 import os
@@ -32,7 +32,7 @@ from fairlead.terminal.output import (
 
 
 def lines_of_calls(same: Sequence[dict[str, Any]]) -> list[str]:
-    """All of a call in lines, with the ids of those that are the same."""
+    """The lines that show a call whole, with the ids of equal calls."""
     call, *others = same
     lines = [f"{call['id']}  {printable(call['server'])}.{printable(call['tool'])}"]
     if others:
@@ -47,7 +47,7 @@ def lines_of_calls(same: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def show_consent(server: LoadedServer, key: ConsentKey) -> None:
-    """Show what would run, whole and with nothing hidden, what it may do, and what consent is bound to."""
+    """Show an entry before consent: the whole command, its rights, and what consent is bound to."""
     print_data(f"{server.server_id}, from {server.definition.origin(())}")
     entry = redact_entry(server.entry)
     for line in _describe_start(server, entry):
@@ -65,7 +65,7 @@ def show_consent(server: LoadedServer, key: ConsentKey) -> None:
 
 
 def _describe_start(server: LoadedServer, entry: Mapping[str, Any]) -> Iterator[str]:
-    """What starting a server runs, or where it connects to."""
+    """Command that starts a server, or the URL it connects to."""
     target = printable(server.target or "")
     if server.transport == "stdio":
         yield "runs this program, with these arguments:"
@@ -82,7 +82,7 @@ def _describe_start(server: LoadedServer, entry: Mapping[str, Any]) -> Iterator[
 
 
 def _tool_rights(server: LoadedServer) -> str:
-    """What an entry that is approved lets agents do with its tools before a review."""
+    """Permissions of tools before a review, if the entry is approved."""
     config = server.config
     assert config is not None, "only what is sound can be approved"
     is_trusted = config.trust == "trusted"
@@ -121,7 +121,7 @@ def _show_rights(server: LoadedServer, sandbox: object) -> None:
 
 
 def sandbox_lines(server: LoadedServer) -> Iterator[str]:
-    """What its program brings into a server's sandbox, which the entry does not name."""
+    """The paths that a program brings into a server's sandbox, which the entry does not name."""
     from fairlead.connection.transport.factory import paths_brought_by  # only sandboxes need it
 
     try:
@@ -147,7 +147,7 @@ def show_tool(tool: ReviewedTool) -> None:
 
 
 def show_instructions(listing: Listing, pins: Pins | None) -> None:
-    """Show what a server tells models about itself, and what of it is new."""
+    """Show a server's instructions for models, and what of them is new."""
     print_data("instructions for models:")
     for line in instructions_diff(listing, pins):
         print_data(f"  {printable(line)}")
@@ -157,13 +157,13 @@ def show_instructions(listing: Listing, pins: Pins | None) -> None:
 
 
 def show_in_one_line(tool: ReviewedTool) -> None:
-    """Name a tool about which there is nothing to decide."""
+    """Show a tool that needs no decision, by name."""
     shown = "denied" if tool.denied else f"reviewed, and as it was; {tool.standing}"
     say(f"{printable(reveal_hidden(tool.name))}: {shown}")
 
 
 def show_recorded(recorded: RecordedReview) -> None:
-    """Say what became of a review."""
+    """Show the outcome of a review."""
     decision, server_id = recorded.decision, recorded.server.server_id
     if recorded.target is None and decision.usable:
         say(f"pinned {plural(len(decision.usable), 'tool')} of `{server_id}` as they are now")

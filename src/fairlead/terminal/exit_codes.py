@@ -1,4 +1,4 @@
-"""What each exit status means."""
+"""Exit statuses of all commands, and the one for each error."""
 
 from enum import IntEnum
 

@@ -1,4 +1,4 @@
-"""Run the event loop of a command, and show that something slow is under way."""
+"""Event loop of a command: Ctrl-C, garbage collection, and a progress display on the terminal."""
 
 import gc
 import signal
@@ -27,7 +27,7 @@ def run_async(main: Callable[[], Awaitable[T]]) -> T:
 
 
 def collect_garbage() -> None:
-    """Have garbage collected from now on, which a start is too short for."""
+    """Turn on garbage collection, which would slow down a start."""
     gc.freeze()  # what is loaded by now stays, so the collector need not look at it
     gc.enable()
     gc.set_threshold(20_000, 20, 50)  # calls make much that is gone at once, and little to look for
@@ -35,7 +35,7 @@ def collect_garbage() -> None:
 
 @contextmanager
 def stoppable() -> Generator[Callable[[], Awaitable[None]]]:
-    """Have Ctrl-C and a polite kill end the program where it waits for that, and nowhere else."""
+    """Let Ctrl-C and SIGTERM end the program where it waits for that, and nowhere else."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
 
         async def wait_for_stop() -> None:
@@ -47,7 +47,7 @@ def stoppable() -> Generator[Callable[[], Awaitable[None]]]:
 
 @asynccontextmanager
 async def spinning(words: str, bus: "EventBus | None" = None) -> AsyncGenerator[None]:
-    """Show on a terminal that something slow is under way.
+    """Show a spinner on a terminal for the length of the block.
 
     Args:
         words: What it is.

@@ -1,4 +1,4 @@
-"""Logs on stderr: one plain line each, as journals and people like them."""
+"""Log handlers for stderr and files, with one plain line for each record."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ _LIBRARIES = ("mcp", "client")
 
 
 class OneLineFormatter(logging.Formatter):
-    """Level, where, message, and what else is known as `name=value`. A traceback is said in its last line."""
+    """Formatter for one line: level, logger, message and extra fields; of a traceback its last line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record as one line."""
@@ -37,7 +37,7 @@ class OneLineFormatter(logging.Formatter):
 
 
 class DatedFormatter(OneLineFormatter):
-    """The same, after the time: for files that are read later."""
+    """Like `OneLineFormatter`, with the time first: for files that are read later."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record as one line."""
@@ -90,7 +90,7 @@ def log_to_stderr() -> None:
 
 
 def log_to_file(path: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
-    """Log what this package does to a file that only this user can read, and which stays bounded.
+    """Log to a file of bounded size that only this user can read.
 
     Stdout and stderr go there as well from now on: what another library, or the interpreter, prints.
 
@@ -126,7 +126,7 @@ class _TimedFormatter(OneLineFormatter):
 
 
 def log_verbosely() -> None:
-    """Log all that happens, each line with the seconds since the start: `--verbose`. Idempotent."""
+    """Log everything, each line with the seconds since the start: `--verbose`. Idempotent."""
     if _is_verbose():
         return
     mask_logs(gate.log_line)

@@ -31,7 +31,7 @@ _HIDDEN = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 
 
 def printable(text: str) -> str:
-    """A text with everything invisible or steering spelled out: what a file says is not ours to trust."""
+    """A text with every invisible and control character spelled out: what a file says is not trusted."""
     if text.isascii() and text.isprintable():
         return text
     from fairlead.catalog.sanitize.text import reveal_hidden  # only what is not ASCII needs it
@@ -56,7 +56,7 @@ def open_standard_streams() -> None:
 
 
 def discard_stream(stream: TextIO) -> None:
-    """Send what is left in a stream, and all that follows, to the null device: it takes nothing any more."""
+    """Redirect what is left in a stream, and all that follows, to the null device."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
@@ -84,7 +84,7 @@ _report = _JsonReport()
 
 
 def start_report() -> None:
-    """Have what the command prints and says become one JSON document, printed by `finish_report`."""
+    """Begin to collect what the command prints as one JSON document, printed by `finish_report`."""
     _report.is_collecting = True
 
 
@@ -94,7 +94,7 @@ def report(**fields: object) -> None:
 
 
 def finish_report(status: int, *, as_json: bool) -> None:
-    """Print what `--json` still owes a program: the document of a command with words, or that it failed.
+    """Print the JSON document of a command that prints words, or its failure: for `--json`.
 
     Args:
         status: The exit status.
@@ -114,13 +114,13 @@ def finish_report(status: int, *, as_json: bool) -> None:
 
 
 def reset_report() -> None:
-    """Forget what was printed: another command begins."""
+    """Forget what was collected: another command begins."""
     global _report
     _report = _JsonReport()
 
 
 def error_as_json(error: FairleadError, status: int) -> dict[str, Any]:
-    """An error for programs."""
+    """An error as a JSON object."""
     from fairlead.catalog.sanitize import gate
 
     shown: dict[str, Any] = {
@@ -158,7 +158,7 @@ def _echo_json(data: object, *, indent: int | None = 2) -> None:
 
 
 def say(words: str = "") -> None:
-    """Say something to the person: stderr, so that data can be piped."""
+    """Print a message for the user to stderr, so that data can be piped."""
     if plain := click.unstyle(words).strip():
         _report.messages.append(plain)
     try:
@@ -168,7 +168,7 @@ def say(words: str = "") -> None:
 
 
 def warn(words: str, hint: str | None = None) -> None:
-    """Say what might be wrong."""
+    """Print a warning to stderr."""
     say(f"{_style('warning:', 'yellow')} {printable_lines(words)}")
     if hint:
         say(f"  {_style('hint:', 'cyan')} {printable_lines(hint)}")
@@ -233,7 +233,7 @@ def print_error(error: FairleadError) -> None:
 
 @contextmanager
 def noting_delivery() -> Generator[None]:
-    """Have errors of a call say how far it got: whether the server may have carried it out."""
+    """Add to errors of a call how far it got: whether the server may have carried it out."""
     try:
         yield
     except FairleadError as exc:
@@ -243,12 +243,12 @@ def noting_delivery() -> Generator[None]:
 
 
 def notes_of(error: FairleadError) -> Sequence[str]:
-    """What was noted of an error where it happened."""
+    """The notes that were added to an error where it happened."""
     return getattr(error, "__notes__", ())
 
 
 def print_usage_error(error: click.ClickException) -> None:
-    """Print what is wrong with the command line itself, and where to read how it goes."""
+    """Print an error of the command line itself, with the command that shows its help."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         say(error.format_message())
         return
@@ -272,7 +272,7 @@ def usage_message(error: click.ClickException) -> str:
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
-    """Print what is wrong in a configuration, each with its place and what to do."""
+    """Print the problems of a configuration, each with its place and hint."""
     for problem in problems:
         label = _style("warning: ", "yellow") if problem.severity == "warning" else ""
         subject = f"{problem.json_path}: " if problem.path else ""
@@ -283,13 +283,13 @@ def print_problems(problems: Sequence[Problem]) -> None:
 
 
 def print_notices(notices: "Iterable[Notice]") -> None:
-    """Print what the user should know about an action."""
+    """Print the notices of an action."""
     for notice in notices:
         warn(notice.message, notice.hint)
 
 
 def print_edit(outcome: "EditOutcome") -> None:
-    """Print what became of an edit of a configuration file."""
+    """Print the outcome of an edit of a configuration file."""
     if outcome.created is not None:
         say(f"created {display_path(outcome.created)}: no project file was here or in a folder above")
     if outcome.problems:
@@ -299,7 +299,7 @@ def print_edit(outcome: "EditOutcome") -> None:
 
 
 def problem_as_json(problem: Problem) -> dict[str, Any]:
-    """A problem for programs."""
+    """A problem as a JSON object."""
     return {
         "severity": problem.severity,
         "file": problem.file,
@@ -312,17 +312,17 @@ def problem_as_json(problem: Problem) -> dict[str, Any]:
 
 
 def printable_lines(text: str) -> str:
-    """Like `printable`, for text whose line breaks are ours."""
+    """Like `printable`, for text whose line breaks are trusted."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def plural(number: int, what: str) -> str:
-    """So many of something."""
+    """A number with its noun: `1 tool`, `2 tools`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def on_one_line(text: str | None, limit: int = 80) -> str:
-    """A server's words in a cell of a table."""
+    """A server's text on one line, for a cell of a table."""
     line = " ".join((text or "").split())
     if len(line) <= limit:
         return line
@@ -332,7 +332,7 @@ def on_one_line(text: str | None, limit: int = 80) -> str:
 
 
 def display_path(path: Path) -> str:
-    """A path as people write it: relative where it is near, `~` where it is at home."""
+    """A path in its short form: relative where it is near, with `~` in the home folder."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -367,14 +367,14 @@ def _bold(text: str) -> str:
 
 
 class Display(Protocol):
-    """Something that draws by itself between `start` and `stop`."""
+    """A progress display that draws itself between `start` and `stop`."""
 
     def start(self) -> None:
-        """Draw."""
+        """Begin to draw."""
         ...
 
     def stop(self) -> None:
-        """Draw no more."""
+        """Stop drawing."""
         ...
 
 
@@ -392,7 +392,7 @@ _terminal = _Terminal()
 
 @contextmanager
 def showing(display: Display) -> Generator[None]:
-    """Show a display for the length of the block, except while everything has to be still."""
+    """Show a display for the length of the block, except within `still`."""
     _terminal.shown.append(display)
     if not _terminal.stills:
         display.start()
@@ -405,7 +405,7 @@ def showing(display: Display) -> Generator[None]:
 
 @contextmanager
 def still() -> Generator[None]:
-    """Have nothing move for the length of the block."""
+    """Pause all displays for the length of the block."""
     if not _terminal.stills:
         for display in _terminal.shown:
             display.stop()

@@ -61,10 +61,10 @@ _CHOICES_IN_A_LINE = 10
 
 
 class LineReader(Protocol):
-    """Where a person types."""
+    """Source of lines that the user types."""
 
     async def alone(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
-        """Ask, with nothing else on the terminal. What was typed before is no answer. None is Ctrl-C."""
+        """Ask, with nothing else on the terminal. Text typed before is discarded. None is Ctrl-C."""
         ...
 
     async def read(self, prompt: str) -> str:
@@ -73,7 +73,7 @@ class LineReader(Protocol):
 
 
 class PersonOperator:
-    """Asks a person, line by line."""
+    """Operator that asks the user, line by line."""
 
     abilities: frozenset[Ability] = frozenset({"approve", "form", "url"})
 
@@ -98,7 +98,7 @@ class PersonOperator:
         return await self._ask_in_turn(ask, "cancel")
 
     async def elicit_form(self, elicitation: FormRequest) -> FormAnswer:
-        """Go through a form field by field, show what would be sent, and send it if that is wanted."""
+        """Ask for each field of a form, show what would be sent, and send it if the user agrees."""
 
         async def ask() -> FormAnswer:
             say(f"\n`{elicitation.server_id}` asks you something.")
@@ -123,7 +123,7 @@ class PersonOperator:
         return await self._ask_in_turn(ask, FormAnswer(action="cancel"))
 
     async def elicit_url(self, elicitation: UrlRequest) -> UrlAnswer:
-        """Show a page's address, whole and with its host apart, and ask whether to open it."""
+        """Show a page's whole URL, with its host apart, and ask whether to open it."""
 
         async def ask() -> UrlAnswer:
             url = elicitation.url
@@ -139,18 +139,18 @@ class PersonOperator:
         return await self._ask_in_turn(ask, "cancel")
 
     async def sample(self, request: SampleRequest) -> "CreateMessageResult":
-        """Nothing: there is no model here, and it is not declared."""
+        """Never called: there is no model here, so sampling is not declared."""
         raise AssertionError("it was not declared")
 
     async def open_url(self, url: str) -> bool:
-        """Open a page that the person agreed to in their browser, if there is one."""
+        """Open a page that the user agreed to in their browser, if there is one."""
         opened = await open_in_browser(url)
         if not opened:
             say("no browser was started from here: please open the page yourself")
         return opened
 
     def notify(self, server_id: str, message: str) -> None:
-        """Tell the person something."""
+        """Print a message."""
         say(f"`{server_id}`: {printable_lines(message)}")
 
     async def ask_line(self, prompt: str) -> str | None:
@@ -240,7 +240,7 @@ def _render_answers(form: Form, answers: dict[str, FormValue]) -> str:
 
 
 def show_words(lead: str | None, words: str) -> None:
-    """Show a server's words so that they cannot be taken for ours."""
+    """Show a server's text, marked so that it cannot be taken for Fairlead's own."""
     if words and lead:
         say(lead)
     for line in words.split("\n") if words else ():
@@ -254,7 +254,7 @@ def _show_whole(lead: str, document: str) -> None:
 
 
 def bold(text: str) -> str:
-    """A text that stands out."""
+    """A text in bold."""
     return paint(text, "bold") if use_color(sys.stderr) else text
 
 
@@ -268,17 +268,17 @@ def operator_here() -> Operator:
 
 
 class TerminalOperator(PersonOperator):
-    """Asks the person at the terminal."""
+    """Operator that asks the user at the terminal."""
 
     def __init__(self) -> None:
         super().__init__(TerminalLines())
 
 
 class TerminalLines:
-    """Lines as the terminal hands them over."""
+    """Lines read from the terminal."""
 
     async def alone(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT | None:
-        """Ask, while nothing moves on the terminal. None is Ctrl-C, or the end of the input."""
+        """Ask, with all displays paused. None is Ctrl-C, or the end of the input."""
         with still():
             forget_what_was_typed()
             return await _ask_until_interrupted(ask)
@@ -293,7 +293,7 @@ class TerminalLines:
 
 
 async def ask_yes_or_no(question: str, *, default: Literal["yes", "no"]) -> bool:
-    """Ask something for a command of ours. Ctrl-C ends the command; the end of the input is a no."""
+    """Ask a yes-or-no question of a command. Ctrl-C ends the command; the end of the input is a no."""
     with still():
         forget_what_was_typed()
         try:
@@ -355,7 +355,7 @@ async def _never() -> AsyncGenerator[object]:
 
 
 async def _read_typed_bytes() -> bytes:
-    """What comes from the terminal: a line as a rule. Cancelling it leaves no reader behind."""
+    """Input from the terminal: a line as a rule. Cancelling it leaves no reader behind."""
     stdin = sys.stdin.fileno()
     if sys.platform == "win32":
         return await to_thread.run_sync(os.read, stdin, _MAX_TYPED_BYTES, abandon_on_cancel=True)
@@ -384,7 +384,7 @@ def _lines_of_any_length() -> Generator[None]:
 
 
 def forget_what_was_typed() -> None:
-    """Discard typed input, so that what came before a prompt is no answer to it."""
+    """Discard pending input, so that text typed before a prompt is no answer to it."""
     if sys.platform != "win32":
         import termios
 

@@ -1,4 +1,4 @@
-"""Records of the audit, for people: a row of a table each.
+"""Tables and rows that several surfaces show: audit records, token costs, and finished calls.
 
 What tools cost a model to read, for people: by server or by tool, with a bar for each on a terminal.
 
@@ -26,7 +26,7 @@ COLUMNS: Final = ("time", "who", "what", "decision", "outcome", "ms", "bytes")
 
 
 def audit_row(record: AuditRecord) -> tuple[str, ...]:
-    """Who did what, who decided, and the outcome."""
+    """Row for an audit record: principal, action, decision and outcome."""
     return (
         f"{datetime.fromtimestamp(record.at).astimezone():%Y-%m-%d %H:%M:%S}",
         record.principal or "-",
@@ -70,7 +70,7 @@ WAYS = ("given as", "tokens", "what a model reads")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCost:
-    """One tool."""
+    """Token cost of one tool."""
 
     server: str
     tool: str
@@ -83,7 +83,7 @@ class ToolCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerCost:
-    """All that is offered of one server."""
+    """Token cost of all that is offered of one server."""
 
     server: str
     tools: int
@@ -92,13 +92,13 @@ class ServerCost:
 
     @property
     def count(self) -> str:
-        """How many of its tools are offered."""
+        """Number of its tools that are offered."""
         every = self.offered == self.tools
         return f"{self.tools}" if every else f"{self.offered} of {self.tools}"
 
 
 def show_costs(found: "KnownCatalog", entries: Sequence[ToolEntry], *, by_tool: bool, as_json: bool) -> None:
-    """Show what the entries cost, and what all tools of the choice cost in each way to hand them over."""
+    """Show the token costs of entries, and of the whole selection in each way to give it to a model."""
     import anyio
 
     from fairlead.host.model.costs import costs_of
@@ -128,7 +128,7 @@ def show_costs(found: "KnownCatalog", entries: Sequence[ToolEntry], *, by_tool: 
 
 
 def tool_costs(costs: "Costs", entries: Iterable[ToolEntry]) -> list[ToolCost]:
-    """What each of the entries costs."""
+    """Token cost of each entry."""
     from fairlead.host.model.costs import tool_tokens
 
     return [
@@ -144,7 +144,7 @@ def tool_costs(costs: "Costs", entries: Iterable[ToolEntry]) -> list[ToolCost]:
 
 
 def by_server(tools: Iterable[ToolCost]) -> list[ServerCost]:
-    """What they cost together, by server, the most costly first."""
+    """Token costs added up by server, the highest first."""
     by_server: dict[str, list[ToolCost]] = {}
     for tool in tools:
         by_server.setdefault(tool.server, []).append(tool)
@@ -187,7 +187,7 @@ def _totals(found: "KnownCatalog", costs: "Costs") -> dict[str, Any]:
 
 
 def ways(costs: "Costs") -> list[tuple[str, str, str]]:
-    """What it costs to give a model all tools, in each way to do so: rows of a table."""
+    """Rows of a table: the token cost of each way to give a model all tools."""
     found = [
         ("direct", costs.all_direct, "the definitions of all tools, in every request"),
         ("meta", costs.meta, "the meta-tools in their place, in every request"),
@@ -200,7 +200,7 @@ def ways(costs: "Costs") -> list[tuple[str, str, str]]:
 
 
 def cost_in_short(costs: "Costs", selection: "Selection") -> str:
-    """Tokens that a model gets before its first call, in one line."""
+    """Token cost before a model's first call, in one line."""
     mode, budget = selection.mode, selection.token_budget
     how = f"`{mode}`, with a budget of {budget:,}" if mode == "auto" else f"`{mode}`"
     direct = f"{len(costs.direct)} of {len(costs.tools)} tools direct"
@@ -208,7 +208,7 @@ def cost_in_short(costs: "Costs", selection: "Selection") -> str:
 
 
 def describe_token_count(costs: "Costs") -> str:
-    """How the tokens were counted."""
+    """The method by which tokens were counted."""
     return "counted with o200k_base" if costs.exact else "estimated from their size"
 
 

@@ -1,4 +1,4 @@
-"""The way out for spans, as the environment says: `OTEL_EXPORTER_OTLP_ENDPOINT` and its like."""
+"""Export of spans as the environment configures it: `OTEL_EXPORTER_OTLP_ENDPOINT` and its like."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ _NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 
 @asynccontextmanager
 async def tracing() -> "AsyncGenerator[Tracer | None]":
-    """Have spans of the block sent where the environment wants them; None where it wants none, as mostly."""
+    """Export spans during the block as the environment configures it; None where it does not."""
     exporters = read_exporters(os.environ)
     provider = _provider(exporters) if exporters else None
     if provider is None:
@@ -50,7 +50,7 @@ async def tracing() -> "AsyncGenerator[Tracer | None]":
 
 
 def read_exporters(env: Mapping[str, str]) -> tuple[str, ...]:
-    """The ways out for spans that an environment asks for, by OpenTelemetry's names for them."""
+    """The span exporters that an environment names, by OpenTelemetry's names for them."""
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ()
     named = env.get("OTEL_TRACES_EXPORTER", "").strip()
@@ -61,7 +61,7 @@ def read_exporters(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _provider(exporters: tuple[str, ...]) -> "TracerProvider | None":
-    """What sends spans on, without holding up who makes them. What cannot be done is said, and left out."""
+    """Provider that exports spans in the background. Exporters that cannot be made are left out."""
     if not all(_is_installed(module) for module in _NEEDED):
         warn("the environment wants traces, for which something is missing", extra_hint("otel"))
         return None

@@ -24,7 +24,11 @@ class FakeClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock by so many seconds."""
+        """Advance the clock by so many seconds.
+
+        Args:
+            seconds: How far.
+        """
         self.now += seconds
 
 

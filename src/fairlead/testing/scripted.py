@@ -37,7 +37,11 @@ class ScriptedServer:
         return (sys.executable, "-I", "-S", scripted_program.__file__, json.dumps(self.script))
 
     def entry(self, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
-        """Return its entry in a configuration, with more fields."""
+        """Return its entry in a configuration, with more fields.
+
+        Args:
+            fields: Further fields of the entry, or other values.
+        """
         command, *args = self.argv
         return {"command": command, "args": args, "trust": "trusted", **fields}
 
@@ -56,5 +60,9 @@ class ScriptedServer:
         return len(self.notes("started"))
 
     def calls(self, tool: str) -> int:
-        """Return how often a tool was called."""
+        """Return how often a tool was called.
+
+        Args:
+            tool: The tool's name.
+        """
         return self.notes("called").count(tool)

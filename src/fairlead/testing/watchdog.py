@@ -22,7 +22,7 @@ _IDLE = frozenset({"threading", "selectors", "queue", "socketserver", "concurren
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lateness:
-    """How long the event loop was blocked once, and the stack that blocked it, where that was seen."""
+    """Time for which the event loop was blocked once, and the stack that blocked it, where that was seen."""
 
     seconds: float
     waited: float = 0.0
@@ -101,7 +101,7 @@ class LoopWatchdog:
 
     @property
     def is_of_this_thread(self) -> bool:
-        """Does the loop that it watches run in the calling thread?"""
+        """Whether the loop that it watches runs in the calling thread."""
         return self._loop_thread == threading.get_ident()
 
     def reset(self) -> None:
@@ -148,7 +148,7 @@ class LoopWatchdog:
             self._collections.append((self._collecting, now - self._collecting))
 
     def look(self) -> float:
-        """Judge how late the loop was, and note what it does. Returns the seconds until the next look."""
+        """Measure how late the loop is, and record its stack. Returns the seconds until the next look."""
         is_late = time.monotonic() - self._due > self.limit / 2
         if is_late:
             self._note_stacks()

@@ -78,7 +78,7 @@ def dashboard_routes(
     links: LoginLinks | None = None,
     peers: PoolMember | None = None,
 ) -> list[BaseRoute]:
-    """The pages for people, and what programs ask: status, health and metrics.
+    """Routes of the dashboard's pages, and of status, health and metrics for programs.
 
     Pages are below the path of a session. Without one they are for programs with a token, to read.
     """
@@ -168,12 +168,12 @@ class _MissingPage(BaseRoute):
         return (Match.PARTIAL if is_page else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Show the page."""
+        """Serve the page for an unknown address."""
         await self._app(scope, receive, send)
 
 
 def _links(sessions: LoginSessions) -> Callable[[Request], Awaitable[Response]]:
-    """Where the command line gets a link that logs its user in."""
+    """Route by which the command line gets a link that logs its user in."""
 
     async def answer(request: Request) -> Response:
         admitted = await sessions.admit_token(request.scope)

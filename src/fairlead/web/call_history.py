@@ -1,4 +1,4 @@
-"""The calls of the last day, from the audit log, and what there is to count about them."""
+"""Calls of the last day, read from the audit log, and their counts and latencies."""
 
 import math
 from collections import OrderedDict, deque
@@ -37,7 +37,7 @@ class FinishedCall(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def fate(self) -> Fate:
-        """How it ended, in short."""
+        """The outcome in one word."""
         if self.stage == "refused":
             return "refused"
         return "ok" if self.outcome in ("ok", "begun") else "failed"
@@ -47,7 +47,7 @@ _decode = msgspec.json.Decoder(FinishedCall).decode
 
 
 class CallHistory:
-    """The calls of the last day. Reading goes on where it ended the last time, so it costs what is new."""
+    """Calls of the last day. Each read continues where the last one ended, so it costs only what is new."""
 
     def __init__(self, most: int = MOST_CALLS) -> None:
         self._calls: deque[FinishedCall] = deque(maxlen=most)
@@ -57,16 +57,16 @@ class CallHistory:
 
     @property
     def calls(self) -> Sequence[FinishedCall]:
-        """All of them, the oldest first: a copy, as a thread may read more meanwhile."""
+        """All calls, the oldest first: a copy, as a thread may read more meanwhile."""
         return tuple(self._calls)
 
     @property
     def is_full(self) -> bool:
-        """Were there more calls than are kept?"""
+        """Whether there were more calls than are kept."""
         return len(self._calls) == self._most
 
     def read(self, database: Database, now: float) -> None:
-        """Take in what the audit log has by now, and forget what is older than a day."""
+        """Read the new records of the audit log, and drop those older than a day."""
         if self._sequence is None:
             self._sequence = 0
             for record in reversed(self._last_day(database, now)):
@@ -106,7 +106,7 @@ class CallHistory:
 
 @dataclass(slots=True)
 class CallCount:
-    """How many calls ended how, and how long they took."""
+    """Number of calls by outcome, and their latencies."""
 
     ok: int = 0
     failed: int = 0
@@ -115,7 +115,7 @@ class CallCount:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of calls."""
         return self.ok + self.failed + self.refused
 
     def add(self, call: FinishedCall) -> None:
@@ -131,7 +131,7 @@ class CallCount:
             self.seconds.append(call.seconds)
 
     def percentile(self, percent: float) -> float | None:
-        """The time in which so many per cent of the calls were done; None where none was sent."""
+        """Latency that this percentage of the calls did not exceed; None where none was sent."""
         if not self.seconds:
             return None
         ordered = sorted(self.seconds)
@@ -140,7 +140,7 @@ class CallCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallSummary:
-    """The calls of a stretch of time, counted."""
+    """Counts of the calls in a period of time."""
 
     since: float
     bucket_seconds: float
@@ -154,14 +154,14 @@ class CallSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallFilter:
-    """Which calls are wanted; an empty field fits all. An outcome is that of a record, or a `Fate`."""
+    """Filter of calls; an empty field fits all. An outcome is that of a record, or a `Fate`."""
 
     server: str = ""
     principal: str = ""
     outcome: str = ""
 
     def fits(self, call: FinishedCall) -> bool:
-        """Is the call one of them?"""
+        """Whether a call matches."""
         return (
             self.server in ("", call.server)
             and self.principal in ("", call.principal)

@@ -19,7 +19,7 @@ PERCENTILES: Final = (50, 95, 99)
 
 
 def duration(seconds: float | None) -> str:
-    """A time as people write it."""
+    """A duration as text, such as `1.2 s`."""
     if seconds is None:
         return "-"
     if seconds < 0.0995:
@@ -30,7 +30,7 @@ def duration(seconds: float | None) -> str:
 
 
 def calls_chart(found: CallSummary, *, key: str) -> Html:
-    """How many calls there were, by time: bars of those that worked, failed and were refused."""
+    """Chart of the number of calls over time: bars of those that worked, failed and were refused."""
     most = _nice(max(4, *(each.total for each in found.buckets)))
     bars: list[Html] = []
     step = (WIDTH - _LEFT) / len(found.buckets)
@@ -56,7 +56,7 @@ def calls_chart(found: CallSummary, *, key: str) -> Html:
 
 
 def latency_chart(found: CallSummary, *, key: str) -> Html:
-    """How long calls took, by time: the 50th, 95th and 99th percentile."""
+    """Chart of latencies over time: the 50th, 95th and 99th percentile."""
     points = {percent: [each.percentile(percent) for each in found.buckets] for percent in PERCENTILES}
     most = _nice(max((value for line in points.values() for value in line if value), default=0.001))
     lines = [tag("path", d=_path(values, most), class_=f"p{percent}") for percent, values in points.items()]
@@ -77,7 +77,7 @@ def latency_chart(found: CallSummary, *, key: str) -> Html:
 
 
 def share_bar(count: CallCount, most: int) -> Html:
-    """A small bar for a row of a table: how many calls, and which part of them did not work."""
+    """Bar for a row of a table: the number of calls, and the share that did not work."""
     parts: list[Html] = []
     left = 0.0
     for fate, number in (("ok", count.ok), ("failed", count.failed), ("refused", count.refused)):
@@ -91,7 +91,7 @@ def share_bar(count: CallCount, most: int) -> Html:
 
 
 def time_bar(seconds: float | None, most: float) -> Html | None:
-    """A small bar that shows how long a call took, next to the slowest."""
+    """Bar for a call's latency, relative to the slowest."""
     if not seconds or not most:
         return None
     bar = tag("rect", x=0, y=0, width=f"{max(100 * seconds / most, 1):.1f}", height=6, rx=2, class_="ok")

@@ -1,4 +1,4 @@
-"""What the dashboard changes in files: servers, tokens, and the gateway's entry in the files of agents."""
+"""Edits by the dashboard: servers, tokens, bundles, and the gateway's entry in agents' files."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,7 +47,7 @@ class FileEntry:
 
     @property
     def has_target(self) -> bool:
-        """Does it say what the server is, rather than change what another file says?"""
+        """Whether it defines the server, rather than overlay the definition in another file."""
         return "command" in self.entry or "url" in self.entry
 
 
@@ -140,7 +140,7 @@ class ConfigPanel:
     # Other agents' files.
 
     async def plan_import(self, principal: str, *, replace: bool) -> ImportPlan:
-        """What was found in other agents' files, and what would become of it. Writes nothing."""
+        """Plan the import of servers from other agents' files. Writes nothing."""
 
         def plan() -> ImportPlan:
             context = self._actions(principal)
@@ -186,11 +186,11 @@ class ConfigPanel:
     # The gateway in other agents' files.
 
     async def agents(self, principal: str) -> list[AgentInstallation]:
-        """The agents that the gateway can be written for, with what their files say about it."""
+        """The agents that the gateway can be written for, and the state of their files."""
         return await to_thread.run_sync(list_agents, self._actions(principal))
 
     async def plan_agent(self, agent: str, kind: AgentChange, *, principal: str) -> FileChange:
-        """What would become of an agent's file. Raises as `actions.agents.plan_agent` does."""
+        """Plan a change of an agent's file. Raises as `actions.agents.plan_agent` does."""
         context = self._actions(principal)
         layers = context.loaded.layers
         config = next((layer.path for layer in layers if layer.name == "file" and layer.path), None)
@@ -229,7 +229,7 @@ class ConfigPanel:
         return (await self._run(make)).token
 
     async def revoke_token(self, name: str, *, principal: str) -> None:
-        """Have a token open nothing any more. Raises `ConfigError` where there is none."""
+        """Revoke a token. Raises `ConfigError` where there is none."""
         await self._run(partial(revoke_token, self._actions(principal), name))
 
     # Bundles.

@@ -1,4 +1,4 @@
-"""Inputs of forms: label, what is typed, what is wrong with it, and what it is for."""
+"""Inputs of forms: label, value, problems and hint."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MAX_ROWS: Final = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FormField:
-    """One input, with any control. Its element has the id `f-NAME`, or `f-KEY`."""
+    """A labelled input of a form. Its element has the id `f-NAME`, or `f-KEY`."""
 
     label: Child
     name: str
@@ -62,33 +62,33 @@ def _render_hint(hint: Child) -> Child:
 
 
 def text_input(field: FormField, **attributes: Attribute) -> Html:
-    """One line of text."""
+    """Input for one line of text."""
     kept: dict[str, Attribute] = {"type": "text", "autocomplete": "off", "spellcheck": "false", **attributes}
     return field.control("input", value=field.value, **kept)
 
 
 def text_area(field: FormField, rows: int = 3) -> Html:
-    """Several lines of text."""
+    """Input for several lines of text."""
     shown = max(rows, min(field.value.count("\n") + 1, MAX_ROWS))
     # The line break that follows the tag is not part of the text.
     return field.control("textarea", "\n", field.value, rows=shown, spellcheck="false", autocomplete="off")
 
 
 def select(field: FormField, options: Mapping[str, str]) -> Html:
-    """A choice of one."""
+    """Drop-down for one choice."""
     shown = [tag("option", text, value=key, selected=key == field.value) for key, text in options.items()]
     return field.control("select", shown)
 
 
 def checkbox(label: Child, name: str, *, value: str = "on", checked: bool = False, key: str = "") -> Html:
-    """A box to tick. `key` tells apart those of one name."""
+    """Checkbox. `key` tells apart those of one name."""
     element_id = f"f-{key or name}"
     box = tag("input", type="checkbox", name=name, id=element_id, value=value, checked=checked)
     return tag("div", box, tag("label", label, for_=element_id), class_="tick")
 
 
 def radios(legend: str, name: str, value: str, options: Mapping[str, str]) -> Html:
-    """A choice of one, all of them in sight."""
+    """Radio buttons for one choice."""
     return tag(
         "fieldset",
         tag("legend", legend),
@@ -106,7 +106,7 @@ def radios(legend: str, name: str, value: str, options: Mapping[str, str]) -> Ht
 
 
 def problem_summary(problems: Mapping[str, Sequence[str]], labels: Mapping[str, str]) -> Html | None:
-    """What is wrong, at the top of the form, with links to the inputs."""
+    """List of all problems for the top of a form, with links to the inputs."""
     if not problems:
         return None
     items = [

@@ -1,4 +1,4 @@
-"""Everything the dashboard shows and does, over one host."""
+"""The dashboard's data and actions, over one host."""
 
 import hashlib
 import logging
@@ -75,14 +75,14 @@ logger = logging.getLogger(__name__)
 
 
 class Connections(Protocol):
-    """All connections to servers: those of a gateway's sessions too, where there is one."""
+    """Connections to servers over which the dashboard acts: of a host, or of all sessions of a gateway."""
 
     def status(self) -> Sequence[ServerStatus]:
-        """Where every server stands."""
+        """State of every server."""
         ...
 
     async def refresh(self) -> None:
-        """Learn what other processes of the gateway have of them, where there are any."""
+        """Read the states that other processes of the gateway have, if there are any."""
         ...
 
     async def close_server(self, server_id: str) -> None:
@@ -103,7 +103,7 @@ class _HostConnections:
         self.close_server = host.close
 
     async def refresh(self) -> None:
-        """Learn nothing: there is one process."""
+        """Do nothing: there is one process."""
 
     @asynccontextmanager
     async def host_of(self, principal: str) -> AsyncGenerator[Host]:
@@ -112,7 +112,7 @@ class _HostConnections:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Running:
-    """What there is only while the panel runs."""
+    """State that exists only while the panel runs."""
 
     tasks: TaskGroup
     logins: DashboardLogins
@@ -126,12 +126,12 @@ class _EventCounter(Subscriber):
         self._note = note
 
     def put(self, event: Event) -> None:
-        """Take an event in."""
+        """Count an event."""
         self._note(event)
 
 
 class HostPanel:
-    """What the pages call. What cannot be done raises a `FairleadError`.
+    """The operations of pages. What cannot be done raises a `FairleadError`.
 
     Its block, `running`, is to be left before that of the HTTP server.
     """
@@ -173,7 +173,7 @@ class HostPanel:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Follow what the host does, for the length of the block. Who watches is let go at its end."""
+        """Follow the host's events for the length of the block. At its end open pages stop waiting."""
         async with anyio.create_task_group() as tasks:
             self._running = _Running(tasks=tasks, logins=DashboardLogins(self._host, self._changes, tasks))
             tasks.start_soon(self.watch.warm_up)
@@ -197,7 +197,7 @@ class HostPanel:
             self._listed = anyio.Event()
 
     def note_change(self) -> None:
-        """Tell who watches: something is new that no event of the host says."""
+        """Update open pages after a change without an event of the host."""
         self._changes.note()
 
     def changes(self, idle_seconds: float) -> AsyncGenerator[bool]:
@@ -206,7 +206,7 @@ class HostPanel:
 
     @property
     def is_ready(self) -> bool:
-        """Is the host open, every server ready that is required, and this replica one of its gateway?
+        """Whether the host is open, every required server is ready, and this replica is in its gateway.
 
         One that is about to stop is not, nor one whose store does not answer.
         """
@@ -230,15 +230,15 @@ class HostPanel:
     # Servers.
 
     def status(self) -> Sequence[ServerStatus]:
-        """Where every server stands, over all connections to it."""
+        """State of every server, over all connections to it."""
         return self._connections.status()
 
     async def refresh(self) -> None:
-        """Learn what other processes of the gateway know, before it is shown."""
+        """Read the states that other processes of the gateway have, before they are shown."""
         await self._connections.refresh()
 
     async def details(self, server_id: str) -> ServerDetails:
-        """All there is to say of one server."""
+        """Details of one server."""
         self._host.listing(server_id)  # raises where there is none
         status = next(each for each in self.status() if each.server_id == server_id)
         server = self._configuration.loaded.servers.get(server_id)
@@ -280,7 +280,7 @@ class HostPanel:
     # Logins.
 
     def login(self, server_id: str, owner: str = LOCAL) -> PendingLogin | None:
-        """The login of a principal that was begun here last."""
+        """The login of a principal that was begun here last, if any."""
         return self._running.logins.latest(server_id, owner) if self._running else None
 
     async def begin_login(self, server_id: str, owner: str = LOCAL, *, principal: str) -> None:
@@ -300,7 +300,7 @@ class HostPanel:
         await self._now().logins.begin(server, self._actions(principal), owner)
 
     def finish_login(self, server_id: str, address: str, owner: str = LOCAL) -> str | None:
-        """Take the address at which a browser ended up."""
+        """Complete a login with the URL that the browser was redirected to."""
         return self._now().logins.finish(server_id, address, owner)
 
     # Tools.
@@ -308,7 +308,7 @@ class HostPanel:
     async def tools(
         self, query: str, server_id: str | None, *, start: int, limit: int, sort: str = ""
     ) -> ToolPage:
-        """The tools that match a query, the best first, or all in order where there is none.
+        """Tools that match a query, the best first; without a query, all in order.
 
         `sort` orders them by `name`, `server` or `tokens` (the most first) instead.
         """
@@ -318,7 +318,7 @@ class HostPanel:
         return await to_thread.run_sync(partial(some, slice(start, start + limit)))
 
     def describe_tool(self, server_id: str, tool: str) -> str | None:
-        """What a tool is for, in the words of its server; None where they are not known."""
+        """Description of a tool in the words of its server; None where it is not known."""
         try:
             entry = self._host.servers.get_known(server_id).entry(tool)
         except UnknownServer:
@@ -357,22 +357,22 @@ class HostPanel:
         await self.trials.begin(trial, self._now().tasks)
 
     def held_back(self) -> Mapping[str, int]:
-        """How many tools of each server are not offered before they are reviewed."""
+        """Number of tools of each server that are not offered before a review."""
         hidden = self._host.tools.catalog.hidden
         return Counter(key.server_id for key, why in hidden.items() if why.absence == "quarantined")
 
     def unreviewed(self) -> Mapping[str, str]:
-        """Why a review of a server would help, by server."""
+        """Reasons for a review of a server, by server."""
         notes = {managed.server.server_id: managed.review_notes() for managed in self._host.servers}
         return {server_id: said[0] for server_id, said in notes.items() if said}
 
     def unapproved(self) -> Sequence[str]:
-        """The servers of a project that do not start before the user approves their entries."""
+        """Servers of a project that do not start before the user approves their entries."""
         waiting = [member.server for member in self._host.servers if member.awaits_consent]
         return [server.server_id for server in waiting if server.enabled]
 
     async def review(self, server_id: str) -> PanelReview:
-        """What there is to review of a server, as it listed itself last."""
+        """Review of a server as it last listed its tools."""
         server = self._server(server_id)
         found = await self._find_review(server)
         if server.config is None or found is None:
@@ -387,7 +387,7 @@ class HostPanel:
         )
 
     async def reviews(self) -> OpenReviews:
-        """What there is to decide about all servers that were listed, the riskiest tools first."""
+        """Open reviews of all servers that were listed, the riskiest tools first."""
         found: list[ServerReview] = []
         for server in self._configuration.loaded.servers.values():
             review = await self._find_review(server) if server.usable else None
@@ -415,7 +415,7 @@ class HostPanel:
         return list(self._configuration.loaded.servers)
 
     async def tool_costs(self) -> Mapping[str, int]:
-        """About how many tokens the definitions of each server's tools are together."""
+        """Approximate number of tokens of each server's tool definitions."""
         tools = self._host.catalog(self._selection).tools
 
         def add_up() -> Mapping[str, int]:
@@ -429,7 +429,7 @@ class HostPanel:
     async def decide(
         self, server_id: str, verdict: PanelVerdict, scope: str | None = None, *, principal: str
     ) -> None:
-        """Pin and write what a person decided, if all of it is still what they looked at."""
+        """Record the answers of a review, if the definitions are still those that were shown."""
         server = self._server(server_id)
         found = await self._find_review(server)
         if found is None:

@@ -27,13 +27,13 @@ THEME: ContextVar[str] = ContextVar("dashboard_theme", default="")
 
 
 def with_session_base(path: str) -> str:
-    """A path of the dashboard as this session has it; those that need no session are the same for all."""
+    """Path of a page below the base of this session; paths that need no session stay unchanged."""
     return path if path.startswith(_PLACELESS) else BASE.get() + path
 
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """Markup that `tag` made."""
+    """Markup made by `tag`, which is not escaped again."""
 
     markup: str
 
@@ -43,7 +43,7 @@ Attribute: TypeAlias = "str | int | bool | None"
 
 
 def tag(element: str, /, *children: Child, **attributes: Attribute) -> Html:
-    """An element. `class_` is the attribute `class`, `aria_label` is `aria-label`; None leaves one out."""
+    """An HTML element. `class_` is the attribute `class`, `aria_label` is `aria-label`; None omits one."""
     opening = f"<{element}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     if element in _VOID:
         return Html(opening)
@@ -56,7 +56,7 @@ def join(*children: Child) -> Html:
 
 
 def image(media_type: str, data: str, alt: str) -> Html | None:
-    """A picture that is in the page itself, from base64; None for what is no plain raster image."""
+    """An image embedded in the page, from base64; None for any other than a plain raster image."""
     # No regular expression: one takes 60 ms for the longest picture, in which no other thread can run.
     if media_type not in _IMAGES or not data.isascii() or data.encode().translate(None, _BASE64):
         return None
@@ -64,7 +64,7 @@ def image(media_type: str, data: str, alt: str) -> Html | None:
 
 
 def document(*children: Child, **attributes: Attribute) -> str:
-    """A whole page, to be sent. The attributes are those of its root."""
+    """A whole HTML document. The attributes are those of its root."""
     return f"<!doctype html>\n{tag('html', *children, lang='en', **attributes).markup}"
 
 

@@ -1,4 +1,4 @@
-"""What all pages have in common: the frame around them, and the small parts they are made of."""
+"""Layout of all pages: the frame with the navigation, and the parts that pages are made of."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _DIFF: Final = {"  +": "came", "  -": "went"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An entry of the navigation: its path, its name, and the lines of its icon."""
+    """Entry of the navigation: its path, its name, and the lines of its icon."""
 
     path: str
     name: str
@@ -45,7 +45,7 @@ _THEMES: Final = (("auto", "Auto"), ("light", "Light"), ("dark", "Dark"))
 
 
 def page(request: PageRequest, panel: HostPanel, title: str, *content: Child) -> str:
-    """A whole page, with the way to all others."""
+    """A whole page with the navigation."""
     waiting = count_waiting(request, panel)
     places = [place for place in PLACES if _is_of_use(place, request, panel)]
     here = "/" + request.path.strip("/").partition("/")[0]
@@ -80,13 +80,13 @@ def _is_of_use(place: Place, request: PageRequest, panel: HostPanel) -> bool:
 
 
 def count_waiting(request: PageRequest, panel: HostPanel) -> int:
-    """How many approvals and reviews wait for this visitor."""
+    """Number of approvals and reviews that wait for this visitor."""
     waiting = len(panel.pending(request.decides_for))
     return waiting + sum(panel.held_back().values()) if request.is_admin else waiting
 
 
 def _message(text: str | None) -> Html | None:
-    """What was just done. It is no live part of the page, so that it stays."""
+    """Confirmation of an action. It is no live part of the page, so that it stays."""
     return tag("p", prose(text), class_="said", role="status", id="said") if text else None
 
 
@@ -99,7 +99,7 @@ def bare_page(title: str, script: str | None, *content: Child) -> str:
 
 
 def error_page(request: PageRequest, panel: HostPanel, error: FairleadError) -> str:
-    """What went wrong, and what to do about it."""
+    """Page for an error, with its hint."""
     return _failure(
         request,
         panel,
@@ -111,7 +111,7 @@ def error_page(request: PageRequest, panel: HostPanel, error: FairleadError) -> 
 
 
 def missing_page(request: PageRequest, panel: HostPanel) -> str:
-    """No page has this address."""
+    """Page for an unknown address."""
     return _failure(
         request,
         panel,
@@ -204,21 +204,21 @@ def live(name: str, *children: Child) -> Html:
 
 
 def form(request: PageRequest, action: str, /, *children: Child, **hidden: str) -> Html:
-    """A form that is sent to us, with what shows that it is ours."""
+    """A form that is sent to the dashboard, with its CSRF token."""
     fields = {"form_token": request.form_token, **hidden}
     inputs = [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]
     return tag("form", inputs, *children, method="post", action=action)
 
 
 def button(label: str, name: str, value: str, *, key: str, kind: str = "") -> Html:
-    """A button that sends its form and says which one it was. `key` tells it apart on the whole page."""
+    """Submit button that sends which one it was. `key` tells it apart on the whole page."""
     return tag(
         "button", label, type="submit", name=name, value=value, id=f"{value}-{key}", class_=kind or None
     )
 
 
 def file_choice(files: Sequence[EditTarget], *, key: str) -> Html | None:
-    """A field that says which configuration file an edit goes to; None where there is one alone."""
+    """Choice of the configuration file for an edit; None where there is only one."""
     if len(files) < 2:
         return None
     default, *others = files
@@ -229,7 +229,7 @@ def file_choice(files: Sequence[EditTarget], *, key: str) -> Html | None:
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Child]]) -> Html:
-    """A table. The first cell of a row is what the row is about.
+    """A table. The first cell of a row is its header.
 
     Roles are spelled out, because narrow screens show each row as a block, and a browser forgets them then.
     """
@@ -263,14 +263,14 @@ def _cell(content: Child) -> Child:
 
 
 def state(name: str) -> Html:
-    """The state of a server: a dot of its color, and the word."""
+    """State of a server: a dot of its color, and the word."""
     return tag(
         "span", tag("span", class_="dot", aria_hidden="true"), name.replace("_", " "), class_=f"state {name}"
     )
 
 
 def outcome(word: str, fate: str) -> Html:
-    """How a call ended: in color, and in a word."""
+    """Outcome of a call, as a colored word."""
     kinds = {"ok": "good", "failed": "trouble", "refused": "warn"}
     return tag(
         "span", tag("span", class_="dot", aria_hidden="true"), word or fate, class_=f"outcome {kinds[fate]}"
@@ -278,7 +278,7 @@ def outcome(word: str, fate: str) -> Html:
 
 
 def page_start(request: PageRequest) -> int:
-    """The place of the first item to show of a long list, as the address says it."""
+    """Index of the first item to show of a long list, from the query of the URL."""
     given = request.query("start")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0
 
@@ -286,7 +286,7 @@ def page_start(request: PageRequest) -> int:
 def page_links(
     what: str, path: str, start: int, count: int, size: int, query: Mapping[str, str] | None = None
 ) -> Html | None:
-    """The way through a long list, page by page; None where one page shows all of it.
+    """Pagination of a long list; None where one page shows all of it.
 
     Args:
         what: What the list is of.
@@ -314,7 +314,7 @@ def page_links(
 
 
 def choice(label: str, name: str, chosen: str, *options: tuple[str, str]) -> Html:
-    """A field of a form with a choice of values, each with what it is called."""
+    """Drop-down with a label for each value."""
     inside = [tag("option", shown, value=value, selected=value == chosen) for value, shown in options]
     return tag(
         "span", tag("label", label, for_=name), tag("select", inside, id=name, name=name), class_="filter"
@@ -324,7 +324,7 @@ def choice(label: str, name: str, chosen: str, *options: tuple[str, str]) -> Htm
 def field(
     label: str, name: str, value: str, *, placeholder: str | None = None, kind: str | None = None
 ) -> Html:
-    """A field of a form for a short text."""
+    """Input for a short text."""
     text = tag(
         "input", type=kind, id=name, name=name, value=value, placeholder=placeholder, autocomplete="off"
     )
@@ -332,7 +332,7 @@ def field(
 
 
 def prose(text: str) -> list[Child]:
-    """A sentence of ours, with what stands in backticks as programs write it."""
+    """A sentence, with the parts in backticks as code."""
     # Secrets are masked before a text is taken apart: afterwards a part of one might not be known as such.
     parts = gate.mask_secrets(text).split("`")
     if len(parts) % 2 == 0:
@@ -341,39 +341,39 @@ def prose(text: str) -> list[Child]:
 
 
 def hint(text: str | None) -> Html | None:
-    """What to do about something, if that is known."""
+    """The hint of an error, if it has one."""
     return tag("p", "Hint: ", prose(text)) if text else None
 
 
 def code_path(path: object) -> Html:
-    """The path of a file, which breaks between folders where there is no room for it."""
+    """Path of a file as code, which wraps between folders."""
     folders = gate.mask_secrets(str(path)).split("/")
     return tag("code", [(tag("wbr"), "/", part) if index else part for index, part in enumerate(folders)])
 
 
 def code(text: str) -> Html:
-    """A short text as programs write it."""
+    """A short text as code."""
     return tag("code", text)
 
 
 def block(lines: Iterable[str], label: str) -> Html:
-    """Lines of text as programs write them. It can be scrolled with the keyboard."""
+    """Lines of text as a code block that can be scrolled with the keyboard."""
     return tag("pre", "\n".join(lines), tabindex="0", role="region", aria_label=label)
 
 
 def diff_block(lines: Iterable[str], label: str) -> Html:
-    """Lines of a diff, in its colors; signs tell as much to who does not see them."""
+    """Lines of a diff in colors; the signs say the same without them."""
     shown = [tag("span", line, "\n", class_=_DIFF.get(line[:3])) for line in lines]
     return tag("pre", shown, tabindex="0", role="region", aria_label=label, class_="diff")
 
 
 def as_json(value: object) -> list[str]:
-    """A value, line by line."""
+    """A value as indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str).split("\n")
 
 
 def moment(seconds: float | None) -> Child:
-    """A point in time, as this machine tells it."""
+    """A point in time in this machine's time zone."""
     if not seconds:
         return "-"
     then = datetime.fromtimestamp(seconds, UTC)
@@ -391,11 +391,11 @@ def server_link(server_id: str) -> Html:
 
 
 def plural(count: int, noun: str) -> str:
-    """So many of something."""
+    """A number with its noun: `1 tool`, `2 tools`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def first_line(text: str | None, length: int = 160) -> str:
-    """The beginning of a text."""
+    """The beginning of a text, on one line."""
     line = (text or "").strip().split("\n", 1)[0]
     return line if len(line) <= length else f"{line[: length - 1]}…"

@@ -1,4 +1,4 @@
-"""What a host is doing and has done since it started, gathered from its events.
+"""Live activity of a host, gathered from its events: calls under way, counts, and a signal of changes.
 
 Signal that something changed, for the pages that are open.
 """
@@ -27,7 +27,7 @@ class RunningCall:
 
 
 class Activity:
-    """The calls under way, and how many went how. This hears of every call, so it does little."""
+    """Calls under way, and counts of outcomes. It is notified of every call, so it does little."""
 
     def __init__(self) -> None:
         self._started: dict[int, tuple[McpToolCallBegin, float]] = {}
@@ -53,7 +53,7 @@ class Activity:
         )
 
     def note(self, event: Event) -> None:
-        """Take in an event."""
+        """Handle an event of the host."""
         match event:
             case McpToolCallBegin():
                 self._started[event.call_id] = (event, time.time())
@@ -81,7 +81,7 @@ PAUSE_SECONDS: Final = 0.2
 
 
 class ChangeSignal:
-    """Tells all who watch. What changed they see when they look."""
+    """Wakes all open pages at a change. They then read what changed."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -97,7 +97,7 @@ class ChangeSignal:
             self._counted = anyio.Event()
 
     def close(self) -> None:
-        """Let all who watch go."""
+        """End the wait of all open pages."""
         self._closed = True
         self.note()
 

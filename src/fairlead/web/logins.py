@@ -1,4 +1,4 @@
-"""Logins that are begun in the dashboard: the page to open is shown, and the browser comes back by itself."""
+"""Logins begun in the dashboard: it shows the page to open, and the browser comes back by itself."""
 
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -41,7 +41,7 @@ class DashboardLogins:
         return self._latest.get((owner, server_id))
 
     async def begin(self, server: LoadedServer, context: ActionContext, owner: str = LOCAL) -> None:
-        """Begin a login, and wait until its page is known, or why there is none.
+        """Begin a login, and wait for the URL of its page, or for the reason why there is none.
 
         Args:
             server: The server.
@@ -57,7 +57,7 @@ class DashboardLogins:
             await known.wait()
 
     def finish(self, server_id: str, address: str, owner: str = LOCAL) -> str | None:
-        """Take the address at which a browser on another machine ended up."""
+        """Complete a login with the URL that a browser on another machine was redirected to."""
         redirect = self._redirects.get((owner, server_id))
         return redirect.paste(address) if redirect else "no login is under way"
 
@@ -99,7 +99,7 @@ class DashboardLogins:
 
 
 def _warning(completed: CompletedLogin) -> str | None:
-    """What the user should know of a login that succeeded."""
+    """Warning about a login that succeeded, if there is one."""
     warnings = [notice.message for notice in completed.notices]
     if completed.unkept is not None:
         warnings.append(join_clauses(f"{completed.unkept}: it ends with the gateway", completed.unkept.hint))

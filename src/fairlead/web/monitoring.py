@@ -1,8 +1,8 @@
-"""Health checks, without a token since they say nothing else: is it alive, can it serve?
+"""Health checks, without a token since they reveal nothing else, and metrics for Prometheus.
 
 What there is to count, in Prometheus' text format.
 
-Where every server stands, for programs: what `fairlead status --json` prints, live.
+State of every server, for programs: what `fairlead status --json` prints, live.
 """
 
 from collections import Counter
@@ -24,12 +24,12 @@ from fairlead.web.page_request import Answer, PageRequest
 
 
 async def alive(request: PageRequest) -> Response:
-    """It answers, so it lives."""
+    """Liveness check: the process answers."""
     return PlainTextResponse("ok\n")
 
 
 def readiness(panel: HostPanel) -> Answer:
-    """Ready when every required server is."""
+    """Readiness check: every required server is ready."""
 
     async def answer(request: PageRequest) -> Response:
         if panel.is_ready:
@@ -56,7 +56,7 @@ class Metric(msgspec.Struct, frozen=True, array_like=True):
 
 
 def metrics_answer(panel: HostPanel, peers: PoolMember | None = None) -> Answer:
-    """All numbers; `peers` are the other workers of the gateway, whose numbers have a label of their own."""
+    """Metrics for Prometheus; those of other workers (`peers`) have a label of their own."""
 
     async def describe(_: str) -> str:
         assert peers is not None
@@ -105,7 +105,7 @@ def _by_worker(numbers: list[_OwnNumbers]) -> list[Metric]:
 
 
 def gateway_metrics(panel: HostPanel) -> list[Metric]:
-    """The numbers of the gateway as a whole."""
+    """Metrics of the gateway as a whole."""
     servers = panel.status()
     states = Counter(status.state for status in servers)
     by_server = [({"server": status.server_id}, status) for status in servers]
@@ -141,7 +141,7 @@ def gateway_metrics(panel: HostPanel) -> list[Metric]:
 
 
 def replica_metrics(cluster: Cluster) -> list[Metric]:
-    """The numbers of one of several processes that act as one gateway."""
+    """Metrics of one of several processes that act as one gateway."""
     living, outcomes = cluster.directory.living(), cluster.forwarder.outcomes
     draining = sum(replica.is_draining for replica in living)
     owners = cluster.owners
@@ -181,7 +181,7 @@ def replica_metrics(cluster: Cluster) -> list[Metric]:
 
 
 def process_metrics(panel: HostPanel) -> list[Metric]:
-    """The numbers of this process."""
+    """Metrics of this process."""
     activity = panel.activity
     return [
         *(replica_metrics(panel.cluster) if panel.cluster is not None else ()),

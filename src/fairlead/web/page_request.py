@@ -1,4 +1,4 @@
-"""One request on its way to a page and back: who asks, whether a form is ours, what every answer says."""
+"""A request to a page: its session and principal, CSRF checks, and the headers of every response."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -45,7 +45,7 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageRequest:
-    """A request, as pages see it."""
+    """A request to a page, with its session and form."""
 
     http: Request
     sessions: LoginSessions
@@ -56,12 +56,12 @@ class PageRequest:
 
     @property
     def form_token(self) -> str:
-        """What every form on the page has to carry."""
+        """The CSRF token that every form on the page carries."""
         return self.sessions.form_token(self.http.scope, self.cookie)
 
     @property
     def base(self) -> str:
-        """The path that the pages of this session are under."""
+        """The path prefix of this session's pages."""
         return base_of(self.http.path_params.get("place", ""))
 
     @property
@@ -83,7 +83,7 @@ class PageRequest:
 
     @property
     def is_live(self) -> bool:
-        """Does an open page ask for its own fresh parts?"""
+        """Whether an open page requests its own updated parts."""
         return LIVE_HEADER in self.http.headers
 
     def take_message(self) -> str | None:
@@ -92,12 +92,12 @@ class PageRequest:
 
     @property
     def is_known(self) -> bool:
-        """Does it come from a browser that is logged in?"""
+        """Whether it comes from a browser that is logged in."""
         return self.sessions.is_session(self.http.scope, self.cookie)
 
     @property
     def is_admin(self) -> bool:
-        """May the visitor decide for every principal?"""
+        """Whether the visitor may decide for every principal."""
         return self.admitted is not None and self.admitted.decides_for is None
 
     @property
@@ -108,20 +108,20 @@ class PageRequest:
 
     @property
     def decides_for(self) -> str | None:
-        """Whose approvals may be seen and answered; None for those of all principals."""
+        """The principal whose approvals may be seen and answered; None for all principals."""
         assert self.admitted is not None, "strangers decide nothing"
         return self.admitted.decides_for
 
     def step(self, name: str) -> str:
-        """A part of the path."""
+        """A path parameter."""
         return str(self.http.path_params[name])
 
     def query(self, name: str) -> str:
-        """A field of the address, empty where it is not there."""
+        """A query parameter, empty where it is missing."""
         return self.http.query_params.get(name, "")[:1000]
 
     def field(self, name: str) -> str:
-        """A field of the form, empty where it is not there."""
+        """A field of the form, empty where it is missing."""
         return next(iter(self.form.get(name, ())), "")
 
 
@@ -132,7 +132,7 @@ logger = logging.getLogger(__name__)
 
 
 class AccessCheck:
-    """The way to one page. An ASGI application, so that every answer of its path goes through here."""
+    """Access check of one page. An ASGI application, so that every response of its path passes through it."""
 
     def __init__(  # noqa: PLR0913 - one for each property of a page
         self,
@@ -165,12 +165,12 @@ class AccessCheck:
 
     @property
     def is_for_people(self) -> bool:
-        """Is it a page for people with a login?"""
+        """Whether it is a page for people with a login."""
         return self._audience == "people"
 
     @property
     def is_shown(self) -> bool:
-        """Is there something to see, rather than forms alone that are sent there?"""
+        """Whether it has a page for GET, rather than only forms that are sent there."""
         return self._answers["GET"] is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -210,6 +210,7 @@ class AccessCheck:
             if form is None:
                 return _plain(400, "the body is not a form, or too large")
             request = replace(request, form=form)
+            # The cookie alone does not tell: a page at another port of this host counts as the same site.
             if not self._sessions.is_own_form(
                 request.http.scope, request.cookie, request.field("form_token")
             ):
@@ -252,12 +253,12 @@ def _status_of(error: FairleadError) -> int:
 
 
 def see(path: str) -> Response:
-    """Send the browser on after a form was dealt with."""
+    """Redirect the browser after a form was handled."""
     return RedirectResponse(with_session_base(path), status_code=303)
 
 
 def confirm(request: PageRequest, path: str, message: str) -> Response:
-    """Send the browser on after a form was dealt with; the page there says what was done."""
+    """Redirect the browser after a form was handled, with a confirmation for the next page."""
     request.sessions.leave_message(request.http.scope, request.cookie, message)
     return see(path)
 
@@ -304,7 +305,8 @@ async def _read_form(request: Request) -> Mapping[str, tuple[str, ...]] | None:
 
 
 def own_path(text: str, fallback: str) -> str:
-    """A path of this very site that a form wants to go back to, or another."""
+    """Path of this site that a form wants to return to, or the default for any other URL."""
+    # Browsers read `//host` and `/\host` as another site, which would make this an open redirect.
     parts = urlsplit(text)
     is_own = (
         not parts.scheme and not parts.netloc and text.startswith("/") and not text.startswith(("//", "/\\"))

@@ -1,4 +1,4 @@
-"""The values that the pages show."""
+"""Values that pages show, independent of where they come from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ MOST_EXPLAINED = 200
 
 
 class NoQueue:
-    """Where no call ever waits."""
+    """Approval queue of a program that has none."""
 
     def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
-        """None."""
+        """Return none."""
         return ()
 
     async def answer(self, id: str, answer: ApprovalAnswer, *, principal: str | None = None) -> bool:  # noqa: A002 - as in `ApprovalQueue`
-        """Always False."""
+        """Return False: no such call waits."""
         return False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerDetails:
-    """What a page shows of one server, its state included."""
+    """One server as its page shows it, with its state."""
 
     status: ServerStatus
     target: str
@@ -50,7 +50,7 @@ class ServerDetails:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedTool:
-    """A tool of the catalog, and about how many tokens its definition is."""
+    """A tool of the catalog, and the approximate number of tokens of its definition."""
 
     tool: CatalogTool
     tokens: int
@@ -72,7 +72,7 @@ class ToolDetails:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolPage:
-    """Some of the catalog."""
+    """A page of the catalog."""
 
     tools: Sequence[ListedTool]
     matching: int
@@ -87,7 +87,7 @@ class ToolPage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PanelReview:
-    """What there is to review of a server."""
+    """Review of one server as pages show it."""
 
     server_id: str
     tools: Sequence[ReviewedTool] = ()
@@ -101,13 +101,13 @@ class PanelReview:
 
     @property
     def waiting(self) -> int:
-        """How many things wait for a decision."""
+        """Number of decisions that are open."""
         return sum(tool.waits for tool in self.tools) + bool(self.instructions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenReviews:
-    """What there is to decide about all servers."""
+    """Open reviews of all servers."""
 
     tools: Sequence[tuple[str, ReviewedTool]] = ()
     """The tools, each with its server, the riskiest first."""
@@ -121,7 +121,7 @@ class OpenReviews:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PanelVerdict:
-    """What a person decided in a review, each by the digest of what they looked at."""
+    """Answers of a review, each by the digest of the definition that was shown."""
 
     allow: Sequence[str] = ()
     ask: Sequence[str] = ()
@@ -131,7 +131,7 @@ class PanelVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PendingLogin:
-    """A login that was begun here: what the user is shown, once it is known, or how it ended."""
+    """A login that was begun here: its page once that is known, or its outcome."""
 
     server_id: str
     offer: LoginOffer | None = None

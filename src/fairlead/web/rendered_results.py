@@ -33,21 +33,21 @@ _TOO_DEEP: Final = "It is nested too deeply to be shown."
 
 @dataclass(slots=True)
 class _Room:
-    """What may still be shown."""
+    """Remaining room of a page for a result."""
 
     characters: int = MAX_CHARACTERS
     image_characters: int = MAX_IMAGE_CHARACTERS
     values: int = MAX_VALUES
 
     def cut(self, text: str) -> str:
-        """As much of a text as there is room for."""
+        """Cut a text to the remaining room."""
         shown = text[: self.characters]
         self.characters -= len(shown)
         return shown
 
 
 def render_result(result: ToolResult) -> Child:
-    """A result, as far as there is room for it. Nothing in it is fetched from elsewhere."""
+    """A tool's result as HTML of bounded size. Nothing in it is fetched from elsewhere."""
     if gate.has_more_values(result.raw, gate.MAX_VALUES):
         return _show_beginning(result.raw)
     try:
@@ -156,7 +156,7 @@ def _json_head(value: object, room: _Room) -> str:
 
 
 def _count(value: object, depth: int, most: int) -> int:
-    """How many values there are; at once more than `most` where it is nested deeply, or they are too many."""
+    """Number of values; at once more than `most` where it is nested deeply, or they are too many."""
     if depth > MAX_DEPTH:
         return most + 1
     count = 1
@@ -217,7 +217,7 @@ def _cell(value: object, room: _Room) -> Child:
 
 
 def render_frames(frames: Sequence[LoggedFrame]) -> Child:
-    """The messages of a call as they went over the wire."""
+    """The JSON-RPC messages of a call."""
     if not frames:
         return tag("p", "Nothing was sent.", class_="dim")
     room = _Room()

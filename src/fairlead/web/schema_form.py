@@ -1,4 +1,4 @@
-"""A form for the arguments of a tool, from its JSON Schema, and the arguments from what was typed.
+"""Form for the arguments of a tool, made from its JSON Schema, and parsing of what was typed.
 
 Texts, numbers, choices, lists of them and objects have inputs of their own. Everything else, unions above
 all, is typed as JSON. A schema is a server's word: what is odd in it costs its input, never the page.
@@ -28,7 +28,7 @@ _SCALARS: Final[Mapping[str, FieldKind]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArgumentField:
-    """One argument, or a member of one."""
+    """One argument, or a member of one, as an input."""
 
     path: tuple[str, ...]
     kind: FieldKind
@@ -46,7 +46,7 @@ class ArgumentField:
 
     @property
     def label(self) -> str:
-        """Its own name."""
+        """The label: its own name."""
         return self.path[-1]
 
     @property
@@ -57,14 +57,14 @@ class ArgumentField:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadArguments:
-    """The arguments that a form means, and what is wrong with it, by the names of inputs."""
+    """Arguments parsed from a form, and its problems by the names of inputs."""
 
     arguments: dict[str, Any]
     problems: dict[str, list[str]]
 
 
 def argument_fields(schema: object) -> tuple[ArgumentField, ...] | None:
-    """The fields of a tool's `inputSchema`; None where only JSON will do."""
+    """Fields of a tool's `inputSchema`; None where it can only be entered as JSON."""
     if not is_object(schema):
         return None
     reader = _SchemaReader(schema)
@@ -125,7 +125,7 @@ class _SchemaReader:
         return "json", {}
 
     def _item(self, schema: dict[str, Any]) -> FieldKind | None:
-        """What the items of a list are, where each fits on a line."""
+        """Kind of a list's items, where each fits on one line; else None."""
         item = self._plain(schema.get("items"))
         kind = item.get("type")
         # A text with line breaks cannot be one of several lines; such a list is typed as JSON, if need be.
@@ -181,7 +181,7 @@ def type_words(schema: object) -> str:
 
 
 def walk(fields: Sequence[ArgumentField]) -> Iterator[ArgumentField]:
-    """All fields, those of objects too."""
+    """All fields, with those of objects."""
     for field in fields:
         yield field
         yield from walk(field.fields)
@@ -191,7 +191,7 @@ def walk(fields: Sequence[ArgumentField]) -> Iterator[ArgumentField]:
 
 
 def as_typed(kind: FieldKind, value: object) -> str:
-    """A value as it would be typed into an input."""
+    """A value as the text of an input."""
     if kind == "text" and isinstance(value, str):
         return value
     if (
@@ -204,12 +204,12 @@ def as_typed(kind: FieldKind, value: object) -> str:
 
 
 def defaults_of(fields: Sequence[ArgumentField]) -> dict[str, str]:
-    """What the inputs hold at first."""
+    """The initial values of the inputs."""
     return {field.name: field.default for field in walk(fields) if field.default}
 
 
 def read_arguments(fields: Sequence[ArgumentField], typed: Mapping[str, str]) -> ReadArguments:
-    """The arguments that were typed. A blank input is an argument that is not given."""
+    """Parse the typed arguments. A blank input is an argument that is not given."""
     problems: dict[str, list[str]] = {}
     arguments = _read_members(fields, typed, problems, needed=True)
     return ReadArguments(arguments=arguments, problems=problems)
@@ -261,7 +261,7 @@ def _read_scalar(kind: FieldKind, text: str) -> Any:  # noqa: ANN401 - any JSON 
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """A value that was typed as JSON. Raises ValueError, with words for a person."""
+    """Parse a value that was typed as JSON. Raises `ValueError` with a message for a person."""
     try:
         value: object = json.loads(text, parse_constant=_refuse_constant)
         json.dumps(value, ensure_ascii=False).encode()

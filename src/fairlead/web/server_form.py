@@ -1,4 +1,4 @@
-"""The form of a server's entry: what was typed, the entry that it means, and the entry as it is shown.
+"""Form of a server's entry: parsing of the inputs, the entry they make, and the entry as it is shown.
 
 Lists are texts with one item per line. A secret of an entry is shown as a reference or as `•••`; where that
 comes back as it was shown, the entry keeps its value.
@@ -37,35 +37,35 @@ _CLIENT: Final = ("client_id", "client_secret", "scope")
 
 @dataclass(kw_only=True, slots=True)
 class ServerForm:
-    """What was typed, by the name of the input, and what is wrong with it."""
+    """The typed values, by the name of the input, and their problems."""
 
     typed: dict[str, str]
     problems: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """By the name of the input; "" for what concerns none of them alone."""
 
     def text(self, name: str) -> str:
-        """What was typed into an input that has one line."""
+        """The text of an input with one line."""
         return self.typed.get(name, "").strip()
 
     def lines(self, name: str) -> list[str]:
-        """What was typed into one with a line for each item; blank lines are none."""
+        """The lines of an input with one item on each; blank lines are none."""
         return [line.strip() for line in self.typed.get(name, "").splitlines() if line.strip()]
 
     def is_on(self, name: str) -> bool:
-        """Was a box ticked?"""
+        """Whether a box is ticked."""
         return bool(self.typed.get(name))
 
     @property
     def kind(self) -> str:
-        """What sort of server it is."""
+        """The kind of server: its transport, or built in."""
         return self.text("kind") if self.text("kind") in KINDS else "stdio"
 
     def complain(self, name: str, message: str) -> None:
-        """Note what is wrong with an input."""
+        """Note a problem of an input."""
         self.problems.setdefault(name, []).append(message)
 
     def take_problems(self, error: ConfigInvalid) -> None:
-        """Put each problem of the entry to its input."""
+        """Assign each problem of the entry to its input."""
         for problem in error.problems:
             self.complain(_input_of(problem), _words(problem))
 
@@ -99,7 +99,7 @@ def form_of(entry: Mapping[str, Any], server_id: str = "") -> ServerForm:
 
 
 def entry_of(form: ServerForm, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The fields of the entry that a form means; what cannot be read is noted in `form.problems`.
+    """The entry that a form makes; what cannot be parsed is noted in `form.problems`.
 
     Args:
         form: What was typed.
@@ -206,7 +206,7 @@ class _Known:
             self._values.setdefault(path, {})[display] = value
 
     def value(self, path: tuple[str, ...], name: str, text: str) -> str:
-        """The value that a text means: that of the entry, where it is shown so."""
+        """The value of a text: that of the entry, where the text is how the entry is shown."""
         kept = self._values.get(path, {}).get(text)
         if kept is not None:
             return kept

@@ -1,4 +1,4 @@
-"""Dashboard sessions: who gets in, by a token or a one-time link, and which forms are the dashboard's own.
+"""Dashboard sessions: login by a token or a one-time link, cookies, and CSRF tokens of forms.
 
 A session has two secrets: the value of its cookie, and its place, a path that all its pages are under and
 that is also the path of the cookie. Browsers send cookies to every port of a host. A server on another port
@@ -48,20 +48,20 @@ KEYS: Final = "dashboard keys"
 
 
 class Authenticator(Protocol):
-    """What the dashboard needs of the gateway's authenticator."""
+    """The part of the gateway's authenticator that the dashboard uses."""
 
     async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
-        """Say for whom a request goes on, or how it is answered instead."""
+        """Return the authenticated request, or the response that refuses it."""
         ...
 
     async def identify(self, token: str) -> AuthenticatedRequest | None:
-        """Say whose token this is."""
+        """Return the owner of a token."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionCookie:
-    """What a browser shows of itself: the value of its cookie."""
+    """The session cookie of a browser, sent by it or new."""
 
     value: str
     is_new: bool = False
@@ -70,7 +70,7 @@ class SessionCookie:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BrowserSession:
-    """A new session as its browser gets it, once."""
+    """A new session with its secrets, which its browser gets once."""
 
     cookie: SessionCookie
     base: str
@@ -86,7 +86,7 @@ class _Grant:
     scopes: frozenset[str]
 
     def confirm(self, now: AuthenticatedRequest | None) -> AuthenticatedRequest | None:
-        """What the token still grants; None where it is refused by now, or stands for another principal."""
+        """Scopes that the token still grants; None where it is refused by now, or has another principal."""
         if now is None or now.principal != self.principal:
             return None
         return msgspec.structs.replace(now, scopes=now.scopes & self.scopes)
@@ -108,7 +108,7 @@ class _Session:
 
 
 class LoginSessions:
-    """Lets people in, and remembers whom it let in."""
+    """Sessions of browsers: login, authentication of their requests, and logout."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class LoginSessions:
     # Who is there.
 
     async def recall(self, cookie: SessionCookie) -> None:
-        """Take over what a shared store has of a session: it may have begun, or ended, at another replica.
+        """Read a session from a shared store: it may have begun, or ended, at another replica.
 
         Raises:
             StoreError: The store does not answer.
@@ -173,7 +173,7 @@ class LoginSessions:
     async def admit(
         self, scope: Scope, cookie: SessionCookie, needed: str
     ) -> AuthenticatedRequest | RequestRefused:
-        """Say who a request is from: by its session, else as for any other request."""
+        """Authenticate a request: by its session, else as any other request."""
         admitted = await self._by_session(scope, cookie)
         if admitted is None:
             return await self.admit_token(scope)
@@ -183,11 +183,11 @@ class LoginSessions:
         return admitted
 
     async def admit_token(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
-        """Say who a program's request is from: by its token alone."""
+        """Authenticate a program's request: by its token alone."""
         return await self._authenticator.admit(scope)
 
     def is_session(self, scope: Scope, cookie: SessionCookie) -> bool:
-        """Does a request have the cookie and the place of a session?"""
+        """Whether a request has the cookie and the path of a session."""
         return self._session(scope, cookie) is not None
 
     def _session(self, scope: Scope, cookie: SessionCookie) -> _Session | None:
@@ -207,7 +207,7 @@ class LoginSessions:
         return admitted
 
     async def is_admitted(self, scope: Scope, cookie: SessionCookie, needed: str) -> bool:
-        """Would a request that was admitted a while ago be admitted now? For responses that last."""
+        """Whether a request that was admitted earlier would be admitted now: for responses that last."""
         try:
             await self.recall(cookie)
         except StoreError:
@@ -256,7 +256,7 @@ class LoginSessions:
         return [f"{origin}/login?code={code}" for origin in self._origins] if code is not None else []
 
     async def redeem(self, code: str) -> BrowserSession | None:
-        """Begin a session for a one-time code, which opens nothing after that."""
+        """Begin a session for a one-time code, which is used up by that."""
         found = self._codes.pop(_digest(code), None)
         if self._store is not None:
             found = await _take_code(self._store, _digest(code))
@@ -316,7 +316,7 @@ class LoginSessions:
             self._messages[_digest(cookie.value)] = message
 
     def has_message(self, cookie: SessionCookie) -> bool:
-        """Is there a message for the next page?"""
+        """Whether there is a message for the next page."""
         return _digest(cookie.value) in self._messages
 
     def take_message(self, scope: Scope, cookie: SessionCookie) -> str | None:
@@ -326,14 +326,14 @@ class LoginSessions:
     # Forms.
 
     def form_token(self, scope: Scope, cookie: SessionCookie) -> str:
-        """What every form of this browser has to carry. A session's cannot be computed from its cookie."""
+        """CSRF token for the forms of this browser. A session's cannot be computed from its cookie."""
         session = self._session(scope, cookie)
         if session is not None:
             return session.form_token
         return hmac.new(self._key, cookie.value.encode(), hashlib.sha256).hexdigest()
 
     def is_own_form(self, scope: Scope, cookie: SessionCookie, given: str) -> bool:
-        """Does a form come from a page of ours, in this very browser, and from that page's exact origin?"""
+        """Whether a form comes from a page of the dashboard, in this browser, and from its exact origin."""
         expected = self.form_token(scope, cookie).encode()
         is_known = not cookie.is_new and hmac.compare_digest(given.encode(errors="replace"), expected)
         return is_known and _is_from_its_origin(scope)
@@ -352,12 +352,12 @@ async def _take_code(store: Store, digest: str) -> _Code | None:
 
 
 def base_of(place: str) -> str:
-    """The path that the pages of a session are under."""
+    """The path prefix of a session's pages."""
     return f"/~{place}" if place else ""
 
 
 def set_cookie(response: Response, cookie: SessionCookie, scope: Scope, path: str) -> None:
-    """Have the browser keep its cookie, for this host and below this path only."""
+    """Set the session cookie, for this host and below this path only."""
     response.set_cookie(
         _cookie_name(scope),
         cookie.value,
@@ -370,12 +370,12 @@ def set_cookie(response: Response, cookie: SessionCookie, scope: Scope, path: st
 
 
 def delete_cookie(response: Response, scope: Scope, path: str) -> None:
-    """Have the browser forget its cookie."""
+    """Delete the session cookie."""
     response.delete_cookie(_cookie_name(scope), path=path, httponly=True, samesite="strict")
 
 
 def _is_from_its_origin(scope: Scope) -> bool:
-    """Is the one `Origin` of a request that of the address it was sent to? Ports count."""
+    """Whether the one `Origin` of a request is that of the address it was sent to, port included."""
     headers = Headers(scope=scope)
     origins, hosts = headers.getlist("origin"), headers.getlist("host")
     if len(origins) != 1 or len(hosts) != 1:
@@ -390,7 +390,7 @@ def _new_cookie() -> SessionCookie:
 
 
 def _digest(secret: str) -> str:
-    """What secrets are kept and found by, so that neither memory nor timing tells them."""
+    """Digest by which secrets are stored and looked up, so that neither memory nor timing reveals them."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 

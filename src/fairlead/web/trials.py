@@ -1,4 +1,4 @@
-"""Calls of tools that a visitor of the dashboard makes from a form: under way, and how they ended."""
+"""Calls of tools that visitors make from a form of the dashboard: under way, and their outcomes."""
 
 import logging
 import secrets
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class ToolTrial:
-    """One call from a form, and what became of it."""
+    """One call from a form, and its outcome."""
 
     id: str
     caller: GroupedPrincipal
@@ -55,7 +55,7 @@ class ToolTrial:
 
 
 class ToolTrials:
-    """The latest calls from forms. Each is shown to the principal who made it alone."""
+    """The latest calls from forms. Each is shown only to the principal who made it."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ToolTrials:
             await trial.ended.wait()
 
     def find(self, trial_id: str, principal: str) -> ToolTrial | None:
-        """A call of a principal; None where it is forgotten, or another's."""
+        """A call of a principal; None where it is forgotten, or belongs to another principal."""
         trial = self._kept.get(trial_id)
         return trial if trial is not None and trial.caller.principal == principal else None
 

@@ -1,4 +1,4 @@
-"""What pages show of calls, records and logs while people watch, and how a call is cancelled."""
+"""Calls, audit records and logs for pages that are being watched, and cancelling of calls."""
 
 import logging
 import time
@@ -40,14 +40,14 @@ class FoundLines:
 
 
 class GatewayLog(logging.Handler):
-    """The last lines of what this program logs. They may be on a terminal that is closed by now."""
+    """Handler that keeps the last lines of this program's log, whose terminal may be closed by now."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.lines: deque[str] = deque(maxlen=GATEWAY_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record as a line."""
+        """Store a record as a line."""
         then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         parts = [f"{then} {record.levelname.lower()}: {record.getMessage()}"]
         parts += [f"{name}={value}" for name, value in vars(record).items() if name not in _OWN_FIELDS]
@@ -122,7 +122,7 @@ class Watch:
     # Audit records.
 
     async def audit(self, wanted: AuditQuery, limit: int, *, every: bool = False) -> Sequence[AuditRecord]:
-        """The last records, the newest first: one for each call, or `every` one as it is kept."""
+        """The last records, the newest first: one for each call, or with `every` each stored one."""
         if self._host.store is None:
             return ()
         await self._host.store.flush()

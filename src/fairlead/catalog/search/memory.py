@@ -46,7 +46,7 @@ class PastQuery(msgspec.Struct, kw_only=True):
 
 
 class ToolMemory(msgspec.Struct, kw_only=True):
-    """What is remembered of one tool for one principal, as stored."""
+    """Past queries that led to one tool, for one principal, as stored."""
 
     principal: str
     server_id: str
@@ -84,7 +84,7 @@ IsCurrent = Callable[[ToolKey, str], bool]
 
 
 class MemoryMatch(NamedTuple):
-    """How well the past queries of a tool match: from 0 to 1, and the most similar of them."""
+    """Similarity of a tool's past queries to a query: from 0 to 1, with the most similar of them."""
 
     score: float
     text: str
@@ -101,7 +101,7 @@ class _Past(NamedTuple):
 
 
 class _Likeness(NamedTuple):
-    """How similar a past query is, times its weight."""
+    """Similarity of a past query, times its weight."""
 
     score: float
     text: str

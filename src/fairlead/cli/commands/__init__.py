@@ -1,1 +1,1 @@
-"""One file per command."""
+"""One file per command, `<name>_.py`, with a click command of that name."""

@@ -122,7 +122,7 @@ def remove(ctx: click.Context, *, everything: bool, as_json: bool) -> int:
 def _with_files(
     ctx: click.Context, use: Callable[[ArtifactFiles], Awaitable[ResultT]], *, for_reading: bool = True
 ) -> ResultT | None:
-    """What `use` makes of the artifacts; None where there is no store, and so there are none."""
+    """Result of `use` with the artifacts; None without a store."""
     import anyio
 
     from fairlead.store.artifact_contents import open_contents

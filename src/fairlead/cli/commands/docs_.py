@@ -177,7 +177,7 @@ def _target(ctx: click.Context, scope: str | None) -> EditTarget:
 
 
 def _reload_config(ctx: click.Context) -> LoadedConfig | None:
-    """What is in effect after a change."""
+    """The configuration in effect after a change."""
     try:
         return load(ctx)
     except ConfigError as exc:

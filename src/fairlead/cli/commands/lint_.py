@@ -27,7 +27,7 @@ EVERY = "every provider"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LintFinding:
-    """What happens to one entry on its way to agents or one provider: refused, changed, or cleaned."""
+    """Finding about one entry, for agents or one provider: it is refused, changed, or cleaned."""
 
     key: ToolKey
     provider: str
@@ -134,7 +134,7 @@ def command(ctx: click.Context, server_id: str | None, providers: tuple[str, ...
 
 
 def _notes(found: KnownCatalog, servers: list[LoadedServer]) -> dict[str, list[str]]:
-    """What went wrong with the lists of each server, besides the entries that findings name one by one."""
+    """Problems with the lists of each server, besides the entries that findings name one by one."""
     listings = {server.server_id: found.listings.get(server.server_id) for server in servers}
     notes = {
         name: [note for note in listing.notes if _SUMMARY.match(note) is None]
@@ -190,7 +190,7 @@ def _findings(catalog: Catalog, providers: tuple[str, ...]) -> Iterator[LintFind
 
 
 def _repairs(found: KnownCatalog, servers: list[LoadedServer], catalog: Catalog) -> Iterator[LintFinding]:
-    """What was malformed in what the servers list, but for tools that are refused as a whole."""
+    """Repairs of malformed entries, but for tools that are refused as a whole."""
     for server in servers:
         listing = found.listings.get(server.server_id)
         for repair in listing.repairs if listing is not None else ():

@@ -97,7 +97,7 @@ def _write(contents: "ResourceContents", output: str) -> None:
 
 
 def _show(contents: "ResourceContents") -> None:
-    """What a person can read on a terminal, and all of it, cleaned, in a pipe."""
+    """Print what can be read on a terminal; in a pipe print all of it, cleaned."""
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(contents.content())
         sys.stdout.buffer.flush()

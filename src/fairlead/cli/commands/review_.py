@@ -118,11 +118,11 @@ class _TypedAnswers:
 
     @property
     def are_given(self) -> bool:
-        """Does the command line answer anything?"""
+        """Whether the command line has any answer."""
         return self.yes or self._instructions or any(self._named.values())
 
     def answers(self, review: ServerReview, *, strict: bool = True) -> ReviewDecision:
-        """What they mean for the tools of a server.
+        """The decision that they make for the tools of a server.
 
         Args:
             review: What is reviewed.
@@ -142,7 +142,7 @@ class _TypedAnswers:
 
     @property
     def say_all(self) -> bool:
-        """Is `all` among the names?"""
+        """Whether `all` is among the names."""
         return any(ALL in split_names(word) for words in self._named.values() for word in words)
 
     def _tools(self, name: str, review: ServerReview, answer: ReviewAnswer) -> list[ReviewedTool]:

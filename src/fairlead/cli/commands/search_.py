@@ -297,7 +297,7 @@ def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
 
 
 def _describe_move(hit: SearchHit, place: int, before: Mapping[ToolKey, int]) -> str:
-    """What a memory did to a hit, if it did anything."""
+    """The effect of memory on a hit's rank, if there is one."""
     was = before.get(hit.key)
     if hit.why.remembered is None or was == place:
         return ""

@@ -117,7 +117,7 @@ def choose_servers(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServedServer:
-    """What a client needs to know."""
+    """Connection data of a served server, for clients."""
 
     url: str
     token: str | None
@@ -136,7 +136,7 @@ def _introduce(served: ServedServer, roots: tuple[Path, ...]) -> None:
 
 
 class _Allowed:
-    """What documentation may be read, as the configuration says now: `fairlead docs allow` counts at once."""
+    """The current allowlist of documentation: `fairlead docs allow` takes effect at once."""
 
     def __init__(self, ctx: click.Context) -> None:
         self._ctx = ctx

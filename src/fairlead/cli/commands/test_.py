@@ -60,7 +60,7 @@ def command(ctx: click.Context, server_id: str, scope: str, *, as_json: bool) ->
 
 
 class _Report:
-    """How each step went. A step is shown when it is over."""
+    """Report of the steps. A step is shown when it is over."""
 
     def __init__(self, *, is_shown: bool) -> None:
         self.notes: list[str] = []

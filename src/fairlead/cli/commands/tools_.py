@@ -150,7 +150,7 @@ def _row(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> tuple[s
 
 
 def _answer(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> str:
-    """What the tool may do: allow, ask or deny; held back until a review; or refused for its definition."""
+    """Permission of a tool: allow, ask or deny; held back until a review; or refused for its definition."""
     if (refusal := _refusal(found, server, entry)) is not None:
         return "refused" if refusal.kind == "rejected" else "held back"
     if server.config is None:

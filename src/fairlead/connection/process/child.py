@@ -46,7 +46,7 @@ EXPIRE_SECONDS = 1.0
 
 
 class ProcessLease:
-    """How long processes may run: until a deadline, which the host moves for as long as they may go on.
+    """Lease of processes: they run until a deadline, which the host moves for as long as they may go on.
 
     The guardian ends them at the deadline even while the host is paused, when the host itself could not. They
     are gone within `EXPIRE_SECONDS` of it. On Windows, where there is no guardian, nothing ends them.
@@ -85,7 +85,7 @@ class ProcessLease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """How to start a server: a program and its arguments, never a line for a shell.
+    """Command that starts a server: a program and its arguments, never a line for a shell.
 
     `env` is what is declared for it; it gets that over the safe part of `parent`, our own environment.
     `descriptors` are open files that it gets beside its pipes (not on Windows): the number each has in the
@@ -107,15 +107,15 @@ class ProcessListener(Protocol):
     """Callbacks for the output and the end of a child process. None of them may block."""
 
     def on_stdout(self, data: bytes) -> float | None:
-        """It wrote to its stdout. Returns for how many seconds nothing more is to be read."""
+        """Take output on stdout. Returns for how many seconds to stop reading it."""
         ...
 
     def on_stderr(self, data: bytes) -> float | None:
-        """It wrote to its stderr. Returns for how many seconds nothing more is to be read."""
+        """Take output on stderr. Returns for how many seconds to stop reading it."""
         ...
 
     def on_end(self, returncode: int | None) -> None:
-        """It exited, or cannot be talked to though it runs. Comes once, after its last words."""
+        """Note that it exited, or cannot be talked to though it runs. Called once, after all output."""
         ...
 
 
@@ -129,12 +129,12 @@ class Child(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """How it exited: a code, or the negative number of a signal; `None` while it runs."""
+        """Its exit status: a code, or the negative number of a signal; `None` while it runs."""
         ...
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of what was written it has not read yet."""
+        """Number of written bytes that it has not read yet."""
         ...
 
     @property
@@ -148,7 +148,7 @@ class Child(Protocol):
         ...
 
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Carry what is said to and fro, where the system needs tasks for that."""
+        """Start carrying input and output, where the system needs tasks for that."""
         ...
 
     def write(self, data: bytes) -> bool:
@@ -300,7 +300,7 @@ def _kind_of(name: str) -> Literal["safe", "url", "other"]:
 
 
 def _may_hold_credentials(url: str) -> bool:
-    """Is there userinfo in a URL, in whatever form some program may take for it?
+    """Whether a URL has userinfo, as any program may read it.
 
     Not parsed: there may be several URLs, no scheme, or an `@` that is encoded. Each `@` counts as userinfo.
     """

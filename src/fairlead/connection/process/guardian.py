@@ -77,7 +77,7 @@ class ServerProcess:
             self._control.send(b"stop quickly\n" if quickly else b"stop\n")
 
     def run_until(self, deadline: float) -> None:
-        """Tell the reaper until when the server may run (see `ProcessLease`), instead of what it was told."""
+        """Send the reaper another deadline for the server (see `ProcessLease`)."""
         with contextlib.suppress(OSError):  # as above; a reaper that does not read keeps the earlier deadline
             self._control.send(b"until %d %.6f\n" % (LEASE_CLOCK, deadline))
 
@@ -283,7 +283,7 @@ class Guardian:
             self._process = None
 
     def close(self) -> None:
-        """End the guardian, and with it whatever still runs below it."""
+        """End the guardian, and with it all that still runs below it."""
         self._discard()
         while self._former:
             self._former.pop().close()

@@ -36,7 +36,7 @@ _PIECE_BYTES = 16 * 1024
 
 
 class PipeReader:
-    """Reads what comes until it ends. Then, or when it is closed, `on_closed` is called, once.
+    """Reads a pipe until its end. Then, or when it is closed, `on_closed` is called, once.
 
     `on_data` returns how many seconds nothing more is to be read; it is asked again then, with nothing.
     """
@@ -58,7 +58,7 @@ class PipeReader:
         self._loop.add_reader(self._fd, self._read)
 
     def hold(self, *, hold: bool) -> None:
-        """Read no more for now, or go on. What is not read makes the other side wait."""
+        """Stop reading for now, or go on. Unread data makes the other side wait."""
         if hold == self._held or self._file.closed:
             return
         self._held = hold
@@ -126,7 +126,7 @@ def _has_many_lines(data: bytes) -> bool:
 
 
 class PipeWriter:
-    """Writes without waiting, and keeps what the other side is slow to read.
+    """Writes to a pipe without waiting, and keeps what the other side is slow to read.
 
     `on_closed` is called, once, when either end of the pipe is closed.
     """
@@ -147,7 +147,7 @@ class PipeWriter:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much the pipe has not taken yet."""
+        """Number of bytes that the pipe has not taken yet."""
         return len(self._waiting)
 
     @property
@@ -239,7 +239,7 @@ class PipeWriter:
 
 
 def _unread_bytes(fd: int) -> int:
-    """How many bytes in a pipe are unread, as far as the system can tell."""
+    """Number of unread bytes in a pipe, as far as the system can tell."""
     if sys.platform != "linux":
         return 0
     import fcntl  # this module is imported on systems that have none
@@ -256,7 +256,7 @@ _PIPE_BYTES = 256 * 1024
 class PosixChild:
     """A child that leads its own session and process group, below a reaper of the guardian.
 
-    Its pipes are between it and us alone. Whatever descends from it ends with it: see `reaper.py`.
+    Its pipes are between it and us alone. Its descendants end with it: see `reaper.py`.
     """
 
     def __init__(self, command: Command, listener: ProcessListener) -> None:
@@ -318,12 +318,12 @@ class PosixChild:
 
     @property
     def returncode(self) -> int | None:
-        """How it exited: a code, or the negative number of a signal; `None` while it runs."""
+        """Its exit status: a code, or the negative number of a signal; `None` while it runs."""
         return self._process.returncode
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of what was written it has not read yet."""
+        """Number of written bytes that it has not read yet."""
         return self._stdin.waiting_bytes
 
     @property
@@ -337,7 +337,7 @@ class PosixChild:
         return self._stdin.was_read
 
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Do nothing: the event loop carries what is said."""
+        """Do nothing: the event loop carries input and output."""
 
     def write(self, data: bytes) -> bool:
         """Write to its stdin, without waiting. False where it is gone, and certainly reads none of it."""

@@ -55,7 +55,7 @@ def _children_by_table(parent: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the pids of whatever descends from a process."""
+    """Return the pids of all descendants of a process."""
     found: list[int] = []
     pending = _children(pid)
     while pending:
@@ -66,7 +66,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_descendants(pid: int, spared: Collection[int]) -> list[int]:
-    """Kill whatever descends from a process, apart from some of its children, and return the pids.
+    """Kill the descendants of a process, apart from some of its children, and return the pids.
 
     A parent is killed before its children are read, so that it has no more of them, and its process group
     before it: no `fork` comes in between the signals to a group, so what forks and exits over and over cannot

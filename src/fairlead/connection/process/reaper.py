@@ -6,7 +6,7 @@
                       └─ reaper ── server ── …
 
 Guardian and reapers are *child subreapers* (`prctl(2)`): a process whose parent exits is adopted by the
-nearest subreaper above it, whatever it did to its session, process group or environment. A reaper has one
+nearest subreaper above it, regardless of its session, process group or environment. A reaper has one
 server, so all its descendants are that server's, and "no children" (ECHILD) means that no descendant is left.
 
 For each server the host sends one byte on stdin with file descriptors attached: a control socket, the working
@@ -87,7 +87,7 @@ _ignored: list[int] = []
 
 
 class _StartRequest:
-    """What a server process is started with, apart from its file descriptors.
+    """Request to start a server process, apart from its file descriptors.
 
     Each field ends with a NUL byte, which none can contain: the two grace periods, and clock and time of the
     deadline if there is one; the umask; the numbers that further descriptors get; resource limits as
@@ -275,11 +275,11 @@ class _Reaper:
     def _terminate(self, seconds: float) -> None:
         """Send SIGTERM to all descendants, also to those that are started meanwhile."""
         deadline = time.monotonic() + seconds
-        told: set[int] = set()
+        signalled: set[int] = set()
         while not self._is_over() and (left := self._time_to_kill(deadline)) > 0:
             for pid in descendants(self._pid) if _IS_LINUX else [-self._server]:
-                if pid not in told:
-                    told.add(pid)
+                if pid not in signalled:
+                    signalled.add(pid)
                     send_signal(pid, signal.SIGTERM)
                     send_signal(pid, signal.SIGCONT)  # what is stopped acts on no signal
             self._wait(min(left, _TICK_SECONDS))
@@ -540,7 +540,7 @@ def _load_prctl() -> None:
 
 
 def main(host: int, limits: str) -> None:
-    """Be the guardian of the process `host`, whose socket is our stdin, with the same resource limits."""
+    """Run as the guardian of the process `host`, whose socket is our stdin, with the same resource limits."""
     global _own_limits
     _own_limits = limits.encode()
     _limit(_own_limits)

@@ -19,7 +19,7 @@ Of `/etc` it sees what programs need to run and nothing that only its owner may 
 root's, too, and could read `/etc/shadow`. What else a server needs of it, `sandbox.read` names.
 
 What stays: in the other system folders it can read what its user can. With the network it reaches
-whatever listens on this machine, too. And `npx` or `uvx` find an empty cache in an empty home: give them the
+every service on this machine, too. And `npx` or `uvx` find an empty cache in an empty home: give them the
 network, and a cache to keep (`write: ["~/.npm"]`, `write: ["~/.cache/uv", "~/.local/share/uv"]`).
 """
 
@@ -176,7 +176,7 @@ def _find_bwrap(
 
 
 def paths_brought(server_id: str, command: Command, wanted: SandboxRequest) -> tuple[Path, ...]:
-    """What a program would bring into its sandbox that its entry does not name, to be told beforehand.
+    """Paths that a program's sandbox shows though its entry does not name them, for the user to see.
 
     Raises `ConnectFailed` where it could not be started.
     """
@@ -430,7 +430,7 @@ class _Packing:
         return here, status
 
     def _is_trusted(self, link: Path, *, of_root: bool) -> bool:
-        """Is a link one that neither a repository nor a server in a sandbox can have put there?
+        """Whether neither a repository nor a server in a sandbox can have made a link.
 
         Its owner does not say that: a clone below `/opt` is root's, and where the user is root everything is.
         """

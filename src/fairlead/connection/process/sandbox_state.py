@@ -1,4 +1,4 @@
-"""`codex/sandbox-state`: servers that declare it are told the sandbox that their process runs in.
+"""`codex/sandbox-state`: describes the sandbox of a server's process to servers that declare this extension.
 
 Codex made this experimental capability: its client sends the request `codex/sandbox-state/update` with the
 policy and the working folder. A sandbox belongs to a process, so that the state is sent once for each: before

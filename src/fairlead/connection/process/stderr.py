@@ -23,7 +23,7 @@ _MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS
 
 
 class OutputTail:
-    """The last lines of something, and its first, as plain text, each cut to a fair length."""
+    """First and last lines of an output as plain text, each cut to a bounded length."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
@@ -71,7 +71,7 @@ class OutputTail:
 
 
 def excerpt(data: bytes | bytearray | memoryview) -> bytes:
-    """As much of a line as has to be kept, for a beginning of it to be shown with every secret masked."""
+    """Beginning of a line, long enough that every secret in what is shown of it can be masked."""
     return bytes(data[: _MAX_LINE_BYTES + gate.secret_reach()])
 
 

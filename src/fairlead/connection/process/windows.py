@@ -69,7 +69,7 @@ class WindowsChild:
         return cls(command, listener, process, reading)
 
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Carry what is said to and fro until the tasks end."""
+        """Carry input and output until the tasks end."""
         tasks.start_soon(self._carry_stdin)
         tasks.start_soon(self._carry_stdout)
         tasks.start_soon(self._carry_stderr)
@@ -81,12 +81,12 @@ class WindowsChild:
 
     @property
     def returncode(self) -> int | None:
-        """How it exited; `None` while it runs."""
+        """Its exit status; `None` while it runs."""
         return self._process.returncode
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of what was written it has not read yet."""
+        """Number of written bytes that it has not read yet."""
         return len(self._outgoing)
 
     @property

@@ -257,19 +257,19 @@ class WireDispatcher(Dispatcher[TransportContext]):
         return self.ending
 
     def note_negotiated(self, handshake: Mapping[str, Any] | None) -> None:
-        """Take note of how the server is spoken to: its answer to `initialize`, or None without sessions."""
+        """Note the outcome of the negotiation: the answer to `initialize`, or None without sessions."""
         self.handshake = handshake
         self.negotiated.set()
 
     def retire(self) -> None:
-        """Have it used no more: what is under way finishes, the next request gets another connection."""
+        """Take no new requests: those under way finish, the next one gets another connection."""
         if not self.is_retired:
             self.is_retired = True
             self.on_retired()
 
     @property
     def requests_under_way(self) -> int:
-        """How many requests the server works on now, without streams of subscriptions."""
+        """Number of requests that the server works on now, without streams of subscriptions."""
         return sum(call.method != "subscriptions/listen" for call in self._calls)
 
     def call_when_closed(self, callback: Callable[[], object]) -> None:
@@ -307,7 +307,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         return ()
 
     def noise_lines(self) -> tuple[str, ...]:
-        """What the server sent that is no message, for diagnosis, oldest line first."""
+        """Output of the server that is no message, for diagnosis, oldest line first."""
         waiting = OutputTail()
         for arrived in islice(self._arrived, MAX_LINES):  # before `run`, or in a flood
             items = arrived if isinstance(arrived, list) else parse(_start_of(arrived))
@@ -577,5 +577,5 @@ Transport = Callable[[], AbstractAsyncContextManager[WireDispatcher]]
 
 
 def _start_of(arrived: bytes | bytearray | ConnectionEnding) -> bytes | bytearray:
-    """What is checked for noise: a line longer than noise may be always counts as a message."""
+    """Part of a line that is checked for noise. A longer line than noise may be counts as a message."""
     return b"{}" if isinstance(arrived, ConnectionEnding) or len(arrived) > _MAX_NOISE_BYTES else arrived

@@ -229,7 +229,7 @@ def _archive_file(extension: ExtensionFolder, cache: Path | None) -> "_Temporary
 
 
 def paths_brought_by(server: LoadedServer, env: Mapping[str, str]) -> tuple[Path, ...]:
-    """What a server's program would bring into its sandbox besides what its entry names; starts nothing.
+    """Paths that a server's sandbox shows and its entry does not name; starts nothing.
 
     Only references that decide what is executed are resolved. Raises `ConnectFailed` if it could not start.
     """

@@ -117,7 +117,7 @@ async def refusal(
     request_id: RequestId | None = None,
     session_id: str | None = None,
 ) -> RequestFailed:
-    """Return what a response means that brings no answer.
+    """Return the error for a response that brings no answer.
 
     A JSON-RPC error in its body counts for more than its status, unless the status is about logging in or the
     server says that it does not know the session. `origin` is where the request's credentials came from.
@@ -147,14 +147,14 @@ async def refusal(
 
 
 def challenge_in(response: aiohttp.ClientResponse) -> str | None:
-    """Return what a response says about logging in."""
+    """Return the authentication challenges of a response (`WWW-Authenticate`)."""
     # Parsed later on, so nothing that merely looks like a secret is masked: `Bearer realm="x"` does.
     challenges = ", ".join(response.headers.getall("WWW-Authenticate", ()))
     return gate.content(_decode_header(challenges), MAX_HEADER) or None
 
 
 def escape_text(text: str | None, limit: int = _MAX_EXCERPT) -> str:
-    """Return what a header says, as far as it is fit to be shown."""
+    """Return the text of a header, sanitized and of bounded length."""
     return gate.text(_decode_header(text or ""), limit)
 
 
@@ -179,7 +179,7 @@ def _is_session_unknown(status: int, error: RequestFailed | None, *, named: bool
 
 
 def _words_in(response: aiohttp.ClientResponse, body: bytes) -> str:
-    """What a response says for people: its first line, or the message that is in its JSON."""
+    """Text of a response for people: its first line, or the message in its JSON."""
     if response.content_type == "text/plain":
         return gate.text(body.decode(errors="replace"), _MAX_EXCERPT).strip().partition("\n")[0]
     if not response.content_type.endswith("json"):
@@ -212,7 +212,7 @@ _EXPIRED = re.compile(r"\bexpired?\b|\bexpiry\b", re.IGNORECASE)
 
 
 def credentials_in(response: aiohttp.ClientResponse, origin: CredentialOrigin, value: str) -> Credentials:
-    """Return what a request was sent with, and whether that has expired by itself or by what was `value`."""
+    """Return the credentials of a request, and whether they expired, by themselves or by `value`."""
     sent = response.request_info.headers
     names = credential_names(sent)
     expired = bool(_EXPIRED.search(value)) or any(_has_expired(sent[name]) for name in names)
@@ -220,7 +220,7 @@ def credentials_in(response: aiohttp.ClientResponse, origin: CredentialOrigin, v
 
 
 def credential_names(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the headers that let a request in."""
+    """Return the names of the headers that authenticate a request."""
     found = (name for name in headers if _CREDENTIAL.search(name) and not _PROTOCOL.fullmatch(name))
     return tuple(dict.fromkeys(found))
 
@@ -245,7 +245,7 @@ def _has_expired(value: str) -> bool:
 
 
 def misfit(response: aiohttp.ClientResponse, due: str) -> HttpRejected:
-    """Return what a response means whose content is of another kind than what is `due`."""
+    """Return the error for a response whose content type is not `due`."""
     response.close()
     content = escape_text(response.headers.get("Content-Type", "nothing"))
     what = f"a web page of type {content!r}" if "html" in content else repr(content)
@@ -281,7 +281,7 @@ class RejectedRequest:
 
     @property
     def kind(self) -> Literal["login", "scope", "nonce"]:
-        """What would help: a login, wider OAuth scopes, or another proof of possession."""
+        """The remedy: a login, wider OAuth scopes, or another proof of possession."""
         if self.status == 403:
             return "scope"
         return "nonce" if self.nonce and "use_dpop_nonce" in (self.www_authenticate or "") else "login"
@@ -366,7 +366,7 @@ class HttpEndpoint:
 
     @property
     def credential_origin(self) -> CredentialOrigin:
-        """Where the credentials of its requests come from."""
+        """Origin of the credentials of its requests."""
         return getattr(self._headers, "origin", "headers")
 
     def at(self, url: URL) -> "HttpEndpoint":

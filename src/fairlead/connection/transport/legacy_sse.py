@@ -38,7 +38,7 @@ _POST_HEADERS = {"Content-Type": "application/json"}
 
 
 def is_fallback_worthy(failure: BaseException) -> bool:
-    """Tell whether a URL that refused Streamable HTTP like this may speak the older transport instead.
+    """Whether a URL that refused Streamable HTTP like this may speak the older transport instead.
 
     One that answers with a JSON-RPC error, at any status, speaks Streamable HTTP.
     """

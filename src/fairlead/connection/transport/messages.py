@@ -216,7 +216,7 @@ class PendingRequests(Generic[CallT]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far a request has come."""
+    """Progress of a request."""
 
     progress: float
     total: float | None

@@ -61,7 +61,7 @@ class ReadPace:
         self._left = min(self._left + size, _BURST_UNITS)
 
     def pause_seconds(self, *, busy: bool = False) -> float:
-        """How long to read nothing more now; 0 where reading may go on."""
+        """Seconds to pause reading now; 0 where reading may go on."""
         if self._left > 0:
             return 0.0
         now = self._clock()

@@ -188,7 +188,7 @@ _DISCOVERY_SECONDS = 10.0
 
 
 class AuthProvider(Protocol):
-    """A program's own way to let requests in: `Host.open(auth_providers={"id": …})`."""
+    """Authentication of a program's own, by server: `Host.open(auth_providers={"id": …})`."""
 
     async def headers(self, server_id: str, *, refused: Mapping[str, str] | None) -> Mapping[str, str]:
         """The headers for a request. `refused` are the last ones, where the server would not accept them."""

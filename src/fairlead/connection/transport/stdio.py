@@ -91,7 +91,7 @@ class StdioDispatcher(WireDispatcher):
 
     @property
     def returncode(self) -> int | None:
-        """How the process exited: a code, or the negative number of a signal; `None` while it runs."""
+        """Exit status of the process: a code, or the negative number of a signal; `None` while it runs."""
         return self._child.returncode
 
     def _start_receiving(self) -> None:

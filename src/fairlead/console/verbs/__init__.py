@@ -1,4 +1,4 @@
-"""The verbs, one per file, each with its `VERB`. They are loaded when the first line is drawn already."""
+"""The verbs, one per file, each with its `VERB`. They are loaded after the first line is drawn."""
 
 from importlib import import_module
 from typing import Final

@@ -16,4 +16,4 @@ async def _run(session: ConsoleSession, _rest: str) -> None:
         screen.say(f"everything else you type goes to {model}")
 
 
-VERB = Verb(name="help", usage="/help", summary="what there is", run=_run)
+VERB = Verb(name="help", usage="/help", summary="all commands of the console", run=_run)

@@ -183,7 +183,7 @@ def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
 VERB = Verb(
     name="mcp",
     usage=USAGE,
-    summary="where every server stands, all about one, and what can be done with it",
+    summary="the state of all servers, the details of one, and actions on it",
     run=_run,
     complete=_complete,
 )

@@ -34,7 +34,7 @@ def _complete(session: ConsoleSession, typed: str) -> Iterable[Suggestion]:
 VERB = Verb(
     name="prompts",
     usage="/prompts [server] [query]",
-    summary="what servers have ready for you to say to a model",
+    summary="the prompts of all servers, of one, or those that match a query",
     run=_run,
     complete=_complete,
 )

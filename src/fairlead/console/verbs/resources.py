@@ -84,7 +84,7 @@ async def _attach(session: ConsoleSession, rest: str) -> None:
 
 
 def _names_a_resource(rest: str) -> bool:
-    """Is it `server uri …`, rather than something to look for?"""
+    """Whether it is `server uri …`, rather than something to look for."""
     words = rest.split(maxsplit=2)
     return len(words) > 1 and _URI.fullmatch(words[1]) is not None
 
@@ -151,7 +151,7 @@ VERB = Verb(
 VERB_ATTACH = Verb(
     name="attach",
     usage="/attach [server uri | none]",
-    summary="have your next message take a resource along; `@server:uri` in it does too",
+    summary="attach a resource to your next message; `@server:uri` in it does too",
     run=_attach,
     complete=_complete,
     ask=_ask,

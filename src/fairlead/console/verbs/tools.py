@@ -48,7 +48,7 @@ async def _run(session: ConsoleSession, query: str) -> None:
 def _find_matching(
     known: dict[ToolKey, ToolEntry], hits: Iterable[ToolKey], query: str
 ) -> dict[ToolKey, ToolEntry]:
-    """What a search found, the best first, and what agents may not use if the words are in it."""
+    """Hits of a search, the best first, then other known tools with these words."""
     found = {key: known[key] for key in hits if key in known}
     words = query.casefold().split()
     for key, entry in known.items():
@@ -59,7 +59,7 @@ def _find_matching(
 
 
 def list_known_tools(session: ConsoleSession) -> dict[ToolKey, ToolEntry]:
-    """Every tool that servers are known to have, with nothing hidden in it. Contacts no server."""
+    """All tools that are known, sanitized. Contacts no server."""
     return {
         entry.key: entry.derive(clean_tool).entry
         for status in session.host.status()

@@ -44,12 +44,12 @@ class AuthenticatedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def caller(self) -> GroupedPrincipal:
-        """Whom its calls are made for."""
+        """The caller that its calls are made for."""
         return GroupedPrincipal(self.principal, self.groups)
 
     @property
     def decides_for(self) -> str | None:
-        """Whose approvals it may see and answer: its own principal's, or all (None) with `admin`."""
+        """The principal whose approvals it may see and answer; None for all, with the scope `admin`."""
         return None if "admin" in self.scopes else self.principal
 
 
@@ -63,7 +63,7 @@ class RequestAuthenticator(Protocol):
 
 @runtime_checkable
 class TokenRevocations(Protocol):
-    """Tells which tokens were revoked."""
+    """Checks whether tokens were revoked."""
 
     async def identify(self, token: str) -> AuthenticatedRequest | None:
         """Return whose token this is; None where it is refused by now."""
@@ -99,7 +99,7 @@ class OpenStreams:
 
 
 def require_screened_headers(scope: Scope) -> Mapping[bytes, bytes]:
-    """Return the headers that decide about a request which `GuardedApp` has screened.
+    """Return the headers that access depends on, of a request which `GuardedApp` has screened.
 
     Raises:
         KeyError: It was not screened: nothing is admitted without that, even where the guard was left out.
@@ -169,7 +169,7 @@ class TokenAuthenticator:
 
     @property
     def resource_metadata(self) -> Mapping[str, object] | None:
-        """What is published for clients that log in (RFC 9728), if that is how they get their tokens."""
+        """Protected resource metadata (RFC 9728), where clients get their tokens by a login."""
         return self._jwt.resource_metadata if self._jwt else None
 
     async def _who(self, headers: Mapping[bytes, bytes]) -> AuthenticatedRequest | RequestRefused:
@@ -245,7 +245,7 @@ def bundle_of(path: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def scope_of(path: str) -> str:
-    """What a token must be for to be used at a path."""
+    """The scope that a token needs for a path."""
     if is_protocol_path(path):
         return "mcp"
     return _NEEDED.get(path, "admin")

@@ -399,7 +399,7 @@ class JwtAccess:
 
 
 def _is_left_out(claims: Mapping[str, Any], claim: str) -> bool:
-    """Does a token say that its groups are elsewhere? Some issuers leave out a list that is too long.
+    """Whether a token refers to its groups instead of listing them, as some issuers do with long lists.
 
     They say so in `_claim_names` (OpenID Connect Core, 5.6.2), `hasgroups` or a claim such as `groups:src1`.
     """

@@ -141,6 +141,6 @@ def authenticator_for(  # noqa: PLR0913 - what decides about requests, each by n
 
 
 def _public_names(settings: GatewaySettings) -> tuple[str, ...]:
-    """What tokens are made out to is a name that clients know it by, if it is a URL."""
+    """The host name in the audience of tokens, which clients connect to, if that is a URL."""
     audience = read_url(settings.oauth.audience) if settings.oauth else None
     return (audience.host_port_subcomponent,) if audience and audience.host_port_subcomponent else ()

@@ -33,12 +33,12 @@ class RequestRefused:
 
     @classmethod
     def saying(cls, status: int, text: str, headers: Mapping[str, str] | None = None) -> "RequestRefused":
-        """Answer with a sentence."""
+        """A refusal with this text as its body."""
         content = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
         return cls(status=status, headers={**content, **(headers or {})}, body=f"{text}\n".encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
+        """Send the response."""
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
         headers.append((b"content-length", str(len(self.body)).encode()))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
@@ -46,7 +46,7 @@ class RequestRefused:
 
 
 def deciding_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers that decide about a request. One that is there twice means nothing, and becomes empty."""
+    """The headers that access depends on. One that is there twice means nothing, and becomes empty."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in _DECIDING:

@@ -41,6 +41,7 @@ class RateLimit:
         now = self._clock()
         bucket = self._buckets.get(principal)
         if bucket is None:
+            # Principals come with the tokens of an issuer, so that their number has no limit of its own.
             self._forget(now)
             bucket = self._buckets[principal] = _Bucket(float(self._per_minute), now)
         bucket.left = self._refill(bucket, now)

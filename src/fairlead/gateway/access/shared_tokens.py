@@ -56,7 +56,7 @@ class StoredTokens(TokenFile):
         return self._machine.read()
 
     def remove(self, name: str) -> bool:
-        """Have a token open nothing any more, here and at all replicas. Returns whether there was one."""
+        """Revoke a token, here and at all replicas. Returns whether there was one."""
         # First what needs no store: a token that must go should not stay because the store is away.
         is_here = any(token.name == name for token in self._machine.read()) and self._machine.remove(name)
         return super().remove(name) or is_here

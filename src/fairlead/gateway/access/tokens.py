@@ -54,7 +54,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenOwner:
-    """The principal that a token stands for, which of its clients has it, and what it is for."""
+    """The principal that a token stands for, the client that has it, and its scopes."""
 
     principal: str
     credential: str
@@ -77,7 +77,7 @@ class NamedToken(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> TokenOwner:
-        """Whom it stands for. Prefixed, so that no name can be `local` or a subject of an issuer."""
+        """Its owner. The name is prefixed, so that it cannot be `local` or a subject of an issuer."""
         name = self.principal or self.name
         return TokenOwner(
             principal=LOCAL if self.principal == LOCAL else f"{TOKEN_OWNER}{name}",
@@ -198,7 +198,7 @@ class TokenFile:
             raise ConfigError(f"there is a token `{name}` already", hint="remove it first")
 
     def remove(self, name: str) -> bool:
-        """Have a token open nothing any more. Returns whether there was one."""
+        """Revoke a token. Returns whether there was one."""
         found = False
 
         def change(kept: list[NamedToken]) -> list[NamedToken]:
@@ -226,12 +226,12 @@ class SharedOwners(Protocol):
 
     @property
     def owners(self) -> Mapping[str, TokenOwner]:
-        """Whom each stands for, by its digest."""
+        """The owner of each token, by the token's digest."""
         ...
 
     @property
     def version(self) -> int:
-        """Another number where the owners changed."""
+        """A number that is another one whenever the owners changed."""
         ...
 
     async def look_once_more(self) -> None:
@@ -409,12 +409,12 @@ def agent_token(env: Mapping[str, str], agent: str) -> str:
 
 
 def has_agent_token(env: Mapping[str, str], agent: str) -> bool:
-    """Is there a token of this agent? Removing one that is needed would lock the agent out."""
+    """Whether there is a token of this agent. Removing one that is needed would lock the agent out."""
     return any(token.name == _agent_token_name(agent) for token in token_file(env).read())
 
 
 def remove_agent_token(env: Mapping[str, str], agent: str) -> None:
-    """Have the token of an agent that was uninstalled open nothing any more."""
+    """Revoke the token of an agent that was uninstalled."""
     token_file(env).remove(_agent_token_name(agent))
     agent_token_file(env, agent).unlink(missing_ok=True)
 

@@ -47,7 +47,7 @@ def socket_path(address: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def authority(address: str) -> str:
-    """What requests to a replica's address have as `Host`."""
+    """The `Host` of requests to a replica's address."""
     return "localhost" if socket_path(address) else urlsplit(address).netloc
 
 

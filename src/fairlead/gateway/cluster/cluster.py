@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaPlace:
-    """Where a gateway process stands among its replicas."""
+    """Place of a gateway process among its replicas."""
 
     address: str
     """Where peers reach it: `http://host:port`, or `unix:/path`."""

@@ -55,15 +55,15 @@ _NOT_RETURNED: Final = frozenset((b"connection", b"date", b"keep-alive", b"trans
 _EVENT_STREAM: Final = b"text/event-stream"
 
 
-class _Asked(msgspec.Struct):
+class _SentMessage(msgspec.Struct):
     """As much of a message as its answer needs."""
 
     id: int | str | None = None
     method: str | None = None
 
 
-_decode_one = msgspec.json.Decoder(_Asked).decode
-_decode_batch = msgspec.json.Decoder(list[_Asked]).decode
+_decode_one = msgspec.json.Decoder(_SentMessage).decode
+_decode_batch = msgspec.json.Decoder(list[_SentMessage]).decode
 
 
 class _Exchange:
@@ -118,7 +118,7 @@ class Forwarder:
 
     @property
     def calls(self) -> int:
-        """How many messages of clients others work on now."""
+        """Number of clients' messages that other replicas work on now."""
         return sum(exchange.is_call for exchange in self._open)
 
     async def run(self) -> None:
@@ -321,16 +321,16 @@ def answers_of(error: ReplicaFailed, body: bytes) -> list[bytes]:
         messages = _decode_batch(body) if _is_batch(body) else [_decode_one(body)]
     except (ValueError, RecursionError):
         return []
-    return [_answer(error, asked) for asked in messages if asked.id is not None and asked.method is not None]
+    return [_answer(error, sent) for sent in messages if sent.id is not None and sent.method is not None]
 
 
-def _answer(error: ReplicaFailed, asked: _Asked) -> bytes:
-    if asked.method == "tools/call":
+def _answer(error: ReplicaFailed, sent: _SentMessage) -> bytes:
+    if sent.method == "tools/call":
         result = msgspec.Raw(ToolResult.from_error(error).raw)
-        return msgspec.json.encode({"jsonrpc": "2.0", "id": asked.id, "result": result})
+        return msgspec.json.encode({"jsonrpc": "2.0", "id": sent.id, "result": result})
     text = f"{error}\n\nhint: {error.hint}" if error.hint else str(error)
     failure = {"code": INTERNAL_ERROR, "message": text, "data": {DELIVERY: error.delivery}}
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": asked.id, "error": failure})
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": sent.id, "error": failure})
 
 
 def failure_answer(error: ReplicaFailed, body: bytes) -> RequestRefused:

@@ -152,7 +152,7 @@ class OwnedServer:
 
     @property
     def calls(self) -> int:
-        """How many requests of other replicas are under way, without streams."""
+        """Number of requests of other replicas under way, without streams."""
         return len(self._list_requests())
 
     def hand_over(self) -> None:

@@ -236,7 +236,7 @@ class PeerDispatcher(WireDispatcher):
             self._receive(line)
 
     async def post(self, frame: bytes, opts: CallOptions = _NO_OPTIONS) -> None:
-        """Do nothing: the owner has said what a server with sessions is told, and all else is requests."""
+        """Do nothing: the owner sends the notifications of a session, and all else is requests."""
 
     def _cancel(self, call: Call, reason: str, opts: CallOptions) -> None:
         """Do nothing: the end of its exchange cancels a request."""

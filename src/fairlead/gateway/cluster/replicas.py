@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a replica tells of itself for people to see; no replica goes by it."""
+    """Details of a replica for people to see; nothing depends on them."""
 
     name: str = ""
     """The name of its machine, or which worker it is."""
@@ -59,7 +59,7 @@ class ReplicaDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaLoad:
-    """What a replica has to do at a moment."""
+    """Load of a replica at one moment."""
 
     sessions: int = 0
     """Sessions of clients that are open."""
@@ -348,7 +348,7 @@ class ReplicaDirectory:
         self._missing = {name: until for name, until in self._missing.items() if until > read_at}
 
     async def _try(self, trouble: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something with the store; where that fails, what is known goes on to hold."""
+        """Access the store; where that fails, what is known stays in effect."""
         try:
             await work()
         except StoreError as exc:

@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 class _OwnerRecord(msgspec.Struct, frozen=True):
-    """Who owns a server, as stored under its key for as long as it runs, or its owner is gone."""
+    """Owner of a server, as stored under its key for as long as it runs, or its owner is gone."""
 
     replica: str
     token: int
@@ -69,7 +69,7 @@ class _OwnerRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Claim:
-    """Who runs a server: another replica, or this one for as long as a lease holds."""
+    """Claim to a server: another replica's, or this one's for as long as a lease holds."""
 
     record: _OwnerRecord
     lease: ProcessLease | None = None
@@ -78,7 +78,7 @@ class _Claim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinedReplicas:
-    """What is known once this process is one of several replicas."""
+    """Facts that are known once this process is one of several replicas."""
 
     store: Store
     """The store, with the leases."""
@@ -139,11 +139,11 @@ class ServerOwners:
 
     @property
     def calls(self) -> int:
-        """How many requests of other replicas are under way here, without streams."""
+        """Number of requests of other replicas under way here, without streams."""
         return sum(owned.calls for owned in self._owned.values())
 
     def calls_at(self, server_id: str) -> int:
-        """How many of them are to one server."""
+        """Number of requests of other replicas to one server."""
         return sum(owned.calls for owned in self._owned.values() if owned.server_id == server_id)
 
     def hand_over(self) -> None:
@@ -160,7 +160,7 @@ class ServerOwners:
 
     @property
     def owned(self) -> int:
-        """How many server processes this replica owns."""
+        """Number of server processes that this replica owns."""
         return len(self._owned)
 
     @property

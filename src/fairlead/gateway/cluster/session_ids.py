@@ -42,7 +42,7 @@ _TEXT: Final = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{{-(-_SEALED_BYTES * 4 // 3)
 
 @dataclass(frozen=True, slots=True)
 class SealedSession:
-    """What a sealed session id says."""
+    """Content of a sealed session id."""
 
     owner: str
     """The id of the replica that has the session."""
@@ -72,6 +72,7 @@ class SessionIds:
             bundle: The bundle of the endpoint; None for the one of all servers.
             random: What tells it from others, where there is such a thing: `RANDOM_BYTES`.
         """
+        # A random nonce: all replicas seal with the same key, and have no counter in common.
         nonce = secrets.token_bytes(_NONCE_BYTES)
         said = self._owner + _holder(principal, bundle) + (random or secrets.token_bytes(RANDOM_BYTES))
         sealed = nonce + self._ciphers[0].encrypt(nonce, said, _PREFIX.encode())
@@ -89,6 +90,7 @@ class SessionIds:
         if not hmac.compare_digest(holder, _holder(principal, bundle)):
             return None
         opened = SealedSession(said[:REPLICA_ID_BYTES].hex(), said[REPLICA_ID_BYTES + _HOLDER_BYTES :])
+        # Only what opened is remembered, so that ids which were made up take no memory.
         if len(self._opened) >= _MAX_OPENED:
             self._opened.clear()
         self._opened[key] = opened
@@ -110,5 +112,6 @@ class SessionIds:
 
 
 def _holder(principal: str, bundle: str | None) -> bytes:
+    # With its length in front, no principal and bundle together spell another principal.
     place = "" if bundle is None else f"/{bundle}"
     return hashlib.sha256(f"{len(principal)}:{principal}{place}".encode()).digest()[:_HOLDER_BYTES]

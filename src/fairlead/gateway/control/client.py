@@ -87,7 +87,7 @@ class ControlClient:
         return await self._tools(ListTools(server_id))
 
     async def connect(self, server_id: str) -> dict[str, FairleadError]:
-        """Have a server say what it offers. Returns what went wrong."""
+        """Have the gateway list a server. Returns what went wrong."""
         try:
             await self._tools(ListTools(server_id, fresh=True))
         except GatewayGone:
@@ -133,7 +133,7 @@ class ControlClient:
         await self._run_command(RestartServer(server_id))
 
     async def servers(self, server_ids: tuple[str, ...], *, refresh: bool) -> dict[str, KnownServer]:
-        """What is known of servers, after asking those that never were; with `refresh`, all of them."""
+        """List what is known of servers, after listing those that never were; with `refresh`, all of them."""
         return _servers(await self._run_command(ListServers(server_ids, refresh=refresh)))
 
     async def _tools(self, work: ListTools) -> tuple[ToolEntry, ...]:

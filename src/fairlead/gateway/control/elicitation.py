@@ -1,4 +1,7 @@
-"""Elicitations in the course of a control command, answered by the user at the terminal."""
+"""Elicitations in the course of a control command, answered by the user at the terminal.
+
+A module of its own, since it loads the models of the protocol, which most commands do not need.
+"""
 
 import mcp_types as types
 from pydantic import TypeAdapter
@@ -12,7 +15,7 @@ _params = TypeAdapter[types.ElicitRequestParams](types.ElicitRequestParams)
 
 
 async def answer_elicitation(asked: ElicitationAsked, config: Server, operator: Operator) -> ElicitationReply:
-    """Ask the user as a host does that is connected to the server itself."""
+    """Have the user answer an elicitation that a gateway passed on, as a host of their own would."""
     peer = ServerPeer(
         asked.server,
         config.model_copy(update={"elicitation": True}),  # the gateway has checked whether it may ask

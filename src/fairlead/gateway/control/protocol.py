@@ -20,7 +20,7 @@ ASKABLE: Final[tuple[Askable, ...]] = ("form", "url")
 
 
 class ListTools(msgspec.Struct, frozen=True, tag="tools"):
-    """Say what tools a server has. `fresh`: as it says now, rather than as it is known."""
+    """List the tools of a server. `fresh`: as it lists them now, rather than as they are known."""
 
     server: str
     fresh: bool = False
@@ -45,7 +45,7 @@ class AllowTool(msgspec.Struct, frozen=True, tag="allow"):
 
 
 class ListServers(msgspec.Struct, frozen=True, tag="servers"):
-    """Say what is known of servers, after asking those that never were; with `refresh`, all of them."""
+    """List what is known of servers, after listing those that never were; with `refresh`, all of them."""
 
     servers: tuple[str, ...]
     refresh: bool = False
@@ -61,7 +61,7 @@ CommandWork = ListTools | CallTool | AllowTool | ListServers | RestartServer
 
 
 class ControlCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A command for the gateway, and which elicitations its user can answer."""
+    """A command for the gateway, and the kinds of elicitations that its user can answer."""
 
     work: CommandWork
     config: str
@@ -109,7 +109,7 @@ class ElicitationReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gateway knows of a server."""
+    """State and listing of a server, as a gateway knows them."""
 
     snapshot: StoredSnapshot | None
     """What may be offered of what it lists."""

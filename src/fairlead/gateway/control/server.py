@@ -277,7 +277,7 @@ class CommandContext(RequestContext):
         return _read(asked.reply)
 
     async def tell(self, notification: types.ServerNotification) -> None:
-        """Tell nothing: a command shows what came of it, and no more."""
+        """Drop the notification: a command shows its result, and no more."""
 
 
 def _read(reply: ElicitationReply) -> types.ElicitResult:

@@ -88,7 +88,7 @@ class PoolMember:
 
     @property
     def place(self) -> ReplicaPlace:
-        """Where other workers send the calls of servers that run here."""
+        """The address where other workers send the calls of servers that run here."""
         keys = ReplicaKeys.of_cluster(ClusterKeys([self.key]))
         return ReplicaPlace(address=self._at(self.number), keys=keys)
 
@@ -102,7 +102,7 @@ class PoolMember:
         return f"unix:{Path(self._folder) / f'{number}.calls'}"
 
     def new_id(self) -> str:
-        """Make a random id that says whose it is."""
+        """Make a random id that names this worker as its origin."""
         return f"{self.id_prefix}{secrets.token_hex(16)}"
 
     # Its life.
@@ -149,7 +149,7 @@ class PoolMember:
     # Other workers.
 
     def answer(self, about: str, handler: PeerHandler) -> None:
-        """Answer what other workers ask about something."""
+        """Register the handler of other workers' questions about a subject."""
         self._handlers[about] = handler
 
     async def ask_peers(self, about: str, payload: str = "") -> list[str]:

@@ -22,7 +22,7 @@ RELOAD: Final[Question] = "reload"
 
 
 class BeginWork(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
-    """The first message to a worker: who it is."""
+    """First message to a worker: its number, the key of this run, and the folder of the sockets."""
 
     number: int
     key: str
@@ -38,7 +38,7 @@ class LivingWorkers(msgspec.Struct, frozen=True, tag="living"):
 
 
 class PeerQuestion(msgspec.Struct, frozen=True, kw_only=True, tag="question"):
-    """What another worker asks this one."""
+    """Question of another worker to this one."""
 
     id: int
     about: Question
@@ -46,7 +46,7 @@ class PeerQuestion(msgspec.Struct, frozen=True, kw_only=True, tag="question"):
 
 
 class PeerAnswers(msgspec.Struct, frozen=True, kw_only=True, tag="answers"):
-    """What all others answered to a worker's question, as far as they did."""
+    """Answers of the other workers to a worker's question: of those that answered."""
 
     id: int
     answers: list[str]

@@ -295,7 +295,7 @@ _SECRET_TITLE = re.compile(r"\b(pin|pin ?code|otp|totp|mnemonic|jwt|bearer)\b")
 
 
 def asks_for_secret(text: str, *, is_title: bool = False) -> bool:
-    """Do these words speak of what grants access, such as a password, a token or a card number?
+    """Whether a text names a credential, such as a password, a token or a card number.
 
     Some words do so as a name or title only: a `PIN` is a secret, a pin on a map is none.
     """
@@ -307,7 +307,7 @@ def asks_for_secret(text: str, *, is_title: bool = False) -> bool:
 
 
 def escape_text(text: str, limit: int = MAX_DESCRIPTION_CHARACTERS) -> str:
-    """A server's words, safe to show: no control or invisible characters, and an end."""
+    """A server's text, safe to show: without control and invisible characters, and of bounded length."""
     cleaned = gate.text(text, 4 * limit).strip()
     return cleaned if len(cleaned) <= limit else f"{cleaned[: limit - 1]}…"
 

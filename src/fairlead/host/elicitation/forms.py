@@ -38,7 +38,7 @@ class Problems:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """One thing to choose: `value` is sent, `label` is shown."""
+    """One choice of a field: `value` is sent, `label` is shown."""
 
     value: str
     label: str
@@ -59,7 +59,7 @@ class _Field:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextField(_Field):
-    """Some text."""
+    """A field for text."""
 
     min_length: int = 0
     max_length: int = MAX_ANSWER_CHARACTERS
@@ -86,7 +86,7 @@ class TextField(_Field):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NumberField(_Field):
-    """A number, or a whole one."""
+    """A field for a number, or for an integer."""
 
     whole: bool = False
     minimum: float | None = None
@@ -126,7 +126,7 @@ class NumberField(_Field):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class YesNoField(_Field):
-    """Yes or no."""
+    """A field for yes or no."""
 
     default: bool | None = None
 
@@ -147,7 +147,7 @@ class YesNoField(_Field):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChoiceField(_Field):
-    """One of several things."""
+    """A field for one of several choices."""
 
     choices: tuple[Choice, ...]
     default: str | None = None
@@ -167,7 +167,7 @@ class ChoiceField(_Field):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChoicesField(_Field):
-    """Any number of several things, within limits."""
+    """A field for several choices, within limits."""
 
     choices: tuple[Choice, ...]
     min_items: int = 0

@@ -111,7 +111,7 @@ def _encode_host(host: str) -> str:
 
 
 def _readable(name: str) -> str:
-    """How a name reads; one whose punycode means nothing that can be shown reads as it is written."""
+    """A host name in readable form; punycode that cannot be shown stays as it is written."""
     if "xn--" not in name:
         return name
     try:

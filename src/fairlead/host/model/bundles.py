@@ -52,7 +52,7 @@ class Selection:
         return self.name, self.rules_for_caller, self.approval, self.left_out
 
     def decide(self, policy: CallPolicy, tool: str, entry: ToolEntry | None) -> Decision:
-        """What happens when a tool is called, with arguments that no rule is against.
+        """The decision of policy about a tool, with arguments that no rule matches.
 
         Lists and explanations go by this, with all that `Proposal.decide` goes by when a call is made.
         """

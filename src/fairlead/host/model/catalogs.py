@@ -24,7 +24,7 @@ AT_ONCE: Final = 250
 
 
 class CatalogServer(Protocol):
-    """What a catalog needs of a managed server, whose own class loads the SDK."""
+    """A managed server as catalogs use it; its own class loads the SDK."""
 
     @property
     def server(self) -> LoadedServer:
@@ -57,7 +57,7 @@ class CatalogServer(Protocol):
 
 
 class CatalogServers(Protocol):
-    """What catalogs need of the servers of a host."""
+    """The servers of a host as catalogs use them."""
 
     @property
     def generation(self) -> int | None:
@@ -341,12 +341,12 @@ def has_reading(selection: Selection, listings: Iterable[Listing]) -> bool:
 
 
 def cost_of(catalog: Catalog) -> int:
-    """About how many tokens all definitions are together."""
+    """Approximate number of tokens of all definitions."""
     return sum(tool.entry.derive(_cost) for tool in catalog.tools)
 
 
 def token_cost(entry: ToolEntry) -> int:
-    """About how many tokens the definition of a tool is, counted once."""
+    """Approximate number of tokens of a tool's definition, counted once."""
     return entry.derive(_cost)
 
 

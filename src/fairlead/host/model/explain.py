@@ -31,7 +31,7 @@ class Reason:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolExplanation:
-    """All there is to say about one tool."""
+    """Explanation of one tool: whether models get it, what decides about its calls, and where that is set."""
 
     key: ToolKey
     state: ToolState
@@ -60,7 +60,7 @@ class ToolExplanation:
 
     @property
     def decided_by(self) -> Reason:
-        """Why it may do that, and where that is written."""
+        """The reason for its permission, and where that is configured."""
         return self.because if self.approval is None or self.state == "quarantined" else self.approval
 
 
@@ -115,7 +115,7 @@ class Explainer:
         self._policies: dict[str, CallPolicy] = {}
 
     def explain(self, key: ToolKey) -> ToolExplanation:
-        """Why a tool is there, or not."""
+        """Explain why a tool is offered, or why it is not."""
         server = self._config.servers[key.server_id]
         offered = self._catalog.of(key)
         name = offered.name if offered else self._names.names[key]
@@ -205,7 +205,7 @@ class Explainer:
         return "direct" if direct else "deferred", Reason(reason=reason, place=_place(self._config, field))
 
     def _approval(self, server: LoadedServer, tool: str, decision: Decision) -> Reason:
-        """What decides about a call that the allowlists pass: a rule, an approval mode, or the default."""
+        """Reason for a decision after the allowlists: a rule, an approval mode, or the default."""
         if decision.rule is not None:
             return Reason(reason=decision.reason, place=str(decision.rule.origin or "the administrator"))
         if decision.field == "approval" and server.config is not None:
@@ -251,7 +251,7 @@ def _section(selection: Selection) -> tuple[str, ...]:
 
 
 def _place(config: LoadedConfig, path: FieldPath) -> str | None:
-    """Where a setting is configured; None if it is not."""
+    """Place where a setting is configured; None if it is not."""
     return str(config.origin(*path)) if value_at(config.merged.data, path) is not None else None
 
 

@@ -57,7 +57,7 @@ class _NoContext:
 
 
 class HostTools:
-    """A few tools, each under a name that every provider takes and under its older one, with a dot."""
+    """Base of Fairlead's own tools for models, each with a name for every provider and an older one."""
 
     def __init__(self, tools: Mapping[str, AnyTool]) -> None:
         self._dotted = {tool.name: dotted for dotted, tool in tools.items()}
@@ -94,7 +94,7 @@ class HostTools:
     async def prepare_result(
         self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult
     ) -> ToolResult:
-        """What a tool returned, as a model may have it. Where a server wrote it, more is to be done."""
+        """Prepare the result of a tool for a model. Where a server wrote it, subclasses clean and mark it."""
         return ToolResult("mcp", encode_result(result))
 
 
@@ -183,7 +183,7 @@ class SearchOutcome:
 
 
 class SearchableTools(Protocol):
-    """What meta-tools need of a toolset."""
+    """A toolset as meta-tools use it."""
 
     @property
     def catalog(self) -> Catalog:
@@ -201,7 +201,7 @@ class SearchableTools(Protocol):
 
     @property
     def session(self) -> SearchSession:
-        """What the agent searched for and was shown."""
+        """The search session: what the agent searched for and was shown."""
         ...
 
     async def rank(self, queries: Sequence[str], *, server: str | None = None) -> RankedTools:
@@ -262,7 +262,7 @@ class MetaTools(HostTools):
         return f"{tool.description} Servers: {servers}" if servers else tool.description
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a meta-tool. What it calls goes the way of every call."""
+        """Call a meta-tool. The calls it makes pass through the same pipeline as all others."""
         if name in ("mcp_call_tool", "mcp.callTool"):
             wanted, given = arguments.get("name"), as_object(arguments.get("arguments"))
             if isinstance(wanted, str) and not self.has(wanted):

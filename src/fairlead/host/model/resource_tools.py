@@ -45,7 +45,7 @@ _content = TypeAdapter[ContentBlock](ContentBlock)
 
 
 class ReadingHost(Protocol):
-    """What reading tools need of a host."""
+    """A host as reading tools use it."""
 
     @property
     def artifacts(self) -> Artifacts:
@@ -141,7 +141,7 @@ class ReadingTools(HostTools):
     async def prepare_result(
         self, tool: AnyTool, arguments: Mapping[str, Any], result: CallToolResult
     ) -> ToolResult:
-        """What servers wrote, handed on like results of their tools: cleaned, of bounded size, marked."""
+        """Prepare content of servers like results of their tools: cleaned, of bounded size, marked."""
         server, limit = arguments.get("server"), LISTED_BYTES
         names = [server] if isinstance(server, str) else [*self._readable()]
         server_id = names[0] if len(names) == 1 else "mcp"

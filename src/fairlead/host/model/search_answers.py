@@ -75,7 +75,7 @@ def _by_score(catalog: Catalog, queries: str | Sequence[str], server_id: str) ->
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchAnswer:
-    """Text for the model."""
+    """Answer to a search, as text for the model."""
 
     tools: list[str]
     """Signatures."""
@@ -129,10 +129,10 @@ def answer_search(
     siblings = _siblings(ranked, rest, session, ANSWER_TOKENS - used, again=again)
     session.note_search(
         queries,
-        {key: hit.query for hit in ranked.hits if hit.key in described for key in _named_by(hit)},
+        {key: hit.query for hit in ranked.hits if hit.key in described for key in _tools_of_hit(hit)},
         [tool.entry for _, tool in fresh],
         [
-            *[key for hit, _ in fresh for key in _named_by(hit)],
+            *[key for hit, _ in fresh for key in _tools_of_hit(hit)],
             *[key for keys in siblings.values() for key in keys],
         ],
     )
@@ -156,7 +156,7 @@ def _siblings(
     return chosen
 
 
-def _named_by(hit: SearchHit) -> tuple[ToolKey, ...]:
+def _tools_of_hit(hit: SearchHit) -> tuple[ToolKey, ...]:
     """The tools that a hit's line names: any of them may be called for it."""
     return hit.key, *hit.twins[:MOST_TWINS]
 

@@ -168,6 +168,9 @@ class Toolset:
     async def get(self, name: str) -> CatalogTool:
         """The tool with a public name. Servers are waited for only if the name is not known yet.
 
+        Args:
+            name: The public name, or `server.tool`.
+
         Raises:
             CallDenied: The tool is denied or quarantined.
             AuthRequired: The name is that of a server whose tools are known only after a login.
@@ -240,7 +243,7 @@ class Toolset:
         return self._host.login_hint(status.server_id)
 
     def login_hint(self) -> str | None:
-        """How to log in to the servers that need it; None if no server does."""
+        """The way to log in to the servers that need it; None if no server does."""
         hints = [
             f"`{status.server_id}`: {self._login_step(status)}"
             for status in self._waiting()[:MAX_LOGIN_HINTS]
@@ -302,7 +305,7 @@ class Toolset:
         )
 
     async def _make_search_aids(self, queries: str | Sequence[str]) -> "_SearchAids":
-        """What a search goes by, as configured: the tools, memory, meaning, a model elsewhere."""
+        """Inputs of a search, as configured: the tools, memory, vectors, an embedding model."""
         catalog = (await self.ready()).catalog
         selection = self.selection
         past = await self._host.search_memory.recall(self.principal) if selection.remembers else None
@@ -523,7 +526,7 @@ class Toolset:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _SearchAids:
-    """What a search goes by."""
+    """Inputs of a search besides its query: tools, memory and vectors."""
 
     catalog: Catalog
     past: PastQueries | None
@@ -567,7 +570,7 @@ class ProviderTools:
         return {tool.name: tool.refused for tool in self.tools if tool.refused is not None}
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
-        """Make a tool call of the model, as `Toolset.answer` does.
+        """Carry out a tool call of the model, as `Toolset.answer` does.
 
         Args:
             name: The name in the model's tool call.

@@ -1,4 +1,4 @@
-"""What a toolset needs of a host."""
+"""Protocol of the host as a toolset uses it."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ToolsetHost(ReadingHost, Protocol):
-    """What a toolset needs of a host."""
+    """A host as toolsets use it."""
 
     @property
     def calls(self) -> "CallRunner":
@@ -69,7 +69,7 @@ class ToolsetHost(ReadingHost, Protocol):
         ...
 
     def login_hint(self, server_id: str) -> str:
-        """What the user of this host does to log in to a server."""
+        """The way in which the user of this host logs in to a server."""
         ...
 
     def propose(

@@ -1,1 +1,1 @@
-"""What servers offer besides tools: resources, prompts, completion, tasks and skills."""
+"""Offers of servers besides tools: resources, prompts, completion, tasks and skills."""

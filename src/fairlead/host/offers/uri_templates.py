@@ -29,7 +29,7 @@ _TRIPLET = re.compile(r"(%[0-9A-Fa-f]{2})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Operator:
-    """How the values of an expression are written, as in the table of the RFC's appendix A."""
+    """Form of an expression's values, as in the table of the RFC's appendix A."""
 
     first: str = ""
     separator: str = ","
@@ -86,7 +86,7 @@ class _Blank:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TypedVariable:
-    """What is being typed in a URI: a variable, its text so far, and the variables before it."""
+    """The variable that is being typed in a URI, with its text so far and the variables before it."""
 
     variable: str
     text: str
@@ -95,7 +95,7 @@ class TypedVariable:
 
 @dataclass(frozen=True, slots=True)
 class UriTemplate:
-    """A template that was read; see `read_template`."""
+    """A parsed URI template; see `read_template`."""
 
     text: str
     _parts: tuple[str | _Expression, ...]

@@ -27,7 +27,7 @@ _SHOWN = 120
 
 
 def parse_url(text: str) -> URL:
-    """Read a URL that every reader understands in the same way, or raise `ValueError` with the reason."""
+    """Parse a URL that every parser reads in the same way. Raises `ValueError` with the reason."""
     if len(text) > MAX_URL:
         raise ValueError(f"it is longer than {MAX_URL} characters")
     if _UNSPEAKABLE.search(text):
@@ -48,7 +48,7 @@ def parse_url(text: str) -> URL:
 
 
 def join_url(base: URL, reference: str) -> URL:
-    """Read where a reference found at `base` leads, just as strictly."""
+    """Resolve a reference found at `base`, as strictly as `parse_url`."""
     if reference.startswith("//"):
         reference = f"{base.scheme}:{reference}"
     if _SCHEME.match(reference):
@@ -68,7 +68,7 @@ def _is_same_host(written: str, understood: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-    """One entry of the list: a host or all hosts under it, perhaps a port, perhaps where the path begins."""
+    """Entry of the allowlist: a host or a domain, an optional port, and an optional path prefix."""
 
     text: str = field(compare=False)
     schemes: frozenset[str]
@@ -81,18 +81,18 @@ class Pattern:
 
     @property
     def place(self) -> str:
-        """The host and what narrows it, as in a URL."""
+        """The host with its port and path prefix, as in a URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}{'' if self.port is None else f':{self.port}'}{self.path}"
 
     @property
     def meaning(self) -> str:
-        """What it covers, written as a URL with a `*` for what may vary."""
+        """The pattern as a URL with `*` for what may vary."""
         scheme = "http(s)" if len(self.schemes) > 1 else next(iter(self.schemes))
         return f"{scheme}://{'*.' if self.under else ''}{self.place}/*"
 
     def covers(self, url: URL) -> bool:
-        """Tell whether it allows this very URL."""
+        """Whether it allows this URL."""
         host = url.raw_host or ""
         return (
             (host.endswith(f".{self.host}") if self.under else host == self.host)
@@ -103,7 +103,7 @@ class Pattern:
 
 
 def parse_pattern(text: str) -> Pattern:
-    """Read an entry: `docs.python.org`, `*.example.org`, `example.org:8443/docs`, `localhost:8000`.
+    """Parse an entry: `docs.python.org`, `*.example.org`, `example.org:8443/docs`, `localhost:8000`.
 
     A scheme may stand before it. Plain http is for this machine only, and there it goes without saying.
     """
@@ -147,7 +147,7 @@ def _pattern(text: str) -> Pattern:
 
 
 class AllowList:
-    """The sites that may be read; none if it is empty. `ConfigError` names an entry that makes no sense."""
+    """The sites that may be read; none if it is empty. `ConfigError` names an invalid entry."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._patterns = tuple(map(parse_pattern, entries))
@@ -177,6 +177,6 @@ class AllowList:
 
 
 def escape_url(url: URL | str) -> str:
-    """Return a URL, or what a stranger says is one, as far as it is fit for a message."""
+    """Escape a URL, or untrusted text in its place, for a message."""
     text = ascii(str(url))[1:-1]
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -47,7 +47,7 @@ _STALE_SECONDS = 3600.0
 
 
 class CachedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read at a URL, and how to ask whether it is still so."""
+    """A page in the cache, with the validators to ask whether it has changed."""
 
     url: str
     status: int
@@ -74,7 +74,7 @@ class CachedPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fresh_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return how long a response may go unchecked by what it says; None: it is not to be kept."""
+    """Return the freshness lifetime of a response by its headers; None where it may not be cached."""
     cache_control = headers.get("Cache-Control", "").lower()
     if "no-store" in cache_control or headers.get("Vary", "").strip() == "*":
         return None
@@ -101,7 +101,7 @@ class PageCache:
         self._max_bytes = max_bytes
 
     def get(self, url: str) -> CachedPage | None:
-        """Return what is kept for a URL."""
+        """Return the cached page of a URL."""
         try:
             page = _decode(self._read(self._file(url)))
         except (OSError, msgspec.MsgspecError):
@@ -109,7 +109,7 @@ class PageCache:
         return page if page.url == url else None
 
     def put(self, page: CachedPage) -> None:
-        """Keep a page in place of what was kept for its URL."""
+        """Cache a page in place of the earlier one of its URL."""
         try:
             content = _encode(page)
             if len(content) > self._max_bytes // 4:
@@ -121,7 +121,7 @@ class PageCache:
             logger.debug("a page could not be kept", extra={"reason": str(exc)})
 
     def renew(self, page: CachedPage, fresh: float) -> CachedPage:
-        """Keep a page that was found unchanged."""
+        """Renew a page that was revalidated."""
         renewed = msgspec.structs.replace(page, checked_at=time.time(), fresh_seconds=fresh)
         self.put(renewed)
         return renewed
@@ -196,7 +196,7 @@ comes in parts: go on with `start` set to the `nextStart` of the answer.\
 
 
 class FetchInput(ToolModel):
-    """What to read."""
+    """Input of `docs.fetch`."""
 
     url: str = Field(max_length=MAX_URL)
     """The page's URL, beginning with https://"""
@@ -207,7 +207,7 @@ class FetchInput(ToolModel):
 
 
 class FetchOutput(ToolModel):
-    """What was read."""
+    """Output of `docs.fetch`."""
 
     url: str
     """Where the page was found, after redirects."""

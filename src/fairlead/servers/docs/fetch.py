@@ -30,7 +30,7 @@ _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FetchedResponse:
-    """The response for a URL. The body is empty if it is not needed, and cut if it is too long."""
+    """Response for a URL. The body is empty if it is not needed, and cut if it is too long."""
 
     url: URL
     status: int
@@ -51,7 +51,7 @@ class FetchedResponse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FetchContext:
-    """The way to the network: which addresses may be dialled, who looks names up, whom TLS trusts."""
+    """Network settings of requests: allowed addresses, resolver, and trusted certificates."""
 
     vet: Vet = public_or_loopback
     resolver: Callable[[], AbstractResolver] = ThreadedResolver
@@ -66,7 +66,7 @@ class FetchContext:
     async def get(
         self, client: aiohttp.ClientSession, url: URL, conditions: Mapping[str, str]
     ) -> FetchedResponse:
-        """Ask for a URL, once, exactly as it is. `ToolFailed` says why nothing came of it."""
+        """Request a URL once, without redirects. Raises `ToolFailed` with the reason of a failure."""
         try:
             async with client.get(
                 url,

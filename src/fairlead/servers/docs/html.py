@@ -48,7 +48,7 @@ class _PageTooComplex(Exception):
 
 @dataclass(slots=True)
 class Element:
-    """A piece of a page: its tag, the attributes that matter, and what is in it."""
+    """Element of a page: its tag, relevant attributes, and children."""
 
     tag: str
     attributes: dict[str, str]
@@ -85,7 +85,7 @@ class Element:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HtmlPage:
-    """A page: its title, what it is there to say, and the URL its links are relative to.
+    """A parsed page: its title, its main content, and the base URL of its links.
 
     `whole` is false if the page exceeded a limit.
     """
@@ -97,7 +97,7 @@ class HtmlPage:
 
 
 def parse_html(text: str, url: str) -> HtmlPage:
-    """Read a page found at `url`."""
+    """Parse a page found at `url`."""
     # Imported late because it is slow, and by name because it has no types. It gets a target rather than
     # build a tree of its own: with that, it would need hours for a tag with half a million attributes.
     etree: Any = import_module("lxml.etree")
@@ -164,10 +164,10 @@ class _Builder:
             self._css_size += len(text)
 
     def close(self) -> None:
-        """The parser wants to say that it is done."""
+        """Do nothing at the end of parsing."""
 
     def drop_hidden(self) -> None:
-        """Take out what the page's own style sheets hide."""
+        """Remove elements that the page's own style sheets hide."""
         hidden = find_hidden_selectors("".join(self._css))
         if not hidden:
             return
@@ -185,7 +185,7 @@ class _Builder:
         return None
 
     def base(self, url: str) -> str:
-        """What links are relative to."""
+        """The base URL of links."""
         named = next((e.attributes["href"] for e in self._landmarks["base"] if "href" in e.attributes), "")
         try:
             return urljoin(url, named)
@@ -193,7 +193,7 @@ class _Builder:
             return url
 
     def main(self) -> Element:
-        """What the page is there to say: its main part if it names one, else all but its surroundings."""
+        """The main content: the element that the page marks as such, else all but navigation and the like."""
         articles = self._landmarks["article"]
         for element in (*self._landmarks["main"][:1], *(articles if len(articles) == 1 else ())):
             if element.text.strip():
@@ -238,7 +238,7 @@ _LEGIBLE = 2.0
 
 
 def is_hiding(style: str) -> bool:
-    """Whether these declarations hide an element from readers."""
+    """Whether style declarations hide an element from readers."""
     if len(style) > _MAX_STYLE:
         return True
     declarations = _declarations(style)

@@ -37,7 +37,7 @@ class _Full(Exception):
 
 @dataclass(slots=True)
 class _Indent:
-    """What lines begin with inside a list or a quotation: the first of them, and the others."""
+    """Beginnings of lines inside a list or a quotation: of the first, and of the others."""
 
     first: str
     rest: str
@@ -50,7 +50,7 @@ class _Indent:
 
 
 def to_markdown(root: Element, base: str, limit: int) -> tuple[str, bool]:
-    """Return what an element says, at most `limit` characters of it, and whether that is all.
+    """Convert an element to Markdown of at most `limit` characters; also returns whether that is all.
 
     Links are relative to `base` in the page and absolute in the text.
     """
@@ -81,15 +81,15 @@ class _Writer:
 
     @property
     def text(self) -> str:
-        """What was written."""
+        """The Markdown written so far."""
         return "\n".join(self._lines)
 
     def visit(self, element: Element) -> None:
-        """Write what an element says."""
+        """Write an element."""
         _VISITORS.get(element.tag, _Writer.visit_children)(self, element)
 
     def end_block(self) -> None:
-        """Write the words that were gathered, if there are any."""
+        """Write the collected words, if there are any."""
         self._blocks += 1
         if not self._words:
             return
@@ -261,7 +261,7 @@ class _Writer:
         self._words += (before, mark(words) if words and not self._plain else words, after)
 
     def _target(self, reference: str) -> str:
-        """Where a link leads, if that is another page on the web."""
+        """URL of a link, if that is another page on the web."""
         if not reference or reference.startswith("#"):
             return ""
         try:

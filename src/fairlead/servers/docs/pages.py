@@ -31,7 +31,7 @@ MAX_MEMORY: Final = 1024 * 1024 * 1024
 
 
 def run_child(module: str, *arguments: str, given: bytes, seconds: float, max_output: int) -> bytes | None:
-    """Run a module of this package as a child process. It takes its time: use a thread.
+    """Run a module of this package as a child process, and wait for it: for use in a thread.
 
     Args:
         module: Its whole name. It has to call `limit_child` first.
@@ -124,7 +124,7 @@ _PDF_TROUBLE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeEr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadPage:
-    """What was read. `whole` is false where there is more, `note` says what the text cannot."""
+    """Content of a page. `whole` is false where there is more; `note` says what the text lacks."""
 
     text: str = ""
     title: str | None = None
@@ -138,7 +138,7 @@ def media_type(content_type: str) -> str:
 
 
 def kind_of(content_type: str) -> Kind:
-    """Tell what to do with a body by what it is said to be."""
+    """Return the kind of parser for a body, by its media type."""
     named = media_type(content_type)
     if named in _HTML:
         return "html"
@@ -150,7 +150,7 @@ def kind_of(content_type: str) -> Kind:
 
 
 def read_page(body: bytes, content_type: str, *, url: str, whole: bool = True) -> ReadPage:
-    """Return what a body says; `whole` is whether all of it is there. It takes its time: use a thread.
+    """Parse a body; `whole` is whether all of it is there. It takes long: for use in a thread.
 
     A PDF, and a large page, is read in a process of its own.
     """
@@ -210,7 +210,7 @@ def _guess(body: bytes) -> Kind:
 
 
 def decode(body: bytes, content_type: str, *, is_html: bool = False) -> str:
-    """Return a body as text: as it is marked, as it is said to be, as UTF-8, and else as browsers do."""
+    """Decode a body: by its byte order mark, its declared charset, as UTF-8, else as browsers do."""
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if body.startswith(mark):
             return body.decode(encoding, "replace")

@@ -29,7 +29,7 @@ MAX_UNDO_BYTES = 64_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileContent:
-    """What is at a path."""
+    """Content and permissions of the file at a path."""
 
     names: tuple[str, ...]
     """The names of the path, the root's first where there are several roots."""
@@ -58,7 +58,7 @@ class Change:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes to remember it."""
+        """Number of bytes that undoing it keeps in memory."""
         return len(self.before or b"") + len(self.after or b"")
 
 
@@ -71,7 +71,7 @@ class FileChanges:
         self._done: deque[tuple[Change, ...]] = deque(maxlen=MAX_UNDO_STEPS)
 
     def read(self, path: str) -> FileContent:
-        """What is at a path.
+        """Read the content at a path.
 
         Args:
             path: The path as the caller gave it.
@@ -100,7 +100,7 @@ class FileChanges:
             raise
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Make all of the changes, or none of them, and remember them for `undo`.
+        """Apply all of the changes, or none of them, and remember them for `undo`.
 
         Args:
             changes: At most one for each path.
@@ -116,7 +116,7 @@ class FileChanges:
                 self._done.popleft()
 
     def undo(self) -> tuple[Change, ...]:
-        """Take the last step of changes back.
+        """Revert the last step of changes.
 
         Returns:
             The changes that were made to take it back.

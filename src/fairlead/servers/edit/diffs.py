@@ -23,7 +23,7 @@ _MARKS: Final = {
 
 
 def moves_in(changes: Sequence[Change]) -> list[tuple[Change, Change]]:
-    """Pairs of a deleted and a new file with the same content, however the change was put.
+    """Pairs of a deleted and a new file with the same content, in any form of a change.
 
     Args:
         changes: The changes of one step.
@@ -78,11 +78,11 @@ def _diff_lines(change: Change) -> tuple[list[str], bool]:
             old, new = old[:MAX_DIFF_LINES], new[:MAX_DIFF_LINES]
     lines = list(difflib.unified_diff(old, new, *names, lineterm=""))
     lines = lines or [f"--- {names[0]}", f"+++ {names[1]}"]  # an empty file, new or deleted
-    return [_HUNK.sub(partial(_moved_by, first), line) if first else line for line in lines], is_cut
+    return [_HUNK.sub(partial(_shift_head, first), line) if first else line for line in lines], is_cut
 
 
-def _moved_by(count: int, hunk: re.Match[str]) -> str:
-    """The head of a hunk that begins so many lines further down."""
+def _shift_head(count: int, hunk: re.Match[str]) -> str:
+    """The head of a hunk, moved so many lines further down."""
     old, new = int(hunk[1]) + count, int(hunk[3]) + count
     return f"@@ -{old}{hunk[2] or ''} +{new}{hunk[4] or ''} @@"
 
@@ -116,7 +116,7 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _without_common_ends(old: list[str], new: list[str]) -> tuple[int, list[str], list[str]]:
-    """What is between the lines that both begin and end with, with some around it, and how many go before."""
+    """Lines between a common beginning and end, with some context, and the number left out before."""
     shorter = min(len(old), len(new))
     begin = next((at for at in range(shorter) if old[at] != new[at]), shorter)
     most = shorter - begin

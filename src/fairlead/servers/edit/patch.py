@@ -19,7 +19,7 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hunk:
-    """One place of a change: lines with their line breaks left off."""
+    """Hunk of a patch: its lines, without line breaks."""
 
     start: int | None
     """Line of the old file at which it should fit, from 1; None if the header does not say."""
@@ -34,7 +34,7 @@ class Hunk:
 
 @dataclass(kw_only=True, slots=True)
 class FilePatch:
-    """All that a patch says about one file."""
+    """Part of a patch about one file."""
 
     source: str | None
     """Path before; None for a file that is created."""
@@ -44,7 +44,7 @@ class FilePatch:
 
 
 def parse_patch(text: str) -> list[FilePatch]:
-    """The files of a unified diff, as `git diff` or `diff -u` write it.
+    """Parse a unified diff, as `git diff` or `diff -u` write it.
 
     Args:
         text: The patch. Words before the first header are skipped.
@@ -296,7 +296,7 @@ class _Lines:
         return None
 
     def first_miss(self, hunk: Hunk, first: int) -> str:
-        """What keeps a hunk from fitting, for an error."""
+        """The first line that keeps a hunk from fitting, for an error."""
         for line in hunk.old:
             if max(self._places.get(line, (-1,))) < first:
                 where = " after the hunk before" if first else ""

@@ -30,7 +30,7 @@ Version = Annotated[str, Field(max_length=64)]
 
 
 class WriteFileInput(ToolModel):
-    """A file to write."""
+    """Input of the tool that writes a file."""
 
     path: PathText
     """The file, with `/` between names. Folders that are missing are made."""
@@ -41,7 +41,7 @@ class WriteFileInput(ToolModel):
 
 
 class ReplaceInput(ToolModel):
-    """A text to replace in a file."""
+    """Input of the tool that replaces a text in a file."""
 
     path: PathText
     old_text: Annotated[str, Field(min_length=1, max_length=MAX_FILE_BYTES)]
@@ -55,14 +55,14 @@ class ReplaceInput(ToolModel):
 
 
 class ApplyPatchInput(ToolModel):
-    """A patch."""
+    """Input of the tool that applies a patch."""
 
     patch: Content
     """A unified diff, as `git diff` writes it: of one file or several; also new, deleted and renamed ones."""
 
 
 class MoveInput(ToolModel):
-    """A file to move."""
+    """Input of the tool that moves a file."""
 
     source: PathText
     """The file."""
@@ -73,7 +73,7 @@ class MoveInput(ToolModel):
 
 
 class DeleteInput(ToolModel):
-    """A file to delete."""
+    """Input of the tool that deletes a file."""
 
     path: PathText
     version: Version | None = None
@@ -81,12 +81,12 @@ class DeleteInput(ToolModel):
 
 
 class UndoInput(ToolModel):
-    """Nothing to say."""
+    """Input of the tool that undoes the last step: none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Coding:
-    """How a file holds its text: the encoding, and the byte order mark in front of it."""
+    """Encoding of a file's text, and its byte order mark."""
 
     encoding: str
     mark: bytes = b""
@@ -116,7 +116,7 @@ class ChangedFile(ToolModel):
 
 
 class EditOutput(ToolModel):
-    """What was changed."""
+    """Output of all editing tools: the changed files."""
 
     files: list[ChangedFile]
     diff: str

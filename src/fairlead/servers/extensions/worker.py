@@ -58,7 +58,7 @@ class Archive:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerLinks:
-    """How a worker is tied to the processes above it."""
+    """Links of a worker to the processes above it."""
 
     reports: int
     """Where the supervisor reads which file is run now. It stays open, so that its end tells the worker's."""
@@ -172,7 +172,7 @@ class _FileRefused(Exception):
 
 
 def _reason(exc: BaseException) -> str:
-    """What went wrong with a file, in a line: the error, and where in the file it was."""
+    """Error of a file in one line, with its place in the file."""
     if isinstance(exc, _FileRefused):
         return str(exc)
     if isinstance(exc, SystemExit):

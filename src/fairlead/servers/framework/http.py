@@ -32,7 +32,7 @@ class ServedEndpoint:
 
 
 def own_token(path: Path) -> str:
-    """The token kept in this file; made up and kept there, readable by its owner alone, the first time."""
+    """Bearer token in this file, which is created the first time, readable by its owner alone."""
     if path.exists() and (kept := read_text(path).strip()):
         return kept
     token = secrets.token_urlsafe(32)

@@ -32,7 +32,7 @@ class ToolModel(BaseModel):
 
 
 class ToolContext(Protocol):
-    """What a handler can use during a call: progress and the like."""
+    """Context of a call for its handler: progress and the like."""
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the caller, which resets its idle timeout.
@@ -100,7 +100,7 @@ async def run_tool(tool: AnyTool, context: ToolContext, arguments: Mapping[str, 
 
 
 async def preview_tool(tool: AnyTool, arguments: Mapping[str, Any]) -> str | None:
-    """What a call would change, in words or as a diff; None if the tool does not tell."""
+    """The change that a call would make, in words or as a diff; None if the tool has no preview."""
     if tool.preview is None:
         return None
     try:

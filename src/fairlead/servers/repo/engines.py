@@ -71,7 +71,7 @@ class Job:
 
 
 class Runner:
-    """Runs one process after another in a thread, until another thread has it stop."""
+    """Runs processes one after another in a thread, until another thread stops it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,7 +86,7 @@ class Runner:
                 self._process.kill()
 
     def run(self, job: Job, folder: OpenFolder, reader: MatchReader) -> tuple[int, str]:
-        """Read what a process prints as far as it is wanted.
+        """Run a process, and pass on its output as long as more of it is wanted.
 
         Gives its exit status, 0 if it was ended, and what it complained of. Raises `_Stuck` if it waits for
         a pipe that stands in place of a file.
@@ -280,7 +280,7 @@ def _open_path(stack: ExitStack, path: Path) -> int:
 
 @functools.cache
 def find_needed_files(program: str) -> tuple[Path, ...]:
-    """A program and what it needs to run: its loader and libraries. None where that is unknown."""
+    """Files that a program needs to run: itself, its loader and libraries. None where that is unknown."""
     real = Path(os.path.realpath(program))
     try:
         with real.open("rb") as file:

@@ -85,7 +85,7 @@ def list_folder(
 def _list_one(
     confinement: Confinement, above: Sequence[str], below: tuple[str, ...], room: int
 ) -> tuple[list[_Found], bool]:
-    """What is first in one folder, as much as there is room for, and whether there is more."""
+    """First entries of one folder, as many as there is room for, and whether there are more."""
     if not above and not below and len(confinement.roots) > 1:
         roots = sorted(root.name for root in confinement.roots)
         return [(name, "dir", None) for name in roots[:room]], len(roots) > room
@@ -151,7 +151,7 @@ _FARTHEST_LINE = 1 << 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileHead:
-    """What the beginning of a file tells about all of it."""
+    """Facts about a file that its beginning reveals, such as its encoding."""
 
     encoding: Encoding
     mark: bytes = b""
@@ -159,7 +159,7 @@ class FileHead:
 
     @property
     def unit(self) -> int:
-        """How many bytes the shortest character takes."""
+        """Number of bytes of the shortest character."""
         return _UNITS.get(self.encoding, 1)
 
 
@@ -176,7 +176,7 @@ class Excerpt:
 
 
 def read_head(file: OpenFile) -> FileHead:
-    """Look at the beginning of a file."""
+    """Read the beginning of a file."""
     data = read_bytes(file, _HEAD_BYTES)
     for magic, image_type in _IMAGES:
         if magic.match(data):
@@ -246,7 +246,7 @@ def _blocks(file: OpenFile, head: FileHead) -> Iterator[bytes]:
 
 
 def _skip_lines(blocks: Iterator[bytes], count: int, shown: str) -> tuple[int, bytes]:
-    """How many bytes the first lines take, and what follows them in the block where they end."""
+    """Length of the first lines in bytes, and what follows them in the block where they end."""
     found, length, block = 0, 0, b""
     for block in blocks:
         breaks = block.count(b"\n")
@@ -352,7 +352,7 @@ def file_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
 
 
 def describe_path_base(confinement: Confinement) -> str:
-    """A sentence for tool descriptions: where the paths that a model gives start."""
+    """Sentence for tool descriptions: the folder that paths are relative to."""
     if len(confinement.roots) == 1:
         return "Paths are relative to the project's folder, like `src/main.py`; links are not followed."
     names = ", ".join(f"`{root.name}`" for root in confinement.roots)
@@ -379,7 +379,7 @@ PathText = Annotated[str, Field(max_length=4096)]
 
 
 class ReadFileInput(ToolModel):
-    """What to read."""
+    """Input of the tool that reads a file."""
 
     path: PathText
     """The file, with `/` between names."""
@@ -409,7 +409,7 @@ class ReadFileInput(ToolModel):
 
 
 class ReadFileOutput(ToolModel):
-    """What was read."""
+    """Output of the tool that reads a file."""
 
     path: str
     content: str
@@ -495,7 +495,7 @@ def _read_binary(file: OpenFile, head: FileHead, request: ReadFileInput) -> Repl
 
 
 class ListDirInput(ToolModel):
-    """What to list."""
+    """Input of the tool that lists a folder."""
 
     path: PathText = "."
     """The folder, with `/` between names."""
@@ -508,7 +508,7 @@ class ListDirInput(ToolModel):
 
 
 class ListDirOutput(ToolModel):
-    """What is there."""
+    """Output of the tool that lists a folder."""
 
     path: str
     entries: list[FolderEntry]

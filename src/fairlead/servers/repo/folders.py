@@ -46,7 +46,7 @@ def _escape_character(character: str) -> str:
 
 
 def similar(name: str, among: Iterable[str]) -> list[str]:
-    """Up to three names that may have been meant, likeliest first: they share half of their pairs of letters.
+    """Up to three similar names, the most similar first: they share half of their pairs of letters.
 
     More thorough ways take a time that grows with the square of the lengths, and names can be made for that.
     """
@@ -60,7 +60,7 @@ def _likeness(one: str, other: str) -> float:
 
 
 def is_private(name: str) -> bool:
-    """Whether a folder of that name is where a version control system keeps its own, credentials included.
+    """Whether a folder of this name belongs to a version control system, which keeps credentials there.
 
     Some file systems ignore case, characters that cannot be seen, or dots at the end; so does this.
     """
@@ -68,7 +68,7 @@ def is_private(name: str) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """A name as the most forgiving file system reads it, to compare with."""
+    """A name in the form that the most tolerant file system compares."""
     return "".join(filter(str.isprintable, name)).rstrip(". ").casefold()
 
 
@@ -113,7 +113,7 @@ class OpenFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFolder:
-    """A folder, open for reading. Names are looked up in this very folder, wherever it is moved meanwhile."""
+    """An open folder. Names are looked up in this very folder, even if it is moved meanwhile."""
 
     root: Root
     names: tuple[str, ...]
@@ -128,7 +128,7 @@ class OpenFolder:
 
     @property
     def shown(self) -> str:
-        """The path as callers know it."""
+        """The path for display."""
         return display_path(self.root, self.names)
 
     def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
@@ -152,6 +152,7 @@ class OpenFolder:
         with in_words(shown):
             fd = os.open(self.location(name), FILE, dir_fd=self.fd)
         try:
+            # A name can be swapped between the look and the opening: what counts is what was opened.
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or (self.fd is None and not os.path.samestat(before, found)):
                 raise _swap_error(shown)
@@ -167,12 +168,12 @@ class OpenFolder:
         return OpenFolder(root=self.root, names=(*self.names, name), fd=fd)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self.fd is not None:
             os.close(self.fd)
 
     def location(self, name: str) -> str:
-        """What to hand to `os` functions for a name in this folder, together with `dir_fd=self.fd`."""
+        """Argument for `os` functions about a name in this folder, together with `dir_fd=self.fd`."""
         return name if self.fd is not None else os.path.join(self.path, name)
 
     def _child_path(self, name: str) -> str:
@@ -225,7 +226,7 @@ class OpenFolder:
 
 
 def display_path(root: Root, names: Iterable[str]) -> str:
-    """A path below a root as callers know it."""
+    """A path below a root, for display."""
     return (root.prefix + "/".join(map(escape_name, names))).rstrip("/") or "."
 
 
@@ -331,6 +332,7 @@ class Confinement:
             raise ToolFailed(
                 f"`{shown}` is an absolute path; only relative ones are read", hint=self._relative(path)
             )
+        # On Windows a backslash separates names, and a colon names a drive or a stream of a file.
         if "\\" in path or (":" in path and not self.is_strict):
             raise ToolFailed(
                 f"`{shown}` holds a character that paths here may not have",
@@ -342,7 +344,7 @@ class Confinement:
         return names
 
     def _relative(self, path: str) -> str:
-        """How a path should have been written, as far as its text shows."""
+        """Hint for a path outside: its relative form, as far as its text shows it."""
         plain = os.path.normpath(path)
         for root in self.roots:
             if os.path.isabs(plain) and Path(plain).is_relative_to(root.path):

@@ -21,7 +21,7 @@ class GlobInvalid(ValueError):
 
 
 class IgnoreRules:
-    """The rules of one file. Of those that fit a path the last one decides.
+    """Rules of one ignore file. The last that matches a path decides.
 
     Globs become regular expressions in which no star can backtrack into another, so no glob, however it was
     meant, takes long to try. Most rules are about a name wherever it is, and are tried on the name alone.
@@ -34,7 +34,7 @@ class IgnoreRules:
         self._by_path = _Table([(number, rule.path) for number, rule in enumerate(rules) if rule.path])
 
     def verdict(self, path: str, *, is_folder: bool) -> Verdict:
-        """What they say about a path, which is relative to the folder of their file."""
+        """The decision about a path, which is relative to the folder of their file; None for no match."""
         end = "/\0" if is_folder else "/"
         name = path[path.rfind("/") + 1 :]
         last = max(self._by_name.last(name + end), self._by_path.last(path + end))
@@ -51,7 +51,7 @@ class IgnoreRules:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFiles:
-    """The rules that count in a folder: those of its own files, and of the folders above it."""
+    """Rules in effect in a folder: those of its own ignore files, and of the folders above it."""
 
     stacks: tuple[tuple[tuple[int, IgnoreRules], ...], ...] = ((),) * len(FILES)
     """For each kind of file, the nearest first: its rules, and where the paths relative to it start."""
@@ -69,7 +69,7 @@ class IgnoreFiles:
         )
 
     def verdict(self, path: str, *, is_folder: bool) -> Verdict:
-        """What they say about a path. A stronger kind of file outdoes a nearer one."""
+        """The decision about a path. A stronger kind of ignore file outranks a nearer one."""
         for stack in self.stacks:
             for start, rules in stack:
                 verdict = rules.verdict(path[start:], is_folder=is_folder)
@@ -80,7 +80,7 @@ class IgnoreFiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GlobFilter:
-    """What is left out for a caller's globs, as the lines of an ignore file.
+    """Filter by a caller's globs, as the lines of an ignore file.
 
     So globs only ever narrow a search: what a project ignores stays ignored. ripgrep's own
     `--glob` is the other way round: `src/**` brings back `src/node_modules`, and `**` every secret.
@@ -180,7 +180,7 @@ class _Table:
         self._pattern = re.compile("|".join(f"({rule})" for _, rule in latest)) if latest else None
 
     def last(self, text: str) -> int:
-        """The number of the last rule that fits, or -1."""
+        """Number of the last rule that matches, or -1."""
         found = self._pattern.fullmatch(text) if self._pattern else None
         return self._numbers[found.lastindex - 1] if found and found.lastindex else -1
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadAccess:
-    """What a process may open for reading, as descriptors, so that no name can come to mean another thing."""
+    """Files and folders that a process may read, as open descriptors, so that no name can be exchanged."""
 
     folders: Sequence[int]
     """With all that is beneath them."""
@@ -100,6 +100,7 @@ def _restrict(reach: ReadAccess) -> None:
             for descriptor in descriptors:
                 rule = struct.pack("=Qi", granted, descriptor)
                 _call_kernel(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
+        # The kernel wants this first: a set-user-id program could leave the restriction behind.
         if _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "privileges cannot be given up")
         _call_kernel(_RESTRICT_SELF, ruleset, 0)

@@ -44,7 +44,7 @@ class _Hit:
 
 
 class MatchReader:
-    r"""Takes the matches out of what one search after another prints, up to a limit.
+    r"""Collects the matches in the output of successive searches, up to a limit.
 
     That is `path\0number:text\n` for a line that matches, and `path\0number-text\n` for one around it.
     """
@@ -80,13 +80,13 @@ class MatchReader:
         ]
 
     def begin(self, shown: Callable[[str], str | None]) -> None:
-        """Another search begins. `shown` says what its paths are called; None for those not to be seen."""
+        """Begin another search. `shown` displays its paths; None for a path that is not shown."""
         self._shown = shown
         self._file = b""
         self._pending = []
 
     def feed(self, data: bytes) -> None:
-        """Take the next part of what it prints."""
+        """Parse the next part of the output."""
         self._pending.append(data)
         if b"\n" not in data:
             return
@@ -142,7 +142,7 @@ def _decode_line(raw: bytes) -> str:
 
 
 def clean_line(text: str) -> str:
-    """A line fit to be shown: not too long, and without control characters."""
+    """A line for display: cut, and without control characters."""
     cut = text if len(text) <= LINE_CHARACTERS else f"{text[:LINE_CHARACTERS]}…"
     return cut.translate(_CONTROLS)
 

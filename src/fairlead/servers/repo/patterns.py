@@ -18,7 +18,7 @@ class PatternInvalid(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinePattern:
-    """What to look for: an expression that never matches across lines."""
+    """A search pattern: an expression that never matches across lines."""
 
     expression: re.Pattern[str]
     literals: tuple[str, ...]
@@ -26,12 +26,12 @@ class LinePattern:
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether case counts."""
+        """Whether it is case-sensitive."""
         return not self.expression.flags & re.IGNORECASE
 
 
 def line_pattern(query: str, *, is_fixed: bool, is_sensitive: bool) -> LinePattern:
-    """Read a query as ripgrep would. Raises `PatternInvalid`."""
+    """Parse a query as ripgrep would. Raises `PatternInvalid`."""
     text, literals = re.escape(query), (query,)
     if not is_fixed:
         translation = _Translation(query, is_sensitive=is_sensitive)

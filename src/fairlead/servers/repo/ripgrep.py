@@ -31,7 +31,7 @@ Engine = Literal["ripgrep", "python"]
 
 
 class SearchInput(ToolModel):
-    """What to search for."""
+    """Input of the search tool."""
 
     query: Annotated[str, Field(min_length=1, max_length=1000)]
     """A regular expression in ripgrep's syntax, matched within lines; no look-around, no backreferences."""
@@ -50,7 +50,7 @@ class SearchInput(ToolModel):
 
 
 class SearchOutput(ToolModel):
-    """What was found."""
+    """Output of the search tool."""
 
     matches: list[Match]
     truncated: bool
@@ -174,7 +174,7 @@ def _is_sensitive(request: SearchInput) -> bool:
 
 
 def _build_glob_filter(globs: list[str], root: Root) -> GlobFilter:
-    """What is left out for a caller's globs."""
+    """Filter for a caller's globs."""
     try:
         return glob_filter(_below(root, glob) for glob in globs)
     except GlobInvalid as error:
@@ -192,7 +192,7 @@ def _below(root: Root, glob: str) -> str:
 
 
 def _visible_path(root: Root, rules: IgnoreRules, path: str) -> str | None:
-    """What a path is called, or None if it is not to be seen.
+    """Path for display, or None if it is not to be shown.
 
     ripgrep lets a `.gitignore` bring back what globs leave out, and has no notion of what is private.
     """

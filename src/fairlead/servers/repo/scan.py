@@ -47,7 +47,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScanQuery:
-    """What to search for below one folder."""
+    """Search to run below one folder."""
 
     query: str
     is_fixed: bool
@@ -90,7 +90,7 @@ def main(request: str) -> None:
 
 
 def find_lines(folder: OpenFolder, search: ScanQuery) -> Generator[bytes]:
-    """The lines to print. Raises `PatternInvalid`."""
+    """Find the lines to print. Raises `PatternInvalid`."""
     pattern = line_pattern(search.query, is_fixed=search.is_fixed, is_sensitive=search.is_sensitive)
     left = search.limit
     for path, text in _Files(search).below(folder, IgnoreFiles()):
@@ -165,7 +165,7 @@ def _rules(folder: OpenFolder, name: str) -> IgnoreRules:
 
 
 def _content(folder: OpenFolder, name: str, max_bytes: int) -> bytes:
-    """What a file holds; nothing if it is too large, plainly binary, or cannot be read."""
+    """Content of a file; empty if it is too large, plainly binary, or cannot be read."""
     try:
         with folder.file(name) as file:
             if file.stat.st_size > max_bytes:
@@ -201,7 +201,7 @@ def _text(content: bytes) -> str:
 
 
 def _matching_lines(text: str, pattern: LinePattern) -> Iterator[int]:
-    """Where each line starts that the pattern matches."""
+    """Offsets of the lines that the pattern matches."""
     search = pattern.expression.search
     last = len(text) - text.endswith("\n")
     # To find fixed texts is many times faster than `re` is.
@@ -232,7 +232,7 @@ class _Candidates:
         self._next = {literal: text.find(literal) for literal in literals}
 
     def after(self, position: int) -> int:
-        """The next such place, or -1. Positions must not go back."""
+        """Position of the next candidate, or -1. Positions must not go back."""
         for literal, hit in self._next.items():
             if 0 <= hit < position:
                 self._next[literal] = self._text.find(literal, position)
@@ -291,7 +291,7 @@ def _iter_printed_lines(
 
 
 def _lines_above(text: str, start: int, count: int) -> int:
-    """Where the line starts that is so many lines above the one that starts here, or the first line."""
+    """Offset of the line that is so many lines above the one that starts here, or of the first line."""
     for _ in range(count):
         if start == 0:
             break

@@ -42,7 +42,7 @@ OnOutput = Callable[[float, str], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandOutcome:
-    """How a command ended."""
+    """Outcome of a command: exit status and output."""
 
     exit_code: int | None
     """None if it was ended: it took too long or wrote too much."""
@@ -76,7 +76,7 @@ class _StartMark:
         return self.rest().removeprefix(mark)
 
     def rest(self) -> bytes:
-        """What was taken for the beginning of the mark."""
+        """The text held back as a possible beginning of the mark."""
         rest, self._waiting = self._waiting or b"", None
         return rest
 
@@ -120,7 +120,7 @@ async def run_command(
     timeout_seconds: float,
     on_output: OnOutput,
 ) -> CommandOutcome:
-    """Run a command until it ends, or is ended.
+    """Run a command until it ends, or is stopped at a limit.
 
     Args:
         bwrap: The path of bubblewrap.

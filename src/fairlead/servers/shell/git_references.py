@@ -2,7 +2,7 @@
 
 `core.hooksPath`, filters, merge drivers and included configurations name files of the working tree. Values
 are read as git reads them (comments, quotes, continued lines, settings beside a section's name), and included
-files are read as well, whatever condition they are included under.
+files are read as well, under any condition they are included for.
 """
 
 import os
@@ -45,7 +45,7 @@ class GitFolder:
 
 
 def git_folder_at(path: str) -> GitFolder | None:
-    """The repository that a `.git` stands for: a folder, a link to one, or a file that names one.
+    """The repository of a `.git`: a folder, a link to one, or a file that names one.
 
     Args:
         path: Where `.git` is.

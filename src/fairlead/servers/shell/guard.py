@@ -69,7 +69,7 @@ class FolderGuard:
         self._placeholders: list[_Placeholder] = []
 
     def prepare(self) -> None:
-        """Look for what is protected, and take the names that must not be made.
+        """Find the protected paths, and occupy the names that must not be created.
 
         Raises:
             ToolFailed: Something cannot be protected. Nothing is left behind.
@@ -108,7 +108,7 @@ class FolderGuard:
         )
 
     def settle(self) -> list[HeldPath]:
-        """Rename what a command made that is protected, and put links back.
+        """Rename protected paths that a command created, and restore links.
 
         Call it once no process of the command is left and the taken names have been given back.
 
@@ -270,7 +270,7 @@ def _is_left_over(name: str, content: bytes | None, folder: int) -> bool:
 
 
 def _retry_writable(folder: int, work: Callable[[], None]) -> None:
-    """Do something in a folder; if a command took our right to write there, after we have it again."""
+    """Run a function in a folder; if a command took our right to write there, again after restoring it."""
     try:
         work()
     except OSError as exc:

@@ -63,7 +63,7 @@ class FoundPath:
 
 @dataclass(kw_only=True, slots=True)
 class Survey:
-    """What is protected in a folder, as it was before a command."""
+    """Protected paths in a folder, as they were before a command."""
 
     found: dict[Names, FoundPath] = field(default_factory=dict[Names, FoundPath])
     """Paths with a protected name, or the shape of a repository."""

@@ -55,7 +55,7 @@ Word = Annotated[str, Field(max_length=MAX_COMMAND_CHARACTERS)]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShellAccess:
-    """What commands may use: a sandbox made of the system's folders, the roots and what the entry names."""
+    """Access of commands: a sandbox with the system's folders, the roots, and what the entry names."""
 
     bwrap: str
     view: SandboxView
@@ -66,7 +66,7 @@ class ShellAccess:
 
 
 class RunInput(ToolModel):
-    """A command."""
+    """Input of `shell.run`."""
 
     command: Word | None = None
     """A command line for the shell. Give this or `argv`."""
@@ -87,7 +87,7 @@ class Held(ToolModel):
 
 
 class RunOutput(ToolModel):
-    """How the command ended."""
+    """Output of `shell.run`."""
 
     exit_code: int | None = None
     """Nothing if the command was ended."""
@@ -155,7 +155,7 @@ def shell_tools(confinement: Confinement, access: ShellAccess) -> tuple[AnyTool,
 
 
 def clean_environment(parent: Mapping[str, str], view: SandboxView) -> dict[str, str]:
-    """The variables of every command: where programs are, the language, and nothing else of ours.
+    """Environment of every command: paths of programs, the language, and nothing else of this process.
 
     Args:
         parent: Our own environment.
@@ -307,7 +307,7 @@ def _words_of_held(held: HeldPath) -> str:
 
 
 def cut_output(kept: KeptOutput) -> tuple[str, bool]:
-    """What is shown of an output, and whether it was cut.
+    """Output within its limit, and whether it was cut.
 
     Args:
         kept: The output.

@@ -1,1 +1,1 @@
-"""One file for each page: what is on it, as HTML."""
+"""The dashboard's pages, one per file: functions that answer a request with HTML."""

@@ -19,7 +19,7 @@ _STATES: Final = {"installed": "good", "unreadable": "trouble"}
 
 
 def show(panel: HostPanel) -> Answer:
-    """All agents, and the entries to paste."""
+    """Page of all agents, with entries to paste."""
 
     async def answer(request: PageRequest) -> Response:
         agents = await panel.edits.agents(request.principal)
@@ -44,7 +44,7 @@ def show(panel: HostPanel) -> Answer:
 
 
 def act(panel: HostPanel) -> Answer:
-    """Show a change of an agent's file, write it, or test its entry."""
+    """Handle the forms: show a change of an agent's file, write it, or test its entry."""
 
     async def answer(request: PageRequest) -> Response:
         agent, digest = request.field("agent"), request.field("digest")
@@ -88,7 +88,7 @@ def _state(each: AgentInstallation) -> Child:
 
 
 def _clients(panel: HostPanel, each: AgentInstallation) -> str:
-    """How many clients have a name that begins like the agent's."""
+    """Number of clients whose name begins like the agent's."""
     named = (session.client or "" for session in panel.sessions())
     count = sum(name.lower().startswith((each.agent, each.title.lower())) for name in named)
     return str(count) if count else "-"

@@ -39,7 +39,7 @@ _RISKY: Final = frozenset({"destructive", "modifies data", "open-world"})
 
 
 def approvals(panel: HostPanel) -> Answer:
-    """All that waits."""
+    """Page of the pending approvals and reviews."""
 
     async def answer(request: PageRequest) -> Response:
         waiting = _groups(panel.pending(request.decides_for))
@@ -61,7 +61,7 @@ def approvals(panel: HostPanel) -> Answer:
 
 
 def give(panel: HostPanel) -> Answer:
-    """Answer calls that wait: one, or all that the form names."""
+    """Handle the form: answer the pending calls that it names."""
 
     async def answer(request: PageRequest) -> Response:
         words: dict[str, ApprovalAnswer] = {each: each for each in APPROVAL_ANSWERS}
@@ -137,7 +137,7 @@ def _call(request: PageRequest, call: PendingCall, *, alone: bool) -> Html:
 
 
 def _preview(call: PendingCall) -> Child:
-    """What a call would change, where its server can tell."""
+    """Change that a call would make, where its server has a preview."""
     if call.request.preview is None:
         return None
     lines = [f"  {line}" for line in call.request.preview.split("\n")]

@@ -1,4 +1,4 @@
-"""The audit log: what was called and done, for whom, who decided, and how it ended; with export."""
+"""Audit log: calls and events with principal, decision and outcome; with export."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ _FIELDS: Final = ("server", "tool", "principal", "outcome")
 
 
 def records(panel: HostPanel) -> Answer:
-    """The latest records that fit the filter, or those before one of them."""
+    """Page of the latest records that match the filter, or of those before one of them."""
 
     async def answer(request: PageRequest) -> Response:
         found = await panel.watch.audit(_read_query(request), LIMIT)
@@ -176,7 +176,7 @@ def _what(record: AuditRecord) -> Child:
 
 
 def _in_words(details: Mapping[str, object]) -> str:
-    """What a record says besides, without what is empty: `in command line, allowed: echo, add`."""
+    """Other fields of a record that are not empty, as text: `in command line, allowed: echo, add`."""
     said: list[str] = []
     for name, value in details.items():
         if isinstance(value, list | tuple):

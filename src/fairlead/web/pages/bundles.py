@@ -17,7 +17,7 @@ PATH = "/tokens/bundles"
 
 
 def show(panel: HostPanel) -> Answer:
-    """All bundles, and the form for another."""
+    """Page of all bundles, with the form for another."""
 
     async def answer(request: PageRequest) -> Response:
         return HTMLResponse(_page(request, panel))
@@ -26,7 +26,7 @@ def show(panel: HostPanel) -> Answer:
 
 
 def act(panel: HostPanel) -> Answer:
-    """Make a bundle; or remove one, after asking."""
+    """Handle the forms: make a bundle, or remove one after confirmation."""
 
     async def answer(request: PageRequest) -> Response:
         name = request.field("name").strip()
@@ -45,7 +45,7 @@ def act(panel: HostPanel) -> Answer:
 
 
 def bundle_table(bundles: Mapping[str, Bundle], actions: Mapping[str, Child] | None = None) -> Child:
-    """The bundles, with what is in them.
+    """Table of the bundles and their servers and tools.
 
     Args:
         bundles: The bundles by name.

@@ -43,7 +43,7 @@ FATES: Final = ("ok", "failed", "refused")
 
 
 def calls(panel: HostPanel) -> Answer:
-    """The calls that fit the filter."""
+    """Page of the calls that match the filter."""
 
     async def answer(request: PageRequest) -> Response:
         history = await panel.watch.history()
@@ -88,7 +88,7 @@ def calls(panel: HostPanel) -> Answer:
 
 
 def act(panel: HostPanel) -> Answer:
-    """Cancel a call."""
+    """Handle the form: cancel a call."""
 
     async def answer(request: PageRequest) -> Response:
         given = request.field("cancel")

@@ -1,4 +1,4 @@
-"""The login of one principal to one server, opened by a link that its client was given."""
+"""Login of one principal to one server, opened by a link that its client was given."""
 
 from starlette.responses import HTMLResponse, Response
 
@@ -13,7 +13,7 @@ from fairlead.web.panel import PendingLogin
 
 
 def show(panel: HostPanel, links: LoginLinks) -> Answer:
-    """Say who wants to be logged in where, or how far that is."""
+    """Page that names the principal and the server, and the state of the login."""
 
     async def answer(request: PageRequest) -> Response:
         link = links.find(request.step("code"), request.cookie.value)
@@ -30,7 +30,7 @@ def show(panel: HostPanel, links: LoginLinks) -> Answer:
 
 
 def act(panel: HostPanel, links: LoginLinks) -> Answer:
-    """Begin the login, or take the address at which it ended."""
+    """Handle the forms: begin the login, or complete it with the URL it was redirected to."""
 
     async def answer(request: PageRequest) -> Response:
         code, cookie = request.step("code"), request.cookie.value

@@ -1,4 +1,4 @@
-"""Take over servers from other agents' files: what was found where, and which of it is wanted."""
+"""Import of servers from other agents' files: what was found where, with a choice."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -15,7 +15,7 @@ from fairlead.web.page_request import Answer, PageRequest, confirm
 
 
 def show(panel: HostPanel) -> Answer:
-    """All that was found."""
+    """Page of the servers that were found."""
 
     async def answer(request: PageRequest) -> Response:
         replace = request.query("replace") == "yes"
@@ -27,7 +27,7 @@ def show(panel: HostPanel) -> Answer:
 
 
 def take(panel: HostPanel) -> Answer:
-    """Add the servers that were ticked."""
+    """Handle the form: import the servers that were ticked."""
 
     async def answer(request: PageRequest) -> Response:
         said = await panel.edits.import_servers(

@@ -1,4 +1,4 @@
-"""Getting in and out."""
+"""Login page, logout, and the choice of a theme."""
 
 from starlette.responses import HTMLResponse, Response
 
@@ -9,7 +9,7 @@ from fairlead.web.sessions import BrowserSession, delete_cookie, set_cookie
 
 
 async def show(request: PageRequest) -> Response:
-    """Let in the opener of a one-time link, or ask for a token."""
+    """Login page; a one-time link logs in at once."""
     code, purpose = request.query("code"), request.http.headers.get("sec-purpose", "")
     # A browser that fetches pages in advance would use the code up.
     if not code or request.http.method != "GET" or "prefetch" in purpose:
@@ -44,7 +44,7 @@ def _next_page(request: PageRequest) -> str:
 
 
 async def choose_theme(request: PageRequest) -> Response:
-    """Keep the theme that the visitor chose, in this browser."""
+    """Store the theme that the visitor chose, in this browser."""
     response = see(own_path(request.field("back"), "/"))
     theme = request.field("theme")
     if theme in THEMES:

@@ -19,7 +19,7 @@ _LEVEL: Final = re.compile(r"\b(warn|warning|error|err|fatal|critical)\b", re.IG
 
 
 def logs(panel: HostPanel) -> Answer:
-    """The last lines of one log that contain what was searched for."""
+    """Page of the last lines of one log that contain the searched text."""
 
     async def answer(request: PageRequest) -> Response:
         servers = [status.server_id for status in panel.status() if status.transport in CHILD_TRANSPORTS]

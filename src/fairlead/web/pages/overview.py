@@ -1,4 +1,4 @@
-"""The start page: what needs the user first, then how things are going."""
+"""Start page: what waits for the user, then the state of servers and calls."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ MOST_CARDS: Final = 20
 
 
 def overview(panel: HostPanel) -> Answer:
-    """What needs the user, and how things are going."""
+    """Page of what waits for the user, and the state of everything else."""
 
     async def answer(request: PageRequest) -> Response:
         history = await panel.watch.history()

@@ -1,4 +1,4 @@
-"""The processes that act as one gateway: where each is, how it is, and how much it has to do."""
+"""Replicas or workers of the gateway: address, state and load of each."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -23,7 +23,7 @@ _MEANING: Final[dict[ReplicaCondition, str]] = {
 
 
 def show(panel: HostPanel) -> Answer:
-    """All of them, the oldest first."""
+    """Page of all replicas, the oldest first."""
 
     async def answer(request: PageRequest) -> Response:
         replicas = panel.replicas()

@@ -1,4 +1,4 @@
-"""A review: every tool of a server with nothing hidden, what changed, and what a person says to that."""
+"""Review of one server: every tool with nothing hidden, its changes, and the answers."""
 
 from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
@@ -30,7 +30,7 @@ MOST = 100
 
 
 def review(panel: HostPanel) -> Answer:
-    """All there is to look at."""
+    """Page of a server's review."""
 
     async def answer(request: PageRequest) -> Response:
         found = await panel.review(request.step("server"))
@@ -44,7 +44,7 @@ def review(panel: HostPanel) -> Answer:
 
 
 def decide(panel: HostPanel) -> Answer:
-    """Carry out what was decided."""
+    """Handle the form: record the answers."""
 
     async def answer(request: PageRequest) -> Response:
         server_id = request.step("server")

@@ -38,7 +38,7 @@ _FIELD: Final = "answer:"
 
 
 def show(panel: HostPanel) -> Answer:
-    """All that is open, the riskiest first, page by page."""
+    """Page of all open reviews, the riskiest first, page by page."""
 
     async def answer(request: PageRequest) -> Response:
         found = await panel.reviews()
@@ -60,7 +60,7 @@ def show(panel: HostPanel) -> Answer:
 
 
 def decide(panel: HostPanel) -> Answer:
-    """Record the answers, server by server."""
+    """Handle the form: record the answers, server by server."""
 
     async def answer(request: PageRequest) -> Response:
         given: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))

@@ -1,4 +1,4 @@
-"""The routes of the pages that do something: change servers and tokens, review and try tools."""
+"""Routes of the pages with forms: change servers and tokens, review and try tools."""
 
 from typing import Protocol
 
@@ -18,7 +18,7 @@ class RouteFactory(Protocol):
 
 
 def working_pages(panel: HostPanel, route: RouteFactory) -> list[Route]:
-    """The routes of these pages."""
+    """Routes of these pages."""
     return [
         route("/add", server_edit.add(panel), server_edit.take_added(panel)),
         route("/agents", agents.show(panel), agents.act(panel)),

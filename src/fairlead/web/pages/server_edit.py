@@ -55,7 +55,7 @@ _HINTS: Final = {
 
 
 def add(panel: HostPanel) -> Answer:
-    """The empty form."""
+    """Page with the empty form."""
 
     async def answer(request: PageRequest) -> Response:
         typed = {"kind": request.query("kind") or "stdio", "id": request.query("id"), "trust": "untrusted"}
@@ -65,7 +65,7 @@ def add(panel: HostPanel) -> Answer:
 
 
 def take_added(panel: HostPanel) -> Answer:
-    """Add what was typed, or show it again with what is wrong."""
+    """Handle the form: add the server, or show the form again with its problems."""
 
     async def answer(request: PageRequest) -> Response:
         typed = _read_form(request)
@@ -92,7 +92,7 @@ def take_added(panel: HostPanel) -> Answer:
 
 
 def edit(panel: HostPanel) -> Answer:
-    """The form with the entry as it is."""
+    """Page with the form of an existing entry."""
 
     async def answer(request: PageRequest) -> Response:
         server_id = request.step("server")
@@ -105,7 +105,7 @@ def edit(panel: HostPanel) -> Answer:
 
 
 def take_edited(panel: HostPanel) -> Answer:
-    """Save what was typed, or show it again with what is wrong."""
+    """Handle the form: save the entry, or show the form again with its problems."""
 
     async def answer(request: PageRequest) -> Response:
         server_id, scope = request.step("server"), request.field("scope")
@@ -127,7 +127,7 @@ def take_edited(panel: HostPanel) -> Answer:
 
 
 def confirm_removal(panel: HostPanel) -> Answer:
-    """Say what would be removed, and ask."""
+    """Page that shows what would be removed, for confirmation."""
 
     async def answer(request: PageRequest) -> Response:
         server_id = request.step("server")
@@ -160,7 +160,7 @@ def confirm_removal(panel: HostPanel) -> Answer:
 
 
 def remove(panel: HostPanel) -> Answer:
-    """Remove it."""
+    """Handle the form: remove the entry."""
 
     async def answer(request: PageRequest) -> Response:
         server_id = request.step("server")

@@ -1,4 +1,4 @@
-"""Servers: all of them, and one with everything about it."""
+"""List of all servers, and the page of one server."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +57,7 @@ SORTS = {
 
 
 def overview(panel: HostPanel) -> Answer:
-    """All servers."""
+    """Page of all servers."""
 
     async def answer(request: PageRequest) -> Response:
         servers = panel.status()
@@ -92,7 +92,7 @@ _NONE = "No MCP servers configured."
 
 
 def _count_states(servers: Sequence[ServerStatus]) -> str:
-    """How many are in each state, what needs attention first."""
+    """Number of servers in each state, those that need attention first."""
     counts = Counter(status.state for status in servers)
     return ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in _URGENCY if counts[name])
 
@@ -142,7 +142,7 @@ def _search(request: PageRequest, servers: Sequence[ServerStatus]) -> Html:
 
 
 def one(panel: HostPanel) -> Answer:
-    """One server."""
+    """Page of one server."""
 
     async def answer(request: PageRequest) -> Response:
         details = await panel.details(request.step("server"))
@@ -166,7 +166,7 @@ def one(panel: HostPanel) -> Answer:
 
 
 def act(panel: HostPanel) -> Answer:
-    """Do what a button says."""
+    """Handle the buttons of a server."""
 
     async def answer(request: PageRequest) -> Response:
         server_id = request.step("server")
@@ -287,7 +287,7 @@ def _facts(details: ServerDetails, tokens: int | None) -> Html:
 
 
 def _permissions(details: ServerDetails) -> Child:
-    """What each of its tools may do, and the line that says so."""
+    """Permission of each tool, and the configuration line that sets it."""
     if not details.tools:
         return None
     rows = [
@@ -340,7 +340,7 @@ def _login_state(request: PageRequest, details: ServerDetails, login: PendingLog
 
 
 def login_link(request: PageRequest, login: PendingLogin, path: str) -> Child:
-    """The page where one logs in, and a field for the address at which that ends in a browser elsewhere."""
+    """Link to the login page, and a field for the redirect URL of a browser on another machine."""
     offer = login.offer
     assert offer is not None, "it is shown once it is known"
     scopes = tag("p", "It asks for: ", code(offer.asked_for))
@@ -348,7 +348,7 @@ def login_link(request: PageRequest, login: PendingLogin, path: str) -> Child:
 
 
 def done_login(login: PendingLogin, text: str) -> Child:
-    """How a login ended that succeeded."""
+    """Description of a login that succeeded."""
     warning = tag("p", f"Warning: {login.warning}", class_="trouble") if login.warning else None
     return (tag("p", text, role="status"), warning)
 

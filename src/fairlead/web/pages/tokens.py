@@ -22,7 +22,7 @@ SCOPES: Final = {
 
 
 def show(panel: HostPanel) -> Answer:
-    """All tokens and bundles."""
+    """Page of all tokens and bundles."""
 
     async def answer(request: PageRequest) -> Response:
         return HTMLResponse(await _page(request, panel))
@@ -31,7 +31,7 @@ def show(panel: HostPanel) -> Answer:
 
 
 def act(panel: HostPanel) -> Answer:
-    """Make a token and show it, once; or revoke one, after asking."""
+    """Handle the forms: make a token and show it once, or revoke one after confirmation."""
 
     async def answer(request: PageRequest) -> Response:
         name = request.field("name").strip()
@@ -81,7 +81,7 @@ async def _make(request: PageRequest, panel: HostPanel, name: str) -> Response:
 
 
 def _places(request: PageRequest) -> list[Child]:
-    """Where a client with the new token connects to: the gateway, or the bundles that the token is for."""
+    """Endpoints for a client with the new token: the gateway, or the bundles that the token is for."""
     paths = [f"/mcp/{name}" for name in request.form.get("bundle", ())] or ["/mcp"]
     shown: list[Child] = ["it connects to "]
     for number, path in enumerate(paths):

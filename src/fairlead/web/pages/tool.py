@@ -1,4 +1,4 @@
-"""One tool: its schema, its cost, what decides about it, and a form to try it."""
+"""One tool: its schema, its cost, the rule that decides about it, and a form to try it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -49,12 +49,12 @@ ALL = "all-arguments"
 
 
 def tool_path(server_id: str, tool: str, **more: str) -> str:
-    """The address of a tool's page. Names may be anything, so they are in its query."""
+    """URL of a tool's page. Names may have any character, so they are in its query."""
     return "/tool?" + urlencode({"server": server_id, "name": tool, **more})
 
 
 def one(panel: HostPanel) -> Answer:
-    """A tool, with the form as it is at first, or with the call that the address names."""
+    """Page of a tool, with an empty form, or with the call that the URL names."""
 
     async def answer(request: PageRequest) -> Response:
         details = await panel.tool(request.query("server"), request.query("name"))
@@ -65,7 +65,7 @@ def one(panel: HostPanel) -> Answer:
 
 
 def call(panel: HostPanel) -> Answer:
-    """Call it with what was typed, or show the form again with what is wrong; or cancel a call."""
+    """Handle the form: call the tool, show the form again with its problems, or cancel a call."""
 
     async def answer(request: PageRequest) -> Response:
         server_id, name = request.field("server"), request.field("name")

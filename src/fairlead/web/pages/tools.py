@@ -1,4 +1,4 @@
-"""The catalog: every tool that agents get, searchable, with what it costs a model to read."""
+"""Catalog: every tool that agents get, searchable, with its cost in tokens."""
 
 from starlette.responses import HTMLResponse, Response
 
@@ -28,7 +28,7 @@ SORTS = {"": "best match", "name": "by name", "server": "by server", "tokens": "
 
 
 def catalog(panel: HostPanel) -> Answer:
-    """The tools of a search, or all of them."""
+    """Page of the tools that match a search, or of all."""
 
     async def answer(request: PageRequest) -> Response:
         query, server_id = request.query("q").strip(), request.query("server")
@@ -92,7 +92,7 @@ def _render_tools(found: ToolPage) -> Html:
 
 
 def _name(each: ListedTool) -> Child:
-    """What its server calls it, and what agents do."""
+    """Name of a tool at its server, and its name for agents."""
     key = each.tool.key
     link = tag(
         "a", code(key.shown_tool), href=tool_path(key.server_id, key.tool), id=f"tool-{each.tool.name}"
