@@ -1,4 +1,5 @@
 """Tools and questions in several languages, written for this project."""
+# ruff: noqa: RUF001 - letters of other scripts look like Latin ones
 
 from fairlead.catalog.search.index import SearchDocument
 from fairlead.catalog.tools import ToolKey
@@ -53,6 +54,55 @@ TOOLS: dict[str, dict[str, str]] = {
         "translate": "Übersetzt einen Text in eine andere Sprache.",
         "delete_file": "Löscht Dateien aus einem Ordner.",
     },
+    "Ukrainian": {
+        "get_weather": "Показує прогноз погоди для вибраного міста.",
+        "send_mail": "Надсилає електронний лист одержувачу.",
+        "book_train": "Бронює квитки на поїзд.",
+        "translate": "Перекладає текст іншою мовою.",
+        "delete_file": "Видаляє файл із теки.",
+    },
+    "Hebrew": {
+        "get_weather": "מציג את תחזית מזג האוויר לעיר.",
+        "send_mail": "שולח הודעת דואר אלקטרוני לנמען.",
+        "book_train": "מזמין כרטיסים לרכבת.",
+        "translate": "מתרגם טקסט לשפה אחרת.",
+        "delete_file": "מוחק קובץ מהתיקייה.",
+    },
+    "Hindi": {
+        "get_weather": "किसी शहर के मौसम का पूर्वानुमान दिखाता है।",
+        "send_mail": "संपर्क को ईमेल संदेश भेजता है।",
+        "book_train": "रेलगाड़ी का टिकट आरक्षित करता है।",
+        "translate": "पाठ का दूसरी भाषा में अनुवाद करता है।",
+        "delete_file": "फ़ोल्डर से फ़ाइल मिटाता है।",
+    },
+    "Thai": {
+        "get_weather": "แสดงพยากรณ์อากาศของเมืองที่เลือก",
+        "send_mail": "ส่งจดหมายอิเล็กทรอนิกส์ถึงผู้รับ",
+        "book_train": "จองตั๋วรถไฟและเลือกที่นั่ง",
+        "translate": "แปลข้อความเป็นภาษาอื่น",
+        "delete_file": "ลบไฟล์ในโฟลเดอร์",
+    },
+    "Vietnamese": {
+        "get_weather": "Xem dự báo thời tiết của một thành phố.",
+        "send_mail": "Gửi thư điện tử cho người nhận.",
+        "book_train": "Đặt vé tàu hỏa và chọn chỗ ngồi.",
+        "translate": "Dịch văn bản sang ngôn ngữ khác.",
+        "delete_file": "Xóa tệp trong thư mục.",
+    },
+    "Turkish": {
+        "get_weather": "Seçilen ŞEHRİN hava DURUMUNU gösterir.",
+        "send_mail": "Alıcıya e-posta iletisi gönderir.",
+        "book_train": "Tren BİLETİ ayırır.",
+        "translate": "Metni başka bir dile çevirir.",
+        "delete_file": "Klasördeki dosyayı kalıcı olarak siler.",
+    },
+    "Greek": {
+        "get_weather": "Δείχνει την πρόγνωση του καιρού για μια πόλη.",
+        "send_mail": "Στέλνει ηλεκτρονικό μήνυμα σε παραλήπτη.",
+        "book_train": "Κλείνει εισιτήρια για το τρένο.",
+        "translate": "Μεταφράζει κείμενα σε άλλη γλώσσα.",
+        "delete_file": "Διαγράφει αρχεία από έναν φάκελο.",
+    },
 }
 """By language, descriptions of the same tools."""
 
@@ -105,6 +155,55 @@ QUESTIONS: dict[str, dict[str, str]] = {
         "Fahrkarte für den Zug": "book_train",
         "Text ubersetzen in eine Sprache": "translate",
         "Dateien loschen": "delete_file",
+    },
+    "Ukrainian": {
+        "яка завтра погода у Львові": "get_weather",
+        "електронного листа колезі": "send_mail",
+        "квиток на поїзд": "book_train",
+        "переклади цей текст": "translate",
+        "видали файли": "delete_file",
+    },
+    "Hebrew": {
+        "מה מזג אוויר בחיפה": "get_weather",
+        "לשלוח את ההודעה": "send_mail",
+        "כרטיס רכבת לתל אביב": "book_train",
+        "תרגום של הטֶקְסְט": "translate",
+        "הקובץ בתיקייה": "delete_file",
+    },
+    "Hindi": {
+        "कल दिल्ली में मौसम कैसा रहेगा": "get_weather",
+        "मित्र को संदेश": "send_mail",
+        "दो टिकटें चाहिए": "book_train",
+        "इस वाक्य का अनुवाद": "translate",
+        "पुरानी फ़ाइलें": "delete_file",
+    },
+    "Thai": {
+        "พรุ่งนี้อากาศที่เชียงใหม่เป็นอย่างไร": "get_weather",
+        "อยากส่งจดหมายถึงเพื่อน": "send_mail",
+        "ซื้อตั๋วรถไฟ": "book_train",
+        "ช่วยแปลประโยคนี้": "translate",
+        "ลบไฟล์เก่า": "delete_file",
+    },
+    "Vietnamese": {
+        "thoi tiet Ha Noi ngay mai": "get_weather",
+        "gửi thư cho sếp": "send_mail",
+        "dat ve tau": "book_train",
+        "dịch câu này": "translate",
+        "xoa tep": "delete_file",
+    },
+    "Turkish": {
+        "Ankara hava durumunu": "get_weather",
+        "e-posta iletisi": "send_mail",
+        "tren bileti": "book_train",
+        "bu metni çevirir misin": "translate",
+        "dosyayi KALICI sil": "delete_file",
+    },
+    "Greek": {
+        "τι καιρο κάνει στην Πάτρα, πρόγνωση": "get_weather",
+        "θέλω να στείλω μηνύματα": "send_mail",
+        "εισιτήριο τρένου": "book_train",
+        "μετάφραση, κείμενο": "translate",
+        "διαγραφή αρχείου": "delete_file",
     },
 }
 """By language, queries and the tools that they ask for."""

@@ -167,8 +167,8 @@ def test_a_file_of_questions_may_have_sessions_and_is_measured_with_a_memory_too
 ) -> None:
     configure(servers={"code": server.entry()})
     questions = [
-        {"id": "a", "query": "umbrella today", "gold": [["code.get-weather"]]},
-        {"id": "b", "query": "umbrella tomorrow", "gold": [["code.get-weather"]]},
+        {"id": "a", "query": "raincoat today", "gold": [["code.get-weather"]]},
+        {"id": "b", "query": "raincoat tomorrow", "gold": [["code.get-weather"]]},
         {
             "id": "c",
             "queries": ["where is a symbol defined", "weather of a city"],

@@ -203,6 +203,18 @@ def test_related_words_find_less_than_the_words_themselves() -> None:
     assert names("delete the note", index)[:2] == ["delete_note", "erase_note"]
 
 
+def test_a_word_stands_for_its_topic_and_not_the_other_way_round() -> None:
+    index = Index.build(
+        [
+            document("a", "forecast", "Shows the weather."),
+            document("b", "stall", "Sells an umbrella."),
+            document("c", "rest", "Does something else."),
+        ]
+    )
+    assert names("will I need an umbrella", index) == ["stall", "forecast"]
+    assert names("weather", index) == ["forecast"]
+
+
 def test_who_says_much_says_it_in_more_than_one_way_and_gets_no_related_words() -> None:
     index = Index.build([document("a", "erase_note", "Erase it."), document("b", "add_tag", "Add a tag.")])
     assert names("delete", index) == ["erase_note"]

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from fairlead.catalog.search.index import Index
 from fairlead.catalog.search.search import search
-from fairlead.catalog.search.tokenize import FAMILIES, RELATED, pieces, squash, stem, terms
+from fairlead.catalog.search.thesaurus import FAMILIES, RELATED, TOPICS
+from fairlead.catalog.search.tokenize import STOP_WORDS, pieces, squash, stem, terms
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,14 @@ def test_forms_of_one_word_are_one_term() -> None:
         ("prévisions", "previsions"),
         ("Übersetzt", "ubersetzt"),
         ("\uff30\uff24\uff26", "pdf"),
+        ("ışık", "isik"),  # noqa: RUF001
+        ("đường", "duong"),
+        ("ŁÓDŹ", "lodz"),
+        ("αρχεία", "αρχείου"),
+        ("फ़ाइलें", "फ़ाइल"),
+        ("שָׁלוֹם", "שלום"),
+        ("\u06a9\u062a\u0627\u0628\u06cc", "\u0643\u062a\u0627\u0628\u064a"),
+        ("Wet\u00adter", "Wetter"),
     ],
 )
 def test_words_of_other_languages_are_found_in_other_forms(one: str, other: str) -> None:
@@ -143,6 +152,17 @@ def test_every_text_has_terms_without_blanks_or_capitals(text: str) -> None:
         assert term == term.casefold()
 
 
+def test_a_word_keeps_the_signs_that_are_no_letters() -> None:
+    assert pieces("दिन_दान ที่อยู่") == ["दिन", "दान", "ที่อยู่"]
+    assert squash("दिन") != squash("दान")
+    assert terms("दिन") != terms("दान")
+
+
+def test_a_hebrew_word_is_found_without_the_words_written_with_it() -> None:
+    assert set(terms("תיקייה")) <= set(terms("מהתיקייה"))
+    assert set(terms("הודעה")) & set(terms("ההודעות"))
+
+
 def test_a_name_is_one_however_it_is_written() -> None:
     names = ("find_symbol", "findSymbol", "Find-Symbol", "find symbol", "FIND.SYMBOL", "ｆｉｎｄ symbol")  # noqa: RUF001
     assert {squash(name) for name in names} == {"findsymbol"}
@@ -158,6 +178,9 @@ def test_one_endless_word_is_cut_up_rather_than_kept() -> None:
 
 
 def test_the_words_of_the_thesaurus_are_plain_and_of_one_family() -> None:
-    words = {*FAMILIES, *FAMILIES.values(), *(word for group in RELATED for word in group)}
+    topics = [word for group in TOPICS for words in group for word in words]
+    words = {*FAMILIES, *FAMILIES.values(), *(word for group in RELATED for word in group), *topics}
     assert all(re.fullmatch("[a-z0-9]+", word) for word in words)
     assert not FAMILIES.keys() & set(FAMILIES.values())
+    assert not STOP_WORDS & words, "no query has them"
+    assert all(heads and members for heads, members in TOPICS)

@@ -17,8 +17,8 @@ from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 
 SECONDS = 60
-TOPICS = {"courier": 0, "music": 1, "rain": 2, "umbrella": 2}
-WITHOUT_A_WORD = "take an umbrella"
+TOPICS = {"courier": 0, "music": 1, "rain": 2, "raincoat": 2}
+WITHOUT_A_WORD = "take a raincoat"
 
 Embed = Callable[[Sequence[str]], list[list[float]] | int]
 """Returns the vectors of texts, or the status of a refusal."""
@@ -131,8 +131,8 @@ async def test_vectors_are_made_anew_for_another_model_of_the_same_name(
     async with searching(machine, tmp_path, embed) as host:
         assert await first(host, WITHOUT_A_WORD) == "forecast"
         size = 5
-        assert await first(host, "is an umbrella useful") is None  # by words, this once
-        await first(host, "umbrellas")
+        assert await first(host, "is a raincoat useful") is None  # by words, this once
+        await first(host, "raincoats")
         await host.embeddings.wait()
         assert await first(host, WITHOUT_A_WORD) == "forecast"
         assert host.store is not None

@@ -40,7 +40,7 @@ TOOLS_OF_SERVER = [
     tool("forecast", "Tell whether it will rain tomorrow."),
     tool("open_account", "Open a bank account."),
 ]
-WITHOUT_A_WORD = "should I take an umbrella"
+WITHOUT_A_WORD = "do I need a raincoat"
 
 
 class EmbeddingServer:

@@ -1,14 +1,15 @@
 """Parsing of search queries: names of tools, or descriptions of one or several steps."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf, sqrt
 from operator import add
 
 from fairlead.catalog.search.index import NAME, Index, round_impact
-from fairlead.catalog.search.tokenize import RELATED, pieces, term, terms
+from fairlead.catalog.search.thesaurus import RELATED, TOPICS
+from fairlead.catalog.search.tokenize import pieces, term, terms
 
 MOST_CHARACTERS = 2_000
 MOST_TERMS = 64
@@ -17,6 +18,8 @@ MOST_NAMES = 16
 
 RELATED_WEIGHT = 0.3
 """Weight of all related words of a term together, relative to it."""
+TOPIC_WEIGHT = 0.45
+"""Weight of all words of the topics that a term stands for, relative to it."""
 IMPLIED_WEIGHT = 0.6
 """Weight of a word that the kind of a value in a query implies, relative to the weightiest term."""
 QUESTION_WEIGHT = 0.3
@@ -26,6 +29,8 @@ _SHORTEST_CLAUSE = 3
 """Shortest clause in terms. A shorter one is joined to its neighbour: it rather ends in "Dr." than a step."""
 LONG_QUERY = 24
 """Longest query in terms that related words are added to: a longer one has its own synonyms."""
+_LONGEST_WITH_TOPICS = 16
+"""Longest query in terms that words of its topics are added to: a longer one names them."""
 
 _LONG_TEXT = 200
 """Longest query in characters that is read for what its form implies: a longer one says more in words."""
@@ -162,9 +167,12 @@ def _clauses(text: str) -> Iterator[tuple[str, ...]]:
 def weigh_clauses(index: Index, query: Query) -> list[Impacts]:
     """Impact of each term of each clause, and of related terms, in this index."""
     clauses = [_weigh(index, clause) for clause in query.clauses]
-    if sum(map(len, query.clauses)) <= LONG_QUERY:
+    length = sum(map(len, query.clauses))
+    if length <= LONG_QUERY:
         for clause, impacts in zip(query.clauses, clauses, strict=True):
-            _add_related(index, clause, impacts)
+            _add_related(index, clause, _build_related_terms(), RELATED_WEIGHT, impacts)
+            if length <= _LONGEST_WITH_TOPICS:
+                _add_related(index, clause, _build_topics(), TOPIC_WEIGHT, impacts)
             _add_implied(index, query.implied, impacts)
     return clauses
 
@@ -174,8 +182,13 @@ def _weigh(index: Index, clause: tuple[str, ...]) -> Impacts:
     return index.rarities((*clause, *map(term, map(add, clause, clause[1:]))))
 
 
-def _add_related(index: Index, clause: tuple[str, ...], impacts: Impacts) -> None:
-    related = _build_related_terms()
+def _add_related(
+    index: Index,
+    clause: tuple[str, ...],
+    related: Mapping[str, Sequence[str]],
+    weight: float,
+    impacts: Impacts,
+) -> None:
     for word in dict.fromkeys(clause):
         others = [
             (other, rarity)
@@ -185,7 +198,7 @@ def _add_related(index: Index, clause: tuple[str, ...], impacts: Impacts) -> Non
         # Never more than the word itself: a rare synonym of a common word says little.
         most = impacts.get(word, inf)
         for other, rarity in others:
-            impacts[other] = round_impact(RELATED_WEIGHT / sqrt(len(others)) * min(most, rarity))
+            impacts[other] = round_impact(weight / sqrt(len(others)) * min(most, rarity))
 
 
 def _add_implied(index: Index, implied: Sequence[tuple[str, float]], impacts: Impacts) -> None:
@@ -203,4 +216,14 @@ def _build_related_terms() -> dict[str, tuple[str, ...]]:
         stems = dict.fromkeys(map(term, group))
         for word in stems:
             found.setdefault(word, {}).update(stems)
+    return {word: tuple(other for other in others if other != word) for word, others in found.items()}
+
+
+@cache
+def _build_topics() -> dict[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for heads, members in TOPICS:
+        topic = dict.fromkeys(map(term, heads))
+        for word in map(term, members):
+            found.setdefault(word, {}).update(topic)
     return {word: tuple(other for other in others if other != word) for word, others in found.items()}

@@ -1,8 +1,8 @@
-"""Tokenizing of text into search terms: words, stems, synonyms, and names in any spelling.
+"""Tokenizing of text into search terms: words, stems, and names in any spelling.
 
-Words are stemmed by Snowball's rules: those in Latin letters as English, without their accents, and Cyrillic
-and Arabic ones as Russian and Arabic. Scripts without spaces become pairs of characters. Synonyms are general
-English and the trade's abbreviations; words that no tool has do no harm.
+Words are stemmed by Snowball's rules: those in Latin letters as English, without their accents, and those of
+other scripts as the language that most of its texts are in. Scripts without spaces become pairs of
+characters.
 """
 
 import re
@@ -10,6 +10,8 @@ import threading
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
+
+from fairlead.catalog.search.thesaurus import FAMILIES
 
 _thread = threading.local()
 """Has a stemmer for each thread: one must not be used by two at once."""
@@ -30,221 +32,6 @@ def _stem(word: str, language: str) -> str:
         stemmer = Stemmer.Stemmer(language, 0).stemWord  # nothing cached there: `term` does that
         setattr(_thread, language, stemmer)
     return stemmer(word)
-
-
-_FAMILIES = """
-    account: acct accts
-    address: addr
-    administrator: admin
-    advertisement: ad ads
-    analyze: analyse analyses analysis analytic analytical analytics
-    apply: application
-    argument: arg args
-    authenticate: auth authentication authorization authorize
-    average: avg
-    calculate: calc
-    classify: classification classifier
-    compare: comparison
-    compress: compression
-    config: cfg configuration configure
-    convert: conversion converter
-    current: currently now
-    database: databases db dbs
-    decide: decision
-    delete: del deletion
-    dependency: dep deps
-    derive: derivative
-    describe: description
-    development: dev
-    directory: dir dirs directories folder folders
-    divide: division
-    document: doc docs docx
-    environment: env
-    execute: exec execution
-    expand: expansion
-    extend: extension
-    finance: financial
-    identifier: id ids
-    identify: identification
-    image: img imgs
-    information: info
-    javascript: js
-    kubernetes: k8s
-    mathematics: math maths
-    maximum: max
-    message: msg msgs
-    minimum: min
-    minute: mins
-    modify: modification
-    multiply: multiplication
-    notify: notification notifications
-    number: num nums
-    optimize: optimization optimise
-    organization: org organisation orgs
-    organize: organise
-    parameter: param params
-    password: passwd pwd
-    permit: permission permissions
-    photo: photograph photography pic pics
-    prescribe: prescription
-    presentation: powerpoint ppt pptx presentations
-    process: proc procs
-    production: prod
-    quantity: qty
-    reference: ref refs
-    repository: repo repos
-    specification: spec specs
-    spreadsheet: xls xlsx
-    statistics: statistic statistical stats
-    submit: submission
-    subscribe: subscriber subscription subscriptions
-    summarize: summaries summarise summary
-    telephone: phone
-    television: tv
-    temperature: temp
-    transcribe: transcript transcription
-    translate: translation translator
-    transaction: tx txn
-    transmit: transmission
-    typescript: ts
-    verify: verification
-    version: ver
-    visualize: visualise visualization
-"""
-
-FAMILIES = {
-    member: head.strip()
-    for head, _, members in (line.partition(":") for line in _FAMILIES.strip().splitlines())
-    for member in members.split()
-}
-"""Forms of one word that a stemmer does not join: each becomes the head of its family."""
-
-RELATED = tuple(
-    tuple(line.split())
-    for line in """
-        create add make new insert generate
-        delete remove erase drop clear
-        update edit modify change set
-        get retrieve fetch read obtain
-        find search lookup query locate discover
-        list show display view enumerate
-        send post deliver dispatch
-        calculate compute determine evaluate
-        run execute launch start invoke
-        stop cancel abort terminate kill
-        download save export
-        save write store
-        upload import load
-        schedule plan book reserve
-        buy purchase order shop
-        check verify validate confirm
-        compare versus difference
-        convert transform translate
-        estimate predict forecast
-        recommend suggest advise
-        deploy release publish
-        monitor watch track
-        crawl scrape extract
-        login sign authenticate
-        summarize abstract digest
-        memory remember recall
-        price cost quote fee rate
-        message chat sms text
-        email mail inbox
-        meeting event appointment calendar
-        task todo issue ticket
-        user account member profile
-        person people contact
-        customer client
-        company business organization firm
-        employee staff worker
-        image picture photo
-        image generate draw
-        video movie film cinema
-        video youtube
-        music song audio track
-        speech voice audio
-        file document
-        repository project codebase
-        code source program script
-        bug issue error defect
-        commit change revision
-        pull merge
-        database table sql
-        spreadsheet sheet excel
-        presentation slide deck
-        bitcoin btc
-        ethereum eth
-        dollar usd
-        row record entry
-        column field
-        web website site internet online
-        page url link
-        browser chrome
-        news article headline
-        blog post article
-        weather forecast temperature climate rain
-        map location place address geocode
-        location city region area
-        route direction navigation
-        distance far
-        flight airline airport plane
-        hotel accommodation lodging room
-        trip travel vacation tour journey
-        restaurant dining eat
-        food meal dish recipe
-        car vehicle automobile
-        stock share equity ticker
-        crypto cryptocurrency bitcoin ethereum blockchain token
-        currency exchange money
-        payment pay transaction charge
-        invoice bill receipt
-        loan mortgage credit
-        invest portfolio fund
-        tax vat
-        bank finance
-        job career employment position
-        resume cv
-        course class lesson learn training
-        study learn education
-        student pupil
-        doctor physician medical
-        health medical clinical
-        disease illness condition
-        drug medicine medication
-        law legal
-        house home property apartment
-        rent lease
-        game play
-        sport match team
-        book read novel
-        quote saying
-        word dictionary definition
-        language translate
-        mathematics equation calculate
-        chart graph plot diagram
-        statistics metric
-        log trace
-        server host machine
-        container docker
-        cluster kubernetes
-        alert notification
-        permission access role
-        password credential secret
-        key token
-        time clock timezone
-        date day
-        note memo
-        product item goods
-        discount coupon deal
-        gift present
-        review rating feedback
-        tweet twitter
-        design draw
-        random dice
-    """.strip().splitlines()
-)
-"""Synonyms among tools. A search tries them too, with less weight."""
 
 
 STOP_WORDS = frozenset(
@@ -281,10 +68,45 @@ _UNSPACED = (
 )
 _SCRIPT = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
-_CYRILLIC = re.compile(r"[\u0400-\u052f]+")
-_ARABIC = re.compile(r"[\u0620-\u06d3]+")
-# Vowel signs and the stroke that only stretches a word: most texts have none of them.
-_ARABIC_SIGNS = re.compile(r"[\u0640\u064b-\u065f\u0670]")
+_LANGUAGES = (
+    (re.compile(r"[\u0400-\u052f]+"), "russian"),
+    (re.compile(r"[\u0620-\u06d3]+"), "arabic"),
+    (re.compile(r"[\u0900-\u097f]+"), "hindi"),
+    (re.compile(r"[\u0370-\u03ff]+"), "greek"),
+)
+"""Scripts, and the language whose stemmer reads their words."""
+_INDIC = re.compile(r"[\u0900-\u0dff]")
+_HEBREW = re.compile(r"[\u05d0-\u05ea]+")
+_HEBREW_PREFIX = re.compile("[\u05d5\u05d4\u05d1\u05dc\u05de\u05e9\u05db](?=...)")
+"""One letter of "and", "the", "in", "to", "from", "that" or "as", which are written with the word."""
+_HEBREW_ENDING = re.compile("(?<=...)(?:\u05d9\u05dd|\u05d5\u05ea|\u05d9\u05d4|[\u05d4\u05ea\u05d9])$")
+_MOST_HEBREW_PREFIXES = 2
+# Signs within words that are no letters to `re`: vowels and tones of Indic scripts and of Thai to Khmer, and
+# accents that no letter is composed with.
+_SIGNS = (
+    r"\u0300-\u036f\u0900-\u0963\u0971-\u0dff\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
+    r"\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1060\u17b4-\u17d3"
+)
+_FOREIGN_RUN = re.compile(rf"\w[\w{_SIGNS}]{{0,63}}")
+# Signs that may as well be left out: points of Hebrew, vowel signs of Arabic and the stroke that only
+# stretches a word, hyphens and joiners that are not seen. Most texts have none of them.
+_OPTIONAL_SIGNS = re.compile(
+    r"[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u065f\u0670\u00ad\u200d\u2060]"
+)
+# Letters that have no accent to lose but are typed without it, and Persian ones that look as Arabic ones do.
+_PLAIN_LETTERS = str.maketrans(
+    {
+        "\u0131": "i",
+        "\u0111": "d",
+        "\u00f0": "d",
+        "\u00f8": "o",
+        "\u0142": "l",
+        "\u00e6": "ae",
+        "\u0153": "oe",
+        "\u06cc": "\u064a",
+        "\u06a9": "\u0643",
+    }
+)
 
 
 def terms(text: str) -> list[str]:
@@ -294,7 +116,7 @@ def terms(text: str) -> list[str]:
     three pairs of characters; inflections and the spellings in `FAMILIES` as one.
     """
     found: list[str] = []
-    for run in _RUN.findall(_plain(text)):
+    for run in _runs(text):
         found += _terms_of_run(run)
     return found
 
@@ -302,18 +124,21 @@ def terms(text: str) -> list[str]:
 def pieces(name: str) -> list[str]:
     """Words of a name, unstemmed: `mcp__fs__readFile` gives mcp, fs, read, file."""
     found: list[str] = []
-    for run in _RUN.findall(_plain(name)):
+    for run in _runs(name):
         found += [piece.lower() for piece in _PIECE.findall(run)] if run.isascii() else [run.casefold()]
     return found
 
 
 def squash(name: str) -> str:
     """Common form of `find_symbol`, `findSymbol`, `Find-Symbol` and `find symbol`: `findsymbol`."""
-    return "".join(_RUN.findall(_plain(name))).casefold()
+    return "".join(_runs(name)).casefold()
 
 
-def _plain(text: str) -> str:
-    return text if text.isascii() else _ARABIC_SIGNS.sub("", unicodedata.normalize("NFKC", text))
+def _runs(text: str) -> list[str]:
+    if text.isascii():
+        return _RUN.findall(text)
+    plain = _OPTIONAL_SIGNS.sub("", unicodedata.normalize("NFKC", text))
+    return _FOREIGN_RUN.findall(plain.replace("_", " "))
 
 
 @lru_cache(maxsize=32_768)
@@ -360,12 +185,30 @@ def _terms_of_foreign_run(run: str) -> tuple[str, ...]:
 
 
 def _terms_of_spaced_run(word: str) -> tuple[str, ...]:
-    if _CYRILLIC.fullmatch(word):
-        return (_stem(word.replace("\u0451", "\u0435"), "russian"),)  # yo is mostly written as ie
-    bare = _without_accents(word)
+    language = _language(word)
+    if language == "russian":
+        return (_stem(word.replace("\u0451", "\u0435"), language),)  # yo is mostly written as ie
+    if _INDIC.match(word):  # its signs are no accents
+        return (_stem(word, language) if language else word,)
+    bare = _without_accents(word).translate(_PLAIN_LETTERS)
     if bare.isascii():
-        return _terms_of_run(bare)
-    return (_stem(bare, "arabic"),) if _ARABIC.fullmatch(bare) else (bare,)
+        return _terms_of_run(bare) if bare else ()
+    if _HEBREW.fullmatch(bare):
+        return _terms_of_hebrew(bare)
+    language = _language(bare)
+    return (_stem(bare, language) if language else bare,)
+
+
+def _language(word: str) -> str | None:
+    return next((language for script, language in _LANGUAGES if script.fullmatch(word)), None)
+
+
+def _terms_of_hebrew(word: str) -> tuple[str, ...]:
+    """The word, and what it is behind letters that may be words of their own."""
+    forms = [word]
+    while len(forms) <= _MOST_HEBREW_PREFIXES and _HEBREW_PREFIX.match(forms[-1]):
+        forms.append(forms[-1][1:])
+    return tuple(dict.fromkeys(_HEBREW_ENDING.sub("", form) for form in forms))
 
 
 def _without_accents(word: str) -> str:
