@@ -37,9 +37,7 @@ _TAG_BYTES: Final = 16
 _HOLDER_BYTES: Final = 16
 _SEALED_BYTES: Final = _NONCE_BYTES + REPLICA_ID_BYTES + _HOLDER_BYTES + RANDOM_BYTES + _TAG_BYTES
 _MAX_OPENED: Final = 4096
-_TEXT: Final = re.compile(
-    rf"{_PREFIX}[A-Za-z0-9_-]{{{_SEALED_BYTES * 4 // 3}}}[AEIMQUYcgkosw048]", re.ASCII
-)
+_TEXT: Final = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{{_SEALED_BYTES * 4 // 3}}}[AEIMQUYcgkosw048]", re.ASCII)
 """An id has one spelling: the last character stands for four bits, and its other two are zero."""
 
 
