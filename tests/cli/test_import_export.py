@@ -132,6 +132,7 @@ def test_a_bad_entry_of_theirs_is_left_out_with_the_reason(fairlead: Fairlead, m
     ("arguments", "words"),
     [
         (("import", "nowhere.json"), "nowhere.json"),
+        (("import", "codex"), "fairlead import --from codex"),
         (("import", "--from", "cursr"), "cursor"),
         (("export", "--to", "nobody"), "nobody"),
         (("export", "--to", "goose"), "does not write"),

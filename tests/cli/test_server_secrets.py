@@ -180,6 +180,18 @@ def test_a_secret_in_an_argument_or_url_is_put_away_too(fairlead: Fairlead, mach
     assert str(url) == "https://me:p4ssw0rd1@e.com/mcp?api_key=abcdef123456&x=1"
 
 
+def test_a_secret_in_a_variable_that_an_argument_sets_is_put_away_too(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    variables = ("-e", "DB_URL=mysql://me:s3cr3t-pass@db/x", "--env=API_KEY=hunter2hunter2", "-e", "LOG=all")
+    added = fairlead("add", "box", "--scope", "user", "--", "docker", "run", *variables, "image")
+    assert added.status == 0
+    text = machine.user_file.read_text() + added.out + added.err + fairlead("list").out
+    assert not any(secret in text for secret in ("s3cr3t-pass", "hunter2"))
+    resolved = machine.load().servers["box"].resolve(machine.env)
+    assert getattr(resolved, "args", None) == ("run", *variables, "image")
+
+
 @pytest.mark.parametrize("server_id", ["repo", "docs"])
 def test_adding_a_server_with_the_id_of_a_built_in_one_needs_replace(
     fairlead: Fairlead, machine: Machine, monkeypatch: pytest.MonkeyPatch, server_id: str

@@ -23,7 +23,7 @@ TEXT = {"type": "string"}
 META: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "progressToken": {"type": ["string", "integer"]},
+        "progressToken": {"type": ["string", "integer"], "exclusiveMaximum": 2**53},
         "io.modelcontextprotocol/related-task": {
             "type": "object",
             "properties": {"taskId": TEXT},

@@ -97,6 +97,11 @@ def find_sources(
     named = registry.by_name(agent) if agent else None
     if file is None:
         return [(dialect, location) for dialect, location in registry.find(place) if named in (None, dialect)]
+    if named is None and registry.is_agent(str(file)) and not file.exists():
+        raise ConfigError(
+            f"there is no file `{file}` here",
+            hint=f"run `fairlead import --from {file}` for that agent's servers",
+        )
     dialect = named or _recognize(file)
     inside = file.absolute().is_relative_to(place.cwd)
     return [(dialect, Location(path=file, scope="project" if inside else "user"))]

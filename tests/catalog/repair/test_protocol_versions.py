@@ -203,6 +203,8 @@ def test_versions_before_2026_get_output_schemas_of_objects_only(
         {"properties": {"a": None}},
         {"required": "a"},
         {"patternProperties": {"[": {}}},
+        {"patternProperties": {"^y": {"type": "STRING"}}},
+        {"patternProperties": {"\\\\(?i:y)": {}}},
         {"not": {"pattern": "\\_"}},
         {"$ref": 5},
         {"allOf": [None]},
@@ -253,6 +255,63 @@ def test_an_output_schema_of_nested_values_is_kept() -> None:
     output = {**OBJECT, "properties": {"x": {"$ref": "#/$defs/tree"}}, "$defs": {"tree": tree}}
     definition = {"name": "t", "inputSchema": OBJECT, "outputSchema": output}
     assert repaired("tool", definition) == definition
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"example": {"$anchor": "1 bad"}},
+        {"x-source": {"of": [{"$id": "https://e.x/seen-before"}]}},
+        {"properties": {"a": {"x-vendor": {"deep": {"$dynamicAnchor": "("}}}}},
+    ],
+)
+def test_identifiers_outside_of_schemas_cost_an_output_schema_only_their_keyword(odd: dict[str, Any]) -> None:
+    plain: dict[str, Any] = {**OBJECT, "properties": {"a": {}}}
+    definition = {"name": "t", "inputSchema": OBJECT, "outputSchema": {**plain, **odd}}
+    assert repaired("tool", definition) == {**definition, "outputSchema": plain}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"$schema": "http://json-schema.org/draft-07/schema##"},
+        {"contentSchema": {"pattern": "(?<a>x)|(?<a>y)"}},
+        {"additionalItems": {"pattern": "["}},
+    ],
+)
+def test_keywords_that_only_some_validators_read_are_left_out_of_output_schemas(more: dict[str, Any]) -> None:
+    values = {"type": "string", **more}
+    definition = {"name": "t", "inputSchema": OBJECT, "outputSchema": {**OBJECT, "properties": {"a": values}}}
+    plain = {**OBJECT, "properties": {"a": {"type": "string"}}}
+    assert repaired("tool", definition) == {**definition, "outputSchema": plain}
+
+
+def test_names_and_values_that_look_like_identifiers_stay_in_an_output_schema() -> None:
+    names = {
+        "$id": {"type": "string"},
+        "$anchor": {"default": {"$id": "x"}},
+        "a": {"enum": [{"$anchor": "("}]},
+    }
+    output = {**OBJECT, "properties": names, "dependentRequired": {"$id": ["a"]}}
+    definition = {"name": "t", "inputSchema": OBJECT, "outputSchema": output}
+    assert repaired("tool", definition) == definition
+
+
+OLDER: list[dict[str, Any]] = [
+    {"items": [{"type": "string"}], "prefixItems": 5},
+    {"dependencies": {"a": ["b"]}, "dependentRequired": 5},
+    {"dependencies": {"a": {"required": ["b"]}}, "dependentSchemas": 5},
+    {"properties": {"x": {"anyOf": [{"items": [{}], "prefixItems": {"a": 1}}]}}},
+]
+
+
+@pytest.mark.parametrize("older", OLDER)
+def test_keywords_that_a_schemas_older_draft_does_not_know_may_hold_anything(older: dict[str, Any]) -> None:
+    definition = {"name": "t", "inputSchema": {**OBJECT, **older}, "outputSchema": {**OBJECT, **older}}
+    tool = repaired("tool", definition)
+    assert tool is not None
+    assert tool["inputSchema"] == definition["inputSchema"]
+    assert all(each not in (5, {"a": 1}) for each in tool["outputSchema"].values())
 
 
 @pytest.mark.parametrize("number", range(VERSIONS.index("2025-06-18"), len(VERSIONS)))

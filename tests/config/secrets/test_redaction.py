@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.config.secrets.log_filter import LOGGERS, MaskingHandler, mask_logs
 from fairlead.config.secrets.masking import MASK, MAX_SECRETS, Masker, has_token
-from fairlead.config.secrets.redaction import literal_secrets, secret_values
+from fairlead.config.secrets.redaction import literal_secrets, redact_entry, secret_parts, secret_values
 
 RANDOM = "Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5"
 KEY = f"-----BEGIN RSA PRIVATE KEY-----\n{RANDOM}\n{RANDOM}\n-----END RSA PRIVATE KEY-----"
@@ -152,6 +152,45 @@ def test_the_secrets_of_an_entry_are_known_by_name_by_shape_and_by_where_they_we
         assert masker.mask(f"<{secret}>") == f"<{MASK}>"
     for word in ("production", "/home/somebody", "second-page"):
         assert masker.mask(word) == word
+
+
+@pytest.mark.requirement("HARD-10")
+@pytest.mark.parametrize(
+    ("arguments", "shown", "secret"),
+    [
+        (["-e", "PGPASSWORD=hunter2"], ["-e", f"PGPASSWORD={MASK}"], "hunter2"),
+        (["--env=API_KEY=a=b"], [f"--env=API_KEY={MASK}"], "a=b"),
+        (["API_KEY=hunter2", "npx"], [f"API_KEY={MASK}", "npx"], "hunter2"),
+        (["-e", f"GITHUB_PAT=ghp_{RANDOM}"], ["-e", f"GITHUB_PAT={MASK}"], f"ghp_{RANDOM}"),
+        (["-e", "DB_URL=mysql://me:hunter2@h/x"], ["-e", f"DB_URL={MASK}"], "hunter2"),
+        (["--token", "ABCD=="], ["--token", MASK], "ABCD=="),
+    ],
+)
+def test_a_variable_in_an_argument_is_a_secret_as_it_is_in_the_environment(
+    arguments: list[str], shown: list[str], secret: str
+) -> None:
+    entry: dict[str, Any] = {"command": "docker", "args": arguments}
+    assert redact_entry(entry)["args"] == shown
+    (path,) = literal_secrets(entry)
+    assert secret_parts(entry, path) == [secret]
+    assert secret in secret_values(entry, entry)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "LOG_LEVEL=debug",
+        "AUTH_URL=https://login.example/x",
+        "API_KEY=${KEY}",
+        "DB_URL=mysql://me:${KEY}@h",
+        "--env=X=1",
+        "USE_AUTH=true",
+    ],
+)
+def test_a_variable_in_an_argument_that_holds_no_secret_stays_as_it_is(argument: str) -> None:
+    entry: dict[str, Any] = {"command": "docker", "args": ["-e", argument]}
+    assert redact_entry(entry) == entry
+    assert not [*literal_secrets(entry)]
 
 
 # Logs.

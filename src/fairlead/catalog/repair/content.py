@@ -28,6 +28,8 @@ RESERVED_META: Final = frozenset(
     ("progressToken", "io.modelcontextprotocol/related-task", "io.modelcontextprotocol/serverInfo")
 )
 """Keys of `_meta` that clients know, and validate."""
+_UNSAFE_INTEGER: Final = 2**53
+"""Clients in JavaScript refuse whole numbers from here on."""
 MAX_NOTES: Final = 20
 MAX_VALUES: Final = 100
 """Most values of a completion: the protocol's own limit."""
@@ -404,7 +406,7 @@ def repair_completion(result: Mapping[str, Any]) -> dict[str, Any]:
     total, more = found.get("total"), found.get("hasMore")
     if isinstance(total, float) and total.is_integer():
         total = int(total)
-    if isinstance(total, int) and not isinstance(total, bool) and 0 <= total < 2**53:
+    if isinstance(total, int) and not isinstance(total, bool) and 0 <= total < _UNSAFE_INTEGER:
         made["total"] = total
     if isinstance(more, bool):
         made["hasMore"] = more
@@ -458,7 +460,9 @@ def repair_meta(meta: dict[str, Any]) -> dict[str, Any]:
 def _is_valid_meta(name: str, value: object) -> bool:
     match name:
         case "progressToken":
-            return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+            if isinstance(value, bool) or not isinstance(value, int):
+                return isinstance(value, str)
+            return abs(value) < _UNSAFE_INTEGER
         case "io.modelcontextprotocol/related-task":
             return is_object(value) and isinstance(value.get("taskId"), str)
         case "io.modelcontextprotocol/serverInfo":

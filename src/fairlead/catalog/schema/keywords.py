@@ -34,14 +34,20 @@ INVERTING = frozenset(("not", "if", "oneOf", "contains"))
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Schema]]:
-    """Every schema directly inside this one, with its keyword."""
+    """Every schema directly inside this one, with its keyword.
+
+    In a schema of an older draft, `prefixItems` and `dependentSchemas` may hold anything.
+    """
     for keyword, value in schema.items():
         if keyword not in HOLDERS:
             continue
         if keyword in SINGLES:
             yield keyword, value
-        else:
-            for item in value if keyword in LISTS else value.values():
+        elif keyword in LISTS:
+            for item in value if is_list(value) else ():
+                yield keyword, item
+        elif is_object(value):
+            for item in value.values():
                 yield keyword, item
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from fairlead.catalog.schema.keywords import INVERTING, all_schemas
+from fairlead.catalog.schema.keywords import HOLDERS, INVERTING, all_schemas
+from fairlead.config.untyped import is_list, is_object
 
 _OTHER_DIALECTS = frozenset(
     (
@@ -23,19 +24,26 @@ _OTHER_DIALECTS = frozenset(
         "$dynamicRef",
         "$recursiveAnchor",
         "$recursiveRef",
+        "additionalItems",
+        "contentSchema",
         "definitions",
         "dependencies",
         "nullable",
     )
 )
 """Keywords that validators of other drafts read in another way, or refuse."""
+_IDENTIFIERS = ("$id", "$anchor", "$dynamicAnchor")
+_VALUES = frozenset(("const", "default", "enum", "examples"))
+"""Keywords in whose values no validator looks for identifiers."""
 _DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 _DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 _DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
-_COMMON_DRAFTS = frozenset((_DRAFT_7.rstrip("#"), _DRAFT_2020))
+_COMMON_DRAFTS = frozenset((_DRAFT_7.removesuffix("#"), _DRAFT_2020))
 _ESCAPE_OR_CLASS = re.compile(r"\\(.)|([\[\]])", re.DOTALL)
 _SET_OPERATION = re.compile(r"\[\^?\[|--|&&|~~|\|\|")
 """What Python warns of, since it may come to mean operations on sets."""
+_ESCAPE_OR_FLAGS = re.compile(r"\\.|(\(\?[^:=!<])", re.DOTALL)
+"""The second is a group with flags of its own, such as `(?i:x)`, which older JavaScript lacks."""
 _ESCAPES = frozenset("dDwWsSbBnrtfv0123456789ukxcpP^$\\.*+?()[]{}|/")
 
 
@@ -61,6 +69,8 @@ def portable_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
     for inner in all_schemas(schema):
         if not _OTHER_DIALECTS.isdisjoint(inner) or inner.get("enum") == []:
             return None
+        if any(map(_has_identifiers, (inner[word] for word in inner.keys() - HOLDERS - _VALUES))):
+            return None
         if _names_rare_draft(inner):
             return portable_schema(_without_rare_drafts(schema))
         if not all(map(_is_portable, inner.get("patternProperties", ()))):
@@ -72,10 +82,30 @@ def portable_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
+def _has_identifiers(value: object) -> bool:
+    """Whether an unknown keyword's value has identifiers of schemas.
+
+    The validator of the TypeScript SDK looks for them there, too: one that it has seen or that is malformed
+    makes it refuse the schema.
+    """
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if is_object(item):
+            if any(isinstance(item.get(name), str) for name in _IDENTIFIERS):
+                return True
+            pending += item.values()
+        elif is_list(item):
+            pending += item
+    return False
+
+
 def _names_rare_draft(schema: dict[str, Any]) -> bool:
     """Whether it names a draft that clients' validators lack. They refuse to compile such a schema."""
     draft = schema.get("$schema")
-    return "$schema" in schema and (not isinstance(draft, str) or draft.rstrip("#") not in _COMMON_DRAFTS)
+    return "$schema" in schema and (
+        not isinstance(draft, str) or draft.removesuffix("#") not in _COMMON_DRAFTS
+    )
 
 
 def _without_rare_drafts(schema: dict[str, Any]) -> dict[str, Any]:
@@ -87,10 +117,13 @@ def _without_rare_drafts(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:
+    """Copy without patterns, and with the schemas of `patternProperties` under plain names."""
     copy = deepcopy(schema)
     for inner in all_schemas(copy):
         inner.pop("pattern", None)
-        inner.pop("patternProperties", None)
+        if "patternProperties" in inner:
+            named = inner["patternProperties"].values()
+            inner["patternProperties"] = {f"p{number}": value for number, value in enumerate(named)}
     return copy
 
 
@@ -103,7 +136,9 @@ def _is_portable(pattern: str) -> bool:
             in_class = bracket == "["
         elif escape not in _ESCAPES and not (in_class and escape == "-"):
             return False
-    if "\\p" in pattern or "\\P" in pattern or not is_pattern(pattern) or _SET_OPERATION.search(pattern):
+    if "\\p" in pattern or "\\P" in pattern or any(_ESCAPE_OR_FLAGS.findall(pattern)):
+        return False
+    if not is_pattern(pattern) or _SET_OPERATION.search(pattern):
         return False
     try:
         re.compile(pattern)

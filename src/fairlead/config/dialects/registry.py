@@ -52,6 +52,11 @@ def by_name(name: str) -> ConfigDialect:
     raise ConfigError(f"unknown format `{name}`", hint=hint)
 
 
+def is_agent(name: str) -> bool:
+    """Whether a dialect has this name."""
+    return name in _BY_NAME
+
+
 def find(place: MachinePaths) -> list[tuple[ConfigDialect, Location]]:
     """Every existing file of another format."""
     return [

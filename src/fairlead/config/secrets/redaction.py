@@ -17,6 +17,8 @@ _SENSITIVE_NAME = re.compile(
 _RANDOM_SHAPE = re.compile(r"(?=[A-Za-z0-9+/_=-]*[0-9])(?=[A-Za-z0-9+/_=-]*[A-Za-z])[A-Za-z0-9+_=-]{28,}")
 _SCHEME = re.compile(r"(?i)^(?:[a-z-]+:\s*)?(?:(?:bearer|basic|token)\s+)?")
 _FLAG = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
+_VARIABLE = re.compile(r"(?:--?[a-z][a-z-]*=)?([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
+"""A variable that is set in an argument, as in `docker run -e NAME=VALUE` and `--env=NAME=VALUE`."""
 
 
 _OAUTH_SECRETS = ("client_secret", "private_key", "assertion")
@@ -66,9 +68,8 @@ def secret_parts(entry: dict[str, Any], path: FieldPath) -> list[str]:
     """Secret parts of a field, as they occur in its text: of `Bearer x` and `--key=x` only `x`."""
     text: str = value_at(entry, path)
     if path[0] in ("args", "headers_helper"):
-        flag = _FLAG.fullmatch(text)
-        if flag and flag[2] is not None:
-            text = flag[2]
+        if given := _read_assignment(text):
+            text = given[2]
         elif "://" not in text and ":" in text:
             text = text.partition(":")[2].strip()
     if "://" in text:
@@ -122,8 +123,12 @@ def secret_values(entry: dict[str, Any], resolved: dict[str, Any], *, refers: bo
         if path[0] == "url":
             yield from _url_secrets(text)
             continue
-        if path[0] in ("args", "headers_helper") and (flag := _FLAG.fullmatch(text)):
-            text = flag[2] or ""
+        if path[0] in ("args", "headers_helper") and (given := _read_assignment(text)):
+            text = given[2]
+        elif path[0] in ("args", "headers_helper") and _FLAG.fullmatch(text):
+            text = ""
+        if "://" in text:
+            yield from _url_secrets(text)
         yield text
         yield _SCHEME.sub("", text)  # `Authorization: Bearer …` is a secret, and so is what follows
 
@@ -283,15 +288,28 @@ def _url_secrets(url: str) -> Iterator[str]:
         return
 
 
+def _read_assignment(text: str) -> re.Match[str] | None:
+    """Name and value, as groups 1 and 2, of `--name=value`, or of a secret variable (`_VARIABLE`)."""
+    variable = _VARIABLE.fullmatch(text)
+    if variable and _is_secret_variable(variable[1], variable[2]):
+        return variable
+    flag = _FLAG.fullmatch(text)
+    return flag if flag and flag[2] is not None else None
+
+
+def _is_secret_variable(name: str, value: str) -> bool:
+    return redact_url(value) != value if "://" in value else looks_secret(name, value)
+
+
 def _redact_arguments(arguments: list[object]) -> list[object]:
     shown: list[object] = []
     flag = ""
     for argument in arguments:
         text = argument if isinstance(argument, str) else ""
         match = _FLAG.fullmatch(text)
-        if match and match[2] is not None:
-            hidden = looks_secret(match[1], match[2])
-            shown.append(f"{text[: match.start(2)]}{mask(match[2])}" if hidden else argument)
+        if given := _read_assignment(text):
+            hidden = given.re is _VARIABLE or looks_secret(given[1], given[2])
+            shown.append(f"{text[: given.start(2)]}{mask(given[2])}" if hidden else argument)
         else:
             name, colon, value = text.partition(":")
             if colon and not value.startswith("//") and looks_secret(name, value):
