@@ -140,6 +140,42 @@ def plant(path: str) -> Callable[[Path], None]:
             id="node's options",
         ),
         pytest.param(
+            {"command": "node", "args": ["build/index"]}, rewrite("build/index.js"), id="without its suffix"
+        ),
+        pytest.param(
+            {"command": "ruby", "args": ["-r./hook", "x"]},
+            plant("hook.rb"),
+            id="a library without its suffix",
+        ),
+        pytest.param(
+            {"command": "true", "env": {"NODE_OPTIONS": "--require=./build/hook"}},
+            rewrite("build/hook.js"),
+            id="node's options without a suffix",
+        ),
+        pytest.param(
+            {"command": "true", "env": {"BASH_ENV": "$PWD/run"}},
+            rewrite("run"),
+            id="a shell's start, expanded",
+        ),
+        pytest.param(
+            {"command": "true", "env": {"ENV": "$(echo ./run)"}},
+            rewrite("run"),
+            id="a shell's start, executed",
+        ),
+        pytest.param(
+            {"command": "true", "env": {"OPENSSL_CONF": "./data.db"}},
+            rewrite("data.db"),
+            id="what a library loads",
+        ),
+        pytest.param(
+            {"command": "true", "env": {"CHROME_PATH": "./run"}}, rewrite("run"), id="a program in a variable"
+        ),
+        pytest.param(
+            {"command": "true", "env": {"PLUGINS": "a,build/hook.js"}},
+            rewrite("build/hook.js"),
+            id="a script in a variable",
+        ),
+        pytest.param(
             {"command": "venv/bin/python"},
             relink("venv/bin/python", "/bin/sh"),
             id="a venv's link",
@@ -249,6 +285,22 @@ def line(*args: str, command: str = "bash") -> dict[str, Any]:
         (line("run", "bash", "-c", "cd sub && ./x.py", command="uv"), "sub/x.py"),
         (line("compose", "up", command="docker"), "sub/x.py"),
         (line("--project", "sub", command="some-runner-of-projects"), "sub/x.py"),
+        (line("-m", "uvicorn", "sx:app", command="python3"), "sx.py"),
+        (line("sub.x:app", command="uvicorn"), "sub/x.py"),
+        (line("fastmcp", "run", "sx", command="uvx"), "sx.py"),
+        (line("--app", "sx", "run", command="flask"), "sx.py"),
+        ({"command": "true", "env": {"FLASK_APP": "sx"}}, "sx.py"),
+        ({"command": "true", "env": {"PYTHONBREAKPOINT": "sub.x.stop"}}, "sub/x.py"),
+        (line("-lhook", command="lua"), "hook.lua"),
+        (line("Main", command="java"), "Main.class"),
+        (line("tsx", "./app", command="npx"), "app/index.ts"),
+        (line("run", "-v", "./sub:/app", "image", "python3", "/app/x.py", command="docker"), "sub/x.py"),
+        (line("run", "-v", "./sub:/app:ro", "image", "python3", "x.py", command="docker"), "sub/x.py"),
+        (line("run", "--volume=./sub:/app/", "image", "/app/x.py", command="docker"), "sub/x.py"),
+        (
+            line("run", "--mount", "type=bind,src=./sub,dst=/app", "image", "/app/x.py", command="podman"),
+            "sub/x.py",
+        ),
         (line("--line", "cd sub; ./x.py", command="some-runner-of-lines"), "sub/x.py"),
     ],
 )
@@ -321,10 +373,12 @@ def test_a_hard_link_is_bound_by_what_is_in_it(machine: Machine, project: Path) 
 
 @pytest.mark.requirement("HARD-72")
 def test_data_that_a_program_works_on_may_change(machine: Machine, project: Path) -> None:
-    entry = {"command": "true", "args": ["--db", "data.db", "notes.md"]}
+    variables = {"MEMORY_FILE": "./memory.json", "DB": "data.db", "FOLDER": "./sub"}
+    entry = {"command": "true", "args": ["--db", "data.db", "notes.md"], "env": variables}
+    rewrite("memory.json", "{}")(project)
     before = key_of(machine, entry)
-    rewrite("data.db")(project)
-    rewrite("notes.md")(project)
+    for name in ("data.db", "notes.md", "memory.json", "sub/x.py"):
+        rewrite(name)(project)
     assert key_of(machine, entry) == before
 
 

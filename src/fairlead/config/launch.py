@@ -4,13 +4,15 @@ Consent is bound to this (see `consent.py`), and the server is started with exac
 Files inside the project are bound by a digest of their content, files outside by their real path: a package
 manager may update `/usr/bin/node`, and nothing that comes with a repository can.
 
-For any program, each word of its arguments counts that names a file or folder of the project, and so do its
-interpreters, the manifests of package runners, `node_modules/.bin` and `.venv/bin` programs of that name, and
-what variables such as `NODE_OPTIONS` or `PYTHONPATH` name. Where a word is itself a program, the rest is read
-as its command line. Where a command line can run code that it does not name (a line for a shell with
-expansions, code for an interpreter, `make`, `git`, `npm run`), consent is bound to all code of the project,
-and where that is too much, the prompt for consent says so. An interpreter that runs one script, and a runner
-that fetches a package (`npx`, `uvx`), are understood: what follows is theirs, and may be data.
+For any program, each word of its arguments counts that names a file or folder of the project, also without
+its suffix, as a Python module, or by its place in a container. So do its interpreters, the manifests of
+package runners, `node_modules/.bin` and `.venv/bin` programs of that name, what variables such as
+`NODE_OPTIONS` or `PYTHONPATH` name, and programs and scripts in any other variable. Where a word is itself a
+program, the rest is read as its command line. Where a command line can run code that it does not name (a line
+for a shell with expansions, code for an interpreter, `make`, `git`, `npm run`), consent is bound to all code
+of the project, and where that is too much, the prompt for consent says so. An interpreter that runs one
+script, and a runner that fetches a package (`npx`, `uvx`), are understood: what follows is theirs, and may be
+data.
 
 Not covered: what a program imports, loads or downloads once it runs.
 """
@@ -40,7 +42,11 @@ EXECUTION_VARIABLES = re.compile(
     r"|VIRTUAL_ENV|UV_\w+|PIP_\w+|PERL5?(?:LIB|OPT|DB)|RUBY(?:LIB|OPT)|GEM_(?:HOME|PATH)|BUNDLE_\w+|PHPRC"
     r"|PHP_INI_SCAN_DIR|LUA_(?:PATH|CPATH|INIT)\w*|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH"
     r"|DOTNET_\w+|CORECLR_\w+|GIT_\w+|SSH_ASKPASS|EDITOR|VISUAL|PAGER|BROWSER|SHELL|HOME|XDG_\w+|DENO_\w+|BUN_\w+"
-    r"|\w*_PROXY|\w*_proxy|DOCKER_HOST|DOCKER_CONTEXT"
+    r"|\w*_PROXY|\w*_proxy|DOCKER_(?:HOST|CONTEXT|CONFIG)|COMPOSE_FILE|KUBECONFIG|OPENSSL_\w+|SSL_CERT_\w+"
+    r"|\w+_CA_BUNDLE|MAKEFILES|MAKEFLAGS|GNUMAKEFLAGS|CARGO_\w+|RUST\w+|GO(?:FLAGS|PATH|ROOT|BIN|ENV|PROXY)"
+    r"|(?:YARN|PNPM|COREPACK|VOLTA|NVM|ASDF|PYENV|MISE|RBENV)_\w+|JAVA_(?:HOME|OPTS)|(?:MAVEN|GRADLE)_OPTS"
+    r"|R_(?:PROFILE|ENVIRON|LIBS)\w*|JULIA_\w+|ERL_\w+|ELIXIR_ERL_OPTIONS|MIX_\w+|COMPOSER\w*|LESSOPEN|MANPAGER"
+    r"|CURL_HOME|AWS_(?:CONFIG|SHARED_CREDENTIALS)_FILE|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_\w+"
 )
 """Variables that decide which code runs or which hosts are contacted, for any program."""
 
@@ -73,6 +79,14 @@ _FOLDER_OPTION = re.compile(
 """Options of package runners whose value is a folder with code."""
 _FLAG = re.compile(r"-[uvxqBIsE]+|--")
 """Options of Python and shells without a value, so that a script may follow."""
+_CODE_SUFFIXES = (
+    *(".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".tsx", ".jsx", ".node", ".wasm"),
+    *(".rb", ".lua", ".so", ".class"),
+)
+"""Suffixes that runtimes add to the name of a file: `node build/index`, `ruby -r./hook`."""
+_CODE_FILE = re.compile(
+    r".+\.(?:[cm]?[jt]sx?|node|py[cdwz]?|rb|p[lm]|php|lua|jar|so|dylib|wasm|exe|bat|cmd|ps1|\w*sh)"
+)
 _EXPANDS = re.compile(r"[$`*?\[\]{}!;&|<>()\n#\\]|~[+-]")
 _URL = re.compile(r"https?://\S+")
 _JS, _PY = ("package.json", ".npmrc", ".yarnrc.yml", "bunfig.toml"), ("pyproject.toml", "uv.toml")
@@ -90,10 +104,20 @@ _MANIFESTS = {
     "direnv": (".envrc",),
 }
 """Files of the working directory (or a parent, inside the project) that define what such a program runs."""
-_PACKAGE = ("package.json", "__main__.py", "index.js", "index.mjs", "pyproject.toml", "setup.py", "deno.json")
+_PACKAGE = (
+    *("package.json", "__main__.py", "pyproject.toml", "setup.py", "deno.json"),
+    *(f"index{suffix}" for suffix in (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".tsx", ".jsx")),
+)
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+"""A module of Python, with or without a name in it: `uvicorn app.server:app`, `FLASK_APP=server`."""
 _INSTALLED = ("node_modules/.bin", ".venv/bin", "venv/bin", ".venv/Scripts")
 _MAX_DEPTH = 5
 _MAX_COMMANDS = 100
+_MAX_MOUNTS = 20
+_MAX_WORDS = 5_000
+"""Most words that are looked for in the file system: each takes about twenty calls of the system."""
+_MAX_NAME = 4096
+"""Most bytes of a path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,6 +202,7 @@ class _Inputs:
         self._read = set[tuple[str, ...]]()
         self.files: dict[str, None] = {}
         self._folders = set[str]()
+        self._words = 0
         self._runs_anything = False
         """Whether it may run code of the project that it does not name."""
 
@@ -259,7 +284,7 @@ class _Inputs:
         package = len(arguments)
         for at, word in enumerate(arguments):
             is_subcommand = word in ("exec", "x", "dlx", "tool", "run")
-            if not word.startswith("-") and not is_subcommand and not [*self._find_named_files(word)]:
+            if not word.startswith("-") and not is_subcommand and not self._is_there(word):
                 package = at
                 break
         for before, argument in zip(("", *arguments), arguments, strict=False):
@@ -269,11 +294,26 @@ class _Inputs:
             if _CALL_OPTION.fullmatch(option) and value and (equals or value == argument):
                 self._read_line(value, may_be_data=True)
 
+        if mounts := dict(_mounts(arguments)):
+            self._runs_anything |= len(mounts) > _MAX_MOUNTS
+            words = [word for argument in arguments for word in _words(argument)]
+            for host, inside in list(mounts.items())[:_MAX_MOUNTS]:
+                self._read_mounted(host, inside, words)
+
         def is_code(at: int) -> bool:
             option = arguments[at - 1] if at else ""
             return at < package or any(map(_FOLDER_OPTION.match, (option, arguments[at])))
 
         self._note_words(arguments, is_code)
+
+    def _read_mounted(self, host: str, inside: str, words: Iterable[str]) -> None:
+        """Add the files of a mounted folder that a container's command line names, by their path there."""
+        for word in words:
+            if word.startswith("/") and not word.startswith(f"{inside}/"):
+                continue
+            for path in self._find_named_files(os.path.join(host, word.removeprefix(f"{inside}/"))):
+                if not os.path.isdir(path) and not is_data_file(path):
+                    self._note(path)
 
     def _read_unknown(self, arguments: Sequence[str]) -> None:
         """Read the arguments of any other program: a wrapper (`env`, `flock`), or a server."""
@@ -338,15 +378,21 @@ class _Inputs:
                         self._note(*self._package(path))
 
     def read_variables(self, variables: Mapping[str, str]) -> None:
-        """Add the files and folders of the project that a variable loads into any program."""
+        """Add the files and folders of the project that a variable loads into any program.
+
+        Of a variable that is not known to do so, the programs and scripts: `CHROME_PATH`, say.
+        """
         for name, value in variables.items():
-            if EXECUTION_VARIABLES.fullmatch(name):
-                for word in WORD_BREAKS.split(value):
-                    for path in self._find_named_files(word):
-                        if os.path.isdir(path):
-                            self._folders.add(path)
-                        else:
+            is_known = EXECUTION_VARIABLES.fullmatch(name) is not None
+            # A shell expands `$PWD/hook` and `$(…)` in `BASH_ENV`.
+            self._runs_anything |= is_known and not {"$", "`"}.isdisjoint(value)
+            for word in WORD_BREAKS.split(value):
+                for path in self._find_named_files(word):
+                    if not os.path.isdir(path):
+                        if is_known or _is_code(path):
                             self._note(path)
+                    elif is_known:
+                        self._folders.add(path)
 
     def _interpreters(self, found: str | None, depth: int = 0) -> Iterator[str]:
         """Interpreters below a program, and the files that make a Python one a virtual environment."""
@@ -367,16 +413,29 @@ class _Inputs:
                 if os.path.basename(path) == "package.json":
                     yield from _entry_points(path)
 
+    def _is_there(self, word: str) -> bool:
+        """Whether a word is the name of a file or folder of the project, as it is written."""
+        path = os.path.join(self._folder, os.path.expanduser(word.removeprefix("file:")))
+        return "\0" not in path and os.path.exists(path) and path in self._project
+
     def _find_named_files(self, word: str, *, is_module: bool = False) -> Iterator[str]:
+        self._words += 1
+        if len(word) > _MAX_NAME or self._words > _MAX_WORDS:
+            self._runs_anything |= self._words > _MAX_WORDS
+            return
         spellings = [word.removeprefix("file://").removeprefix("file:").lstrip("@")]
         if word.startswith("-") and len(word) > 2 and not word.startswith("--"):
             spellings.append(word[2:])  # -r./hook.js
+        names = [spelling for spelling in spellings if spelling and not spelling.startswith("-")]
+        spellings += [f"{name}{suffix}" for name in names for suffix in _CODE_SUFFIXES]
         attached = re.fullmatch(r"-[a-zA-Z]*?m(\w.*)", word)  # -mNAME
-        for module in [word] * is_module + ([attached[1]] if attached else []):
+        may_be_module = _MODULE.fullmatch(word) and not os.path.isdir(os.path.join(self._folder, word))
+        for module in [word] * (is_module or bool(may_be_module)) + ([attached[1]] if attached else []):
             path = module.replace(".", "/")
             spellings += [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
             packages = path.split("/")[:-1]  # Python runs the packages on the way first
-            spellings += ["/".join(packages[:end]) + "/__init__.py" for end in range(1, len(packages) + 1)]
+            ways = ["/".join(packages[:end]) for end in range(1, len(packages) + 1)]
+            spellings += [f"{way}{name}" for way in ways for name in (".py", "/__init__.py")]
         for spelling in dict.fromkeys(spellings):
             path = os.path.join(self._folder, os.path.expanduser(spelling)) if spelling else ""
             if path and "\0" not in path and os.path.exists(path) and path in self._project:
@@ -411,6 +470,35 @@ class _Inputs:
             names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
             return find_program(names[0], self._folder, self._search) if names else None
         return os.path.join(self._folder, words[0]) if words else None
+
+
+_MOUNT_FIELDS = {"src": "source", "dst": "target", "destination": "target"}
+
+
+def _mounts(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Folders that `docker run` mounts, each with its place in the container."""
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        host = inside = ""
+        if before in ("-v", "--volume"):
+            host, _, rest = argument.partition(":")
+            inside = rest.partition(":")[0]
+        elif (spec := re.fullmatch(r"(?:-v|--volume=)([^:]+):([^:]+)(?::.*)?", argument)) is not None:
+            host, inside = str(spec[1]), str(spec[2])
+        elif before == "--mount" or argument.startswith("--mount="):
+            fields: dict[str, str] = {}
+            for part in argument.removeprefix("--mount=").split(","):
+                name, _, value = part.partition("=")
+                fields[_MOUNT_FIELDS.get(name, name)] = value
+            host, inside = fields.get("source", ""), fields.get("target", "")
+        if host and inside.startswith("/"):
+            yield host, inside.rstrip("/")
+
+
+def _is_code(path: str) -> bool:
+    """Whether a file is a program or a script."""
+    if _CODE_FILE.fullmatch(os.path.basename(path).lower()):
+        return True
+    return os.path.isfile(path) and (os.access(path, os.X_OK) or bool(shebang_words(path)))
 
 
 def _words(argument: str) -> list[str]:

@@ -476,7 +476,8 @@ class _Parcel:
 
     def _preview(self, value: bytes | memoryview) -> None:
         """Show the beginning of JSON that does not fit, where no text describes it."""
-        shown = gate.content(_cut_beginning(value, PREVIEW_BYTES))
+        # Masked before it is cut: a result that was never opened holds secrets as they came.
+        shown = gate.content(_cut_beginning(value, gate.head_length(PREVIEW_BYTES) + 1), PREVIEW_BYTES)
         if self._spend(len(shown.encode())):
             self.blocks.append({"type": "text", "text": shown})
 

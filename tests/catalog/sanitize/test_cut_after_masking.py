@@ -19,6 +19,7 @@ from fairlead.host.elicitation.form_schema import escape_text as form_text
 from fairlead.host.offers.uri_templates import read_template
 from fairlead.jsonrpc.frames import UnusableLine, parse
 from fairlead.policy.argument_shapes import SafeNames, mask_arguments
+from fairlead.policy.results import ResultSource, prepare_result
 
 pytestmark = pytest.mark.requirement("HARD-62")
 
@@ -106,6 +107,14 @@ def audited_value(text: str) -> str:
     return str(mask_arguments({"note": text}, SECRETS))
 
 
+def unopened_result(text: str) -> str:
+    """What is shown of a result with too many values to be opened."""
+    values = [0] * (gate.MAX_VALUES + 1)
+    raw = msgspec.json.encode({"content": [{"type": "text", "text": text}], "structuredContent": values})
+    source = ResultSource(server_id="s", tool="t", trusted=False, limit=10_000)
+    return prepare_result(raw, source).result.text
+
+
 PLACES: dict[str, tuple[Callable[[str], str], tuple[int, ...]]] = {
     "a finding": (finding_of_tags, (180, 780, 8180)),
     "a finding in a result": (finding_in_result, (180, 780, 8180)),
@@ -121,6 +130,7 @@ PLACES: dict[str, tuple[Callable[[str], str], tuple[int, ...]]] = {
     "a name in the audit": (audited_name, (100, 4080)),
     "a key in the audit": (audited_key, (100, 4080)),
     "a value in the audit": (audited_value, (1980,)),
+    "a result that is not opened": (unopened_result, (1950, 1960)),
     "an error": (lambda text: gate.text(text, 200), (180, 780)),
     "content": (lambda text: gate.content(text, 200), (180, 780)),
 }

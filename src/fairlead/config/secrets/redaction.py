@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from fairlead.config.secrets.inner_secrets import cookie_values, inner_secrets
 from fairlead.config.secrets.masking import MASK, SECRETS, has_token
 from fairlead.config.secrets.references import FieldPath, SecretReference, references, split, strings
 from fairlead.config.untyped import as_list, as_object, value_at
@@ -103,7 +104,7 @@ def secret_values(entry: dict[str, Any], resolved: dict[str, Any], *, refers: bo
 
     They are what looks like a secret, the content of files, the keyring and variables, and all values of
     headers, unless that is ordinary (`is_ordinary`): masking `localhost` or a folder wherever a server
-    mentions it would garble unrelated text.
+    mentions it would garble unrelated text. So are the secrets inside those and all other values.
 
     Args:
         entry: The entry as written.
@@ -117,35 +118,56 @@ def secret_values(entry: dict[str, Any], resolved: dict[str, Any], *, refers: bo
     yield from header_secrets(_texts(resolved.get("headers")))
     wanted = {path[:2] for path in literal_secrets(resolved)}
     wanted |= {path[:2] for path, text in referring if any(r.kind != "env" for r in references(text))}
-    for path, text in strings(resolved) if wanted else ():
-        if path[:2] not in wanted:
-            continue
-        if path[0] == "url":
-            yield from _url_secrets(text)
+    for path, text in strings(resolved):
+        if path[0] == "url" or path[:2] not in wanted:
+            if path[0] in _SENT_FIELDS:
+                yield from inner_secrets(text, _is_inner_secret)
             continue
         if path[0] in ("args", "headers_helper") and (given := _read_assignment(text)):
             text = given[2]
         elif path[0] in ("args", "headers_helper") and _FLAG.fullmatch(text):
             text = ""
-        if "://" in text:
-            yield from _url_secrets(text)
-        yield text
-        yield _SCHEME.sub("", text)  # `Authorization: Bearer …` is a secret, and so is what follows
+        yield from _whole_secret(text)
+
+
+_SENT_FIELDS = frozenset({"args", "env", "headers", "headers_helper", "url"})
+"""Fields whose values are given to a server or to the program that makes its headers."""
+
+
+def _whole_secret(text: str) -> Iterator[str]:
+    """A secret and the secrets in it: of `Authorization: Bearer …` also what follows."""
+    yield text
+    bare = _SCHEME.sub("", text)
+    yield bare
+    yield from inner_secrets(text, _is_inner_secret, is_whole=True)
+    if bare != text:
+        yield from inner_secrets(bare, _is_inner_secret, is_whole=True)
+
+
+def _is_inner_secret(name: str, value: str) -> bool:
+    """Whether a value inside another is a secret, by its name and shape."""
+    if not looks_secret(name, value):
+        return False
+    return not is_ordinary(value) or (value.isalpha() and bool(_PASSWORD_NAME.search(name)))
+
+
+_PASSWORD_NAME = re.compile(r"(?i)(?:password|passwd|pwd|secret|token)$")
 
 
 def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
     """Values of headers to be masked: all that are not ordinary."""
     for name, text in headers.items():
+        if name.lower() == "cookie":
+            yield from (value for value in cookie_values(text) if not is_ordinary(value))
         if name.lower() not in _PUBLIC_HEADERS and not is_ordinary(text):
-            yield text
-            yield _SCHEME.sub("", text)
+            yield from _whole_secret(text)
 
 
 def proxy_secrets(env: Mapping[str, str]) -> Iterator[str]:
     """Credentials in the variables that name proxies."""
     for name, value in env.items():
         if name.lower() in ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy") and "@" in value:
-            yield from _url_secrets(value if "://" in value else f"http://{value}")
+            yield from inner_secrets(value if "://" in value else f"http://{value}", _is_inner_secret)
 
 
 def is_ordinary(value: str) -> bool:
@@ -185,8 +207,7 @@ def _values_of_references(
         is_named = bool(_SENSITIVE_NAME.search(str(path[-1])))
         for value in found.groups() if found else ():
             if is_named or not is_ordinary(value):
-                yield value
-                yield from _url_secrets(value) if "://" in value else (_SCHEME.sub("", value),)
+                yield from _whole_secret(value)
 
 
 def redact_entry(entry: dict[str, Any]) -> dict[str, Any]:
@@ -277,15 +298,6 @@ def mask(text: str) -> str:
         elif piece.strip() and not shown.endswith(MASK):
             shown += MASK
     return shown
-
-
-def _url_secrets(url: str) -> Iterator[str]:
-    try:
-        parts = urlsplit(url)
-        yield parts.password or ""
-        yield from (value for name, value in parse_qsl(parts.query) if looks_secret(name, value))
-    except ValueError:
-        return
 
 
 def _read_assignment(text: str) -> re.Match[str] | None:

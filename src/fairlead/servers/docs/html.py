@@ -19,8 +19,33 @@ MAX_SECONDS = 3.0
 """Of processor time for one page; what was read by then is the answer."""
 
 _UNSEEN_TAGS = frozenset(
-    {"audio", "button", "canvas", "dialog", "embed", "footer", "iframe", "input", "nav", "noscript"}
-    | {"object", "script", "select", "style", "svg", "template", "textarea", "video"}
+    {
+        "applet",
+        "audio",
+        "button",
+        "canvas",
+        "datalist",
+        "dialog",
+        "embed",
+        "footer",
+        "iframe",
+        "input",
+        "meter",
+    }
+    | {
+        "nav",
+        "noembed",
+        "noframes",
+        "noscript",
+        "object",
+        "progress",
+        "rp",
+        "script",
+        "select",
+        "style",
+        "svg",
+    }
+    | {"template", "textarea", "video"}
 )
 _UNSEEN_ROLES = frozenset({"banner", "contentinfo", "dialog", "menu", "navigation", "search"})
 _UNSEEN_CLASSES = frozenset(
@@ -214,6 +239,7 @@ def _is_unseen(tag: str, attributes: Mapping[str, str]) -> bool:
     hidden = "hidden" in attributes and attributes["hidden"] != "until-found" and role != "tabpanel"
     return (
         hidden
+        or "popover" in attributes
         or role in _UNSEEN_ROLES
         or attributes.get("aria-hidden") == "true"
         or not _UNSEEN_CLASSES.isdisjoint(attributes.get("class", "").split())
@@ -226,13 +252,22 @@ def _is_unseen(tag: str, attributes: Mapping[str, str]) -> bool:
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(%|[a-z]*)")
+_TERM = re.compile(r"([+-]?)\s*((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(%|[a-z]*)")
+_MATH = re.compile(r"(calc|min|max|clamp)\(([^()]{0,200})\)")
+_VARIABLE = re.compile(r"var\(\s*(--[\w-]+)\s*(?:,([^()]*))?\)")
+_MAX_VARIABLES = 4
+"""How deep custom properties may refer to each other."""
 _SELECTOR = re.compile(r"(?:[a-z][\w-]*)?(?:[.#][\w-]+)?", re.I)
 _FAR = 200.0
 """How far off the page text has to stand, in pixels, not to be seen there."""
+_VERY_FAR = 2000.0
+"""Likewise to the right and below, and in sums: `calc(50% - 50vw)` is seen, whatever the window."""
 _PIXELS = {"px": 1.0, "": 1.0, "em": 16.0, "rem": 16.0, "ex": 8.0, "ch": 8.0, "pt": 1.33, "pc": 16.0}
 _PIXELS.update(
     {"in": 96.0, "cm": 37.8, "mm": 3.78, "vw": 10.0, "vh": 10.0, "vmin": 10.0, "vmax": 10.0, "%": 2.0}
 )
+_FAINT = 0.05
+"""Less opacity, or a smaller scale, counts as hidden."""
 _LEGIBLE = 2.0
 """In pixels: smaller letters count as hidden."""
 
@@ -266,7 +301,20 @@ def _declarations(style: str) -> dict[str, str]:
         if words and (weighty or name not in important):
             declarations[name] = words
             important |= {name} if weighty else set()
+    if "var(" in plain:
+        for name, words in declarations.items():
+            declarations[name] = _resolve_variables(words, declarations)
     return declarations
+
+
+def _resolve_variables(words: str, declarations: dict[str, str]) -> str:
+    """A value with the custom properties that the same style sets, or their fallbacks."""
+    for _ in range(_MAX_VARIABLES):
+        resolved = _VARIABLE.sub(lambda found: declarations.get(found[1], found[2] or ""), words).strip()
+        if resolved == words or len(resolved) > _MAX_STYLE:
+            break
+        words = resolved
+    return words
 
 
 def _unescape_css(escape: re.Match[str]) -> str:
@@ -276,21 +324,38 @@ def _unescape_css(escape: re.Match[str]) -> str:
 
 def _size(value: str | None) -> float | None:
     """A length in about so many pixels, or a plain number; None where it is neither."""
+    if (math := _MATH.match(value or "")) is not None:
+        return _calculate(math[1], math[2])
     found = _NUMBER.match(value or "")
     return float(found[1]) * _PIXELS.get(found[2], 1.0) if found else None
 
 
+def _calculate(function: str, terms: str) -> float | None:
+    """About what a function of lengths gives."""
+    sizes = [float(f"{sign}{number}") * _PIXELS.get(unit, 1.0) for sign, number, unit in _TERM.findall(terms)]
+    if not sizes:
+        return None
+    match function:
+        case "calc":
+            return sum(sizes)
+        case "min":
+            return min(sizes)
+        case "max":
+            return max(sizes)
+        case _:
+            return sizes[0]
+
+
 def _is_faint(declarations: dict[str, str]) -> bool:
-    opacity = _NUMBER.match(declarations.get("opacity", ""))
-    if opacity is not None:
-        share = float(opacity[1]) / (100 if opacity[2] == "%" else 1)
-        if share < 0.05:
-            return True
+    opacity = declarations.get("opacity", "")
+    share = _size(opacity)
+    if share is not None and (share / 200 if opacity.endswith("%") else share) < _FAINT:
+        return True
     if "opacity(0" in declarations.get("filter", "").replace(
         " ", ""
     ) and "opacity(0." not in declarations.get("filter", ""):
         return True
-    color = declarations.get("color", declarations.get("-webkit-text-fill-color", "")).replace(" ", "")
+    color = declarations.get("-webkit-text-fill-color", declarations.get("color", "")).replace(" ", "")
     if color == "transparent" or _TRANSPARENT.fullmatch(color):
         return True
     behind = declarations.get("background-color", declarations.get("background", "")).replace(" ", "")
@@ -312,14 +377,16 @@ def _is_tiny(declarations: dict[str, str]) -> bool:
             (_size(word) for word in declarations["font"].split() if re.match(r"[+.\d]+[a-z%]", word)), None
         )
         size = 0.0 if re.search(r"(?:^|\s)0(?:\s|/)", declarations["font"]) else size
-    if size is not None and size < _LEGIBLE:
+    zoom = _size(declarations.get("zoom"))
+    if (size is not None and size < _LEGIBLE) or (zoom is not None and 0 <= zoom < _FAINT):
         return True
     cut = "hidden" in declarations.get("overflow", "") or "clip" in declarations.get("overflow", "")
     sides = [_size(declarations.get(name)) for name in ("width", "height", "max-width", "max-height")]
     if cut and any(side is not None and side <= 1 for side in sides):
         return True
     transform = declarations.get("transform", "") + " scale(" + declarations.get("scale", "1") + ")"
-    return re.search(r"scale[xy3d]*\(\s*(?:0*\.0*|0+)\s*[,)]", transform) is not None
+    scales = re.findall(r"(?:scale[xy3d]*|matrix)\(\s*([^,) ]+)", transform)
+    return any((share := _size(scale)) is not None and 0 <= share < _FAINT for scale in scales)
 
 
 def _is_clipped(declarations: dict[str, str]) -> bool:
@@ -331,23 +398,46 @@ def _is_clipped(declarations: dict[str, str]) -> bool:
 
 
 def _is_off_page(declarations: dict[str, str]) -> bool:
-    away = ["text-indent", "margin-left", "margin-top", "margin-right", "letter-spacing", "word-spacing"]
+    away = [
+        "text-indent",
+        "letter-spacing",
+        "word-spacing",
+        "translate",
+        "margin",
+        "margin-left",
+        "margin-top",
+    ]
+    away += ["margin-right", "margin-inline-start", "margin-inline", "margin-block-start", "margin-block"]
     if declarations.get("position") in ("absolute", "fixed", "relative", "sticky"):
-        away += ["left", "top", "right", "bottom", "inset", "inset-inline-start"]
-    sizes = (_size(declarations.get(name)) for name in away)
-    if any(size is not None and size <= -_FAR for size in sizes):
-        return True
-    moved = re.findall(r"translate[xyz3d]*\(([^)]*)\)", declarations.get("transform", ""))
-    moved += [declarations.get("translate", "")]
-    lengths = (_size(part) for one in moved for part in re.split(r"[, ]+", one) if part)
-    return any(length is not None and length <= -_FAR for length in lengths)
+        away += ["left", "top", "right", "bottom", "inset", "inset-inline", "inset-inline-start"]
+        away += ["inset-block", "inset-block-start"]
+    values = [declarations[name] for name in away if name in declarations]
+    transform = declarations.get("transform", "")
+    values += re.findall(r"translate[xyz3d]*\(((?:[^()]|\([^()]*\))*)\)", transform)
+    values += [" ".join(moved.split(",")[4:6]) for moved in re.findall(r"matrix\(([^)]*)\)", transform)]
+    return any(map(_is_far, values))
+
+
+def _is_far(lengths: str) -> bool:
+    """Whether any of these lengths leads off the page."""
+    for math in _MATH.finditer(lengths):
+        if abs(_calculate(math[1], math[2]) or 0.0) >= _VERY_FAR:
+            return True
+    sizes = (_size(length) for length in re.split(r"[, ]+", _MATH.sub("", lengths)))
+    return any(size is not None and (size <= -_FAR or size >= _VERY_FAR) for size in sizes)
+
+
+_ALWAYS = re.compile(
+    r"@(?:layer[^{};]{0,200}|media\s{1,9}(?:only\s{1,9})?(?:all|screen)\s{0,9}|supports[^{};]{0,200})\{", re.I
+)
 
 
 def find_hidden_selectors(css: str) -> frozenset[str]:
     """The simple selectors (`.class`, `#id`, `tag`, `tag.class`) that style sheets hide in every medium."""
     hidden: set[str] = set()
     depth = 0
-    for rule in _COMMENT.sub("", css).split("}", _MAX_RULES)[:_MAX_RULES]:
+    # Layers, and conditions that hold on every screen, are left out; others are for print or small screens.
+    for rule in _ALWAYS.sub("", _COMMENT.sub("", css)).split("}", _MAX_RULES)[:_MAX_RULES]:
         selectors, opened, style = rule.rpartition("{")
         depth += rule.count("{")
         # One that is deeper is for print, or for other screens.
