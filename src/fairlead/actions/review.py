@@ -180,7 +180,7 @@ def decide_by_names(
         instructions: Were the server's instructions accepted? They are as well where all tools are allowed.
         strict: Is a name that means no tool an error?
     """
-    given = [*named]
+    given = [(answer, part) for answer, word in named for part in _parts_with_all(word)]
     answered: dict[str, tuple[ReviewedTool, ReviewAnswer]] = {}
     if preselected:
         answered = {tool.name: (tool, tool.suggested) for tool in review.open_tools}
@@ -189,6 +189,13 @@ def decide_by_names(
             answered[tool.name] = (tool, answer)
     is_accepted = instructions or preselected or ("allow", ALL) in given
     return decision_of(answered.values(), instructions=is_accepted and review.instructions_changed)
+
+
+def _parts_with_all(word: str) -> list[str]:
+    """A word as it is; one with `all` among its names in two parts, as the single names count more."""
+    names = split_names(word)
+    others = [name for name in names if name != ALL]
+    return [ALL, ",".join(others)] if others and len(others) < len(names) else [word]
 
 
 def resolve_tool_names(
@@ -412,7 +419,7 @@ def _overridden(edit: EditOutcome, server_id: str, decision: ReviewDecision) -> 
     allowed = {tool.key for tool in decision.allow}
     for tool in decision.usable:
         name, definition = tool.key.tool, server.definition
-        by_list = decide_by_lists(server.config, name)
+        by_list = decide_by_lists(server.config, name, server_id=server_id)
         if by_list.verdict == "deny":
             return precedence(definition.origin((by_list.field or "allow_tools",)))
         mode = approval_mode_of(server.config, name)

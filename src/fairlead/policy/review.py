@@ -64,7 +64,7 @@ from fairlead.policy.pins import (
     pin_by_review,
     record_review,
 )
-from fairlead.policy.tool_names import escape_name, is_glob, matches_any, refuses_any
+from fairlead.policy.tool_names import denies_any, escape_name, is_glob, matches_any
 from fairlead.policy.upgrade import record_defaults
 from fairlead.store.sqlite_file import DIGEST_PREFIX
 
@@ -162,7 +162,8 @@ def _entry_to_write(
     except ConfigUnwritable:
         config = server.config
         offered = config and all(
-            decide_by_lists(config, tool.key.tool).verdict == "allow" for tool in decision.usable
+            decide_by_lists(config, tool.key.tool, server_id=server.server_id).verdict == "allow"
+            for tool in decision.usable
         )
         if decision.deny or decision.without_globs is not None or not offered:
             raise
@@ -209,7 +210,7 @@ def _find_deny_pattern(
     for part in server.definition.parts:
         for index, pattern in enumerate(as_list(value_at(part.entry, ("deny_tools",)))):
             is_own = entry is not None and part is entry.part and pattern in (tool, escape_name(tool))
-            if isinstance(pattern, str) and refuses_any(tool, (pattern,)) and not is_own:
+            if isinstance(pattern, str) and denies_any(server.server_id, tool, (pattern,)) and not is_own:
                 return pattern, ValueOrigin(layer=part.layer, path=(*part.prefix, "deny_tools", index))
     return None
 
@@ -409,7 +410,7 @@ def tools_to_review(
 def _tool(policy: CallPolicy, entry: ToolEntry, pins: Pins | None, *, guarded: bool) -> ReviewedTool:
     config, name = policy.server.config, entry.key.tool
     assert config is not None, "only servers with a valid entry are listed"
-    lists = decide_by_lists(config, name)
+    lists = decide_by_lists(config, name, server_id=entry.key.server_id)
     pin = pins.tools.get(name) if pins else None
     has_mode = approval_mode_of(config, name) is not None
     return ReviewedTool(
@@ -452,7 +453,8 @@ def review_notes(
         return (f"as before the upgrade, its tools need approval for each call until a review: {command}",)
     # An allowlist written by hand says itself what it leaves out: only a review is repeated for new tools.
     if is_guarded(server) and isinstance(pins, Pins) and has_review(pins):
-        lists = (decide_by_lists(config, entry.key.tool) for entry in listing.tools)
+        keys = (entry.key for entry in listing.tools)
+        lists = (decide_by_lists(config, key.tool, server_id=key.server_id) for key in keys)
         missing = sum(decision.field == "allow_tools" and decision.verdict == "deny" for decision in lists)
         if missing:
             tools = "1 tool that was" if missing == 1 else f"{missing} tools that were"
