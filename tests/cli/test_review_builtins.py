@@ -37,13 +37,14 @@ def test_a_run_takes_the_spellings_of_a_built_in_servers_tool_that_a_review_take
     machine: Machine, fairlead: Fairlead, word: str
 ) -> None:
     (machine.project / "notes.txt").write_text("the text of the notes")
-    calls: Calls = [("c0", "repo.readFile", {"path": "notes.txt"})]
+    calls: Calls = [("c0", "repo.repo.readFile", {"path": "notes.txt"})]
     with serving(says("openai", calls=calls), says("openai", "done")) as api:
         model = {"provider": "openai", "name": "m", "base_url": f"{api.url}/v1"}
         write(machine, {"repo": {"builtin": "repo", "trust": "trusted", "approval": "ask"}}, model=model)
         outcome = fairlead("run", "go", "--allow", word)
         assert outcome.status == 0, outcome.err
-        assert "the text of the notes" in results_in("openai", api.bodies[1])["c0"]
+        told = results_in("openai", api.bodies[1])["c0"]
+        assert "the text of the notes" in told, told
 
 
 @pytest.mark.parametrize("word", ["delete", "edit.delete", "edit/delete"])
@@ -83,6 +84,16 @@ def test_a_tools_own_name_means_itself_and_a_denial_means_both(
     write(machine, {"s": server.entry(trust="untrusted")})
     assert fairlead("review", "s", "--deny", "put").status == 0
     assert sorted(entry(machine)["deny_tools"]) == ["put", "s.put"]
+
+
+def test_names_count_more_than_all_also_in_one_word(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN, {**PLAIN, "name": "other"}])
+    write(machine, {"s": server.entry(trust="untrusted")})
+    outcome = fairlead("review", "s", "--deny", "all", "--allow", "all,echo", "--json")
+    said = json.loads(outcome.out)
+    assert (said["allowed"], said["denied"]) == (["echo"], ["other"])
 
 
 def test_all_says_what_it_leaves_out_and_how_that_is_allowed(

@@ -64,7 +64,7 @@ def refuses_any(tool: str, patterns: tuple[str, ...]) -> bool:
 
 
 def denies_any(server_id: str, tool: str, patterns: tuple[str, ...]) -> bool:
-    """Whether any pattern that narrows (of a denylist, of a rule) means the tool of a server, however spelled.
+    """Whether any pattern that narrows (of a denylist or a rule) means a tool, however it is spelled.
 
     Besides the tool's own name these are the spellings that the command line takes: `server.tool` and the
     like, and the name of a built-in server's tool without its server. A denial must not lapse because it was
