@@ -8,6 +8,7 @@ import pytest
 from fairlead.testing import ScriptedServer
 from tests.cli.permission_support import PLAIN, Fairlead, entry, write
 from tests.conftest import Machine
+from tests.loop.model_server import Calls, results_in, says, serving
 
 TOOLS = {"repo": "readFile", "docs": "fetch", "edit": "delete", "shell": "run"}
 ANSWERS = {"allow": "allow", "ask": "ask", "deny": "deny"}
@@ -31,6 +32,47 @@ def test_each_spelling_that_call_takes_is_taken_by_a_review_of_a_built_in_server
             assert named == {f"{server}.{tool}"}, "and no other tool"
 
 
+@pytest.mark.parametrize("word", ["readFile", "repo/readFile", "repo.readFile", "repo.read*", "read*"])
+def test_a_run_takes_the_spellings_of_a_built_in_servers_tool_that_a_review_takes(
+    machine: Machine, fairlead: Fairlead, word: str
+) -> None:
+    (machine.project / "notes.txt").write_text("the text of the notes")
+    calls: Calls = [("c0", "repo.repo.readFile", {"path": "notes.txt"})]
+    with serving(says("openai", calls=calls), says("openai", "done")) as api:
+        model = {"provider": "openai", "name": "m", "base_url": f"{api.url}/v1"}
+        write(machine, {"repo": {"builtin": "repo", "trust": "trusted", "approval": "ask"}}, model=model)
+        outcome = fairlead("run", "go", "--allow", word)
+        assert outcome.status == 0, outcome.err
+        told = results_in("openai", api.bodies[1])["c0"]
+        assert "the text of the notes" in told, told
+
+
+@pytest.mark.parametrize("word", ["delete", "edit.delete", "edit/delete"])
+def test_an_answer_about_a_built_in_servers_tool_is_forgotten_in_each_spelling(
+    machine: Machine, fairlead: Fairlead, word: str
+) -> None:
+    (machine.project / "old.txt").write_text("x")
+    write(machine, {"edit": {"builtin": "edit", "trust": "trusted"}})
+    assert fairlead("call", "edit.delete", "path=old.txt", "--yes", "--always").status == 0
+    assert fairlead("approvals", "forget", "edit", "undo").status == 1
+    assert fairlead("approvals", "forget", "edit", word).status == 0
+    assert json.loads(fairlead("approvals", "--json").out)["approvals"] == []
+
+
+def test_a_tool_of_a_built_in_server_that_is_denied_by_its_short_name_can_be_allowed_again(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    write(machine, {"edit": {"builtin": "edit", "deny_tools": ["delete"]}})
+    refused = fairlead("call", "edit.delete", "path=old.txt")
+    assert refused.status == 3
+    assert "take `delete` out of deny_tools" in refused.err
+    (explained,) = json.loads(fairlead("explain", "tool", "edit.delete", "--json").out)["tools"]
+    assert (explained["verdict"], explained["rule"]["reason"]) == (
+        "deny",
+        "listed in deny_tools, as `delete`",
+    )
+
+
 def test_a_tools_own_name_means_itself_and_a_denial_means_both(
     machine: Machine, fairlead: Fairlead, tmp_path: Path
 ) -> None:
@@ -42,6 +84,16 @@ def test_a_tools_own_name_means_itself_and_a_denial_means_both(
     write(machine, {"s": server.entry(trust="untrusted")})
     assert fairlead("review", "s", "--deny", "put").status == 0
     assert sorted(entry(machine)["deny_tools"]) == ["put", "s.put"]
+
+
+def test_names_count_more_than_all_also_in_one_word(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[PLAIN, {**PLAIN, "name": "other"}])
+    write(machine, {"s": server.entry(trust="untrusted")})
+    outcome = fairlead("review", "s", "--deny", "all", "--allow", "all,echo", "--json")
+    said = json.loads(outcome.out)
+    assert (said["allowed"], said["denied"]) == (["echo"], ["other"])
 
 
 def test_all_says_what_it_leaves_out_and_how_that_is_allowed(

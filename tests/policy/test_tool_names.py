@@ -1,11 +1,13 @@
 """Names of tools in lists: exact where a review writes them, whatever characters they have."""
 
 import json
+from typing import Any
 
 import pytest
 
 from fairlead.catalog.tools import Listing, ToolEntry, ToolKey, read_tools
 from fairlead.config.paths import store_file
+from fairlead.host.model.bundles import select
 from fairlead.policy.decision import CallPolicy, decide_by_lists
 from fairlead.policy.review import ReviewDecision, record_decision
 from fairlead.policy.tool_names import escape_name, exact_name, is_glob, matches, matches_any, refuses_any
@@ -106,6 +108,46 @@ def test_rules_and_modes_name_escaped_tools_exactly(machine: Machine) -> None:
         "ask",
         "deny",
     ]
+
+
+SPELLINGS = {  # of a tool by what denies it, and of no tool
+    ("github", "create"): ("create", "github.create", "github/create", "github__create", "github.cr*"),
+    ("edit", "edit.delete"): ("delete", "del*", "edit.delete", "edit/delete", "edit:delete", "edit.del*"),
+}
+
+
+@pytest.mark.parametrize("way", ["deny_tools", "rule", "bundle"])
+@pytest.mark.parametrize("key", SPELLINGS, ids="/".join)
+def test_a_denial_holds_in_each_spelling_of_a_tool_and_is_about_no_other(
+    machine: Machine, key: tuple[str, str], way: str
+) -> None:
+    server_id, tool = key
+    for spelling in (*SPELLINGS[key], "git*", "hub.create", "ed*", "elete", f"{server_id}s.{tool}"):
+        means_it = spelling in SPELLINGS[key]
+        if not means_it and matches(tool, spelling):
+            continue
+        entry: dict[str, Any] = {"url": "http://127.0.0.1:9/mcp", "trust": "trusted", "approval": "allow"}
+        document: dict[str, Any] = {"servers": {server_id: entry}}
+        if way == "deny_tools":
+            entry["deny_tools"] = [spelling]
+        elif way == "rule":
+            document["policy"] = {"rules": [{"action": "deny", "tool": spelling}]}
+        else:
+            document["bundles"] = {"b": {"servers": {server_id: {"deny_tools": [spelling]}}}}
+        machine.write_user(json.dumps(document))
+        loaded = machine.load()
+        policy = CallPolicy(loaded.servers[server_id])
+        bundle_filter = select(loaded, "b").bundle_filter(server_id) if way == "bundle" else None
+        verdicts = [policy.decide(name, bundle_filter).verdict for name in (tool, "other")]
+        assert verdicts == ["deny" if means_it else "allow", "allow"], spelling
+
+
+def test_what_allows_goes_by_a_tools_own_name(machine: Machine) -> None:
+    entry = {"url": "http://127.0.0.1:9/mcp", "allow_tools": ["*"]}
+    rules = [{"action": "allow", "tool": "x.create"}]
+    machine.write_user(json.dumps({"servers": {"x": entry}, "policy": {"rules": rules}}))
+    policy = CallPolicy(machine.load().servers["x"])
+    assert [policy.decide(tool).verdict for tool in ("x.create", "create")] == ["allow", "ask"]
 
 
 def test_a_tool_without_a_name_is_rejected() -> None:

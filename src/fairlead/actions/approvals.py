@@ -15,6 +15,7 @@ from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigError, ConnectFailed, UnknownTool
 from fairlead.gateway.registry import APPROVALS_PATH, RunningGateway, answering, find, sources_of
 from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool, withdraw
+from fairlead.policy.tool_names import denies_any
 from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
 
@@ -216,8 +217,10 @@ def answers_about(
     Raises:
         UnknownTool: There is none.
     """
-    names = {tool, unescape_name(tool)} if tool else None
-    found = [one for one in remembered if one.server_id == server_id and (not names or one.tool in names)]
+    of_server = [one for one in remembered if one.server_id == server_id]
+    names = (tool, unescape_name(tool)) if tool else ()
+    # In any spelling: to forget an answer narrows.
+    found = [one for one in of_server if not tool or denies_any(server_id, one.tool, names)]
     if not found:
         what = f"`{tool}` of `{server_id}`" if tool else f"`{server_id}`"
         raise UnknownTool(f"nothing of {what} is always allowed", hint="run `fairlead approvals`")

@@ -35,6 +35,7 @@ from fairlead.policy.tool_names import (
     qualified_name,
     split_names,
 )
+from fairlead.policy.unreviewed import unread_offers
 
 if TYPE_CHECKING:
     from fairlead.host.host import Host
@@ -64,6 +65,16 @@ class ServerReview:
     def instructions_changed(self) -> bool:
         """Whether the server's instructions changed since the last review."""
         return is_guarded(self.server) and have_instructions_changed(self.listing, self.pins)
+
+    @property
+    def unread(self) -> str:
+        """What it offers besides tools that models may not read before a review; empty for nothing."""
+        return unread_offers(self.server, self.listing)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to decide about its tools, or about what else it offers."""
+        return bool(self.open_tools or self.unread)
 
 
 def load_reviews(
@@ -133,7 +144,10 @@ def without_globs(tools: Iterable[ReviewedTool], decision: ReviewDecision) -> Re
 
 
 def decision_of(
-    answers: Iterable[tuple[ReviewedTool, ReviewAnswer]], *, instructions: bool = False
+    answers: Iterable[tuple[ReviewedTool, ReviewAnswer]],
+    *,
+    instructions: bool = False,
+    reading: bool = False,
 ) -> ReviewDecision:
     """A decision from the answer to each tool."""
     given = [*answers]
@@ -146,6 +160,7 @@ def decision_of(
         ask=tools_with("ask"),
         deny=[entry.key.tool for entry in tools_with("deny")],
         instructions=instructions,
+        reading=reading,
     )
 
 
@@ -157,7 +172,11 @@ def preselect_decision(review: ServerReview, *, allow_all: bool) -> ReviewDecisi
 
     first = review.pins is None  # the first review of a server covers what it says of itself
     answered: list[tuple[ReviewedTool, ReviewAnswer]] = [(tool, answer(tool)) for tool in review.open_tools]
-    return decision_of(answered, instructions=first and review.instructions_changed)
+    return decision_of(
+        answered,
+        instructions=first and review.instructions_changed,
+        reading=allow_all and bool(review.unread),
+    )
 
 
 def decide_by_names(
@@ -177,18 +196,33 @@ def decide_by_names(
         review: What is reviewed.
         servers: The ids of all servers.
         preselected: Are the preselected answers taken for the rest?
-        instructions: Were the server's instructions accepted? They are as well where all tools are allowed.
+        instructions: Were the server's instructions accepted? They are as well where all tools are allowed,
+            and models may then read what a server without tools offers.
         strict: Is a name that means no tool an error?
     """
-    given = [*named]
+    given: list[tuple[ReviewAnswer, str]] = [
+        (answer, part) for answer, word in named for part in _parts_with_all(word)
+    ]
     answered: dict[str, tuple[ReviewedTool, ReviewAnswer]] = {}
     if preselected:
         answered = {tool.name: (tool, tool.suggested) for tool in review.open_tools}
     for answer, word in sorted(given, key=lambda one: (one[1] != ALL, _STRICTNESS[one[0]])):
         for tool in resolve_tool_names([word], review.tools, answer=answer, servers=servers, strict=strict):
             answered[tool.name] = (tool, answer)
-    is_accepted = instructions or preselected or ("allow", ALL) in given
-    return decision_of(answered.values(), instructions=is_accepted and review.instructions_changed)
+    is_all_allowed = ("allow", ALL) in given
+    is_accepted = instructions or preselected or is_all_allowed
+    return decision_of(
+        answered.values(),
+        instructions=is_accepted and review.instructions_changed,
+        reading=is_all_allowed and bool(review.unread),
+    )
+
+
+def _parts_with_all(word: str) -> list[str]:
+    """A word as it is; one with `all` among its names in two parts, as the single names count more."""
+    names = split_names(word)
+    others = [name for name in names if name != ALL]
+    return [ALL, ",".join(others)] if others and len(others) < len(names) else [word]
 
 
 def resolve_tool_names(
@@ -392,6 +426,7 @@ def record_review(
         allowed=[tool.key.tool for tool in decision.allow],
         asked=[tool.key.tool for tool in decision.ask],
         denied=[*decision.deny],
+        **({"reading": True} if decision.reading else {}),
     )
     return RecordedReview(
         server=server,
@@ -412,7 +447,7 @@ def _overridden(edit: EditOutcome, server_id: str, decision: ReviewDecision) -> 
     allowed = {tool.key for tool in decision.allow}
     for tool in decision.usable:
         name, definition = tool.key.tool, server.definition
-        by_list = decide_by_lists(server.config, name)
+        by_list = decide_by_lists(server.config, name, server_id=server_id)
         if by_list.verdict == "deny":
             return precedence(definition.origin((by_list.field or "allow_tools",)))
         mode = approval_mode_of(server.config, name)

@@ -25,7 +25,7 @@ from fairlead.policy.lockfile import LockedServer, locks_of
 from fairlead.policy.pins import NAMESPACE as PINS
 from fairlead.policy.pins import Pins, UntrustedPins, pins_key, read_pins
 from fairlead.policy.quarantine import ScreenedListing, screen
-from fairlead.policy.review import review_notes
+from fairlead.policy.unreviewed import review_notes
 from fairlead.policy.upgrade import read_before_defaults
 from fairlead.store.opening import open_database_for_reading
 from fairlead.store.protocol import Database

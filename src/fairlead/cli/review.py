@@ -22,6 +22,7 @@ from fairlead.errors import FairleadError
 from fairlead.policy.decision import claims_of
 from fairlead.policy.findings import findings_of, has_findings, words_of
 from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool
+from fairlead.policy.tool_names import ALL, split_names
 from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_recorded, show_tool
 from fairlead.terminal.output import confirm, is_interactive, on_one_line, print_table, say, warn
 
@@ -93,7 +94,13 @@ def ask_about_each(review: ServerReview) -> ReviewDecision:
             answered.append((tool, "allow"))
         elif answer in ("allow", "ask", "deny"):
             answered.append((tool, answer))
-    return decision_of(answered, instructions=accepted)
+    reading = bool(review.unread) and confirm(reading_question(review))
+    return decision_of(answered, instructions=accepted, reading=reading)
+
+
+def reading_question(review: ServerReview) -> str:
+    """The question about a server that has no tools to decide about."""
+    return f"`{review.server.server_id}` offers {review.unread}: may models read them?"
 
 
 def _ask(tool: ReviewedTool) -> str:
@@ -116,6 +123,11 @@ def show_screen(reviews: Sequence[ServerReview]) -> None:
         (review.server.server_id, tool.entry.key.shown_tool, tool.suggested, _remark(tool))
         for review in by_risk(reviews)
         for tool in sorted(review.open_tools, key=lambda tool: -tool.risk)
+    ]
+    rows += [
+        (review.server.server_id, "(no tools)", "later", f"`all`: models may read {review.unread}")
+        for review in reviews
+        if review.unread
     ]
     print_table(("server", "tool", "answer", "remark"), rows)
 
@@ -162,6 +174,7 @@ def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServ
     tools = review.open_tools
     if not review.tools:
         say(f"`{server_id}` is ready; it has no tools")
+        _ask_about_reading(ctx, loaded, review)
         return
     print_table(("tool", "preselected", "what it is for"), [_row(tool) for tool in review.tools])
     if not tools:
@@ -186,12 +199,20 @@ def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServ
     say(f"hint: `{command_line('call', tools[0].entry.key.qualified)}` calls one")
 
 
+def _ask_about_reading(ctx: click.Context, loaded: LoadedConfig, review: ServerReview) -> None:
+    if review.unread and confirm(reading_question(review)):
+        carry_out(ctx, loaded, review, decision_of((), reading=True))
+    elif review.unread:
+        command = command_line("review", review.server.server_id)
+        say(f"`{command}` asks again; until then agents read nothing of it")
+
+
 def allow_named(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, names: str) -> None:
     """Connect a server and allow what the command line names: `all`, or names and globs with commas."""
     review = read_review(loaded, server)
-    decision = decision_of(
-        (tool, "allow") for tool in resolve_tool_names([names], review.tools, servers=loaded.servers.keys())
-    )
+    allowed = resolve_tool_names([names], review.tools, servers=loaded.servers.keys())
+    reading = bool(review.unread) and ALL in split_names(names)
+    decision = decision_of(((tool, "allow") for tool in allowed), reading=reading)
     if not decision.is_empty:
         carry_out(ctx, loaded, review, decision)
     else:

@@ -191,7 +191,11 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
             answered.append((tool, "allow"))
         elif answer in ("allow", "ask", "deny"):
             answered.append((tool, answer))
-    return decision_of(answered, instructions=instructions)
+    reading = False
+    if found.unread:
+        question = f"It offers {found.unread}: may models read them?"
+        reading = await session.person.pick(question, ["yes", "no"], "no") == "yes"
+    return decision_of(answered, instructions=instructions, reading=reading)
 
 
 async def _replace_globs(

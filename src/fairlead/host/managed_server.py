@@ -39,7 +39,7 @@ from fairlead.policy.quarantine import (
     prepare,
     screen,
 )
-from fairlead.policy.review import review_notes
+from fairlead.policy.unreviewed import review_notes
 from fairlead.store.protocol import Store
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from fairlead.config.merge import STRICTNESS
 from fairlead.config.models import ApprovalMode, PolicyRule, Server
 from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.policy.arguments import ArgumentReadings, match
-from fairlead.policy.tool_names import escape_name, globs_in, matches_any, refuses_any
+from fairlead.policy.tool_names import denies_any, escape_name, globs_in, matches_any
 from fairlead.policy.tool_names import matches as fits
 
 
@@ -201,7 +201,9 @@ class CallPolicy:
             usual = _default_mode(self.server, default, before_defaults=self._before_defaults)
             settled = _settle(self.server, tool, caller, usual)
             lists = (
-                decide_by_lists(self.server.config, tool, bundle_filter) if self.server.config else _ALLOWED
+                decide_by_lists(self.server.config, tool, bundle_filter, server_id=self.server.server_id)
+                if self.server.config
+                else _ALLOWED
             )
             if lists.verdict == "deny":
                 settled = _combine_with_lists(settled, lists, confirmed=confirmed)
@@ -229,7 +231,7 @@ def _settle(
     """Apply rules and modes to a tool, regardless of the lists."""
     assert server.config is not None, "only servers with a valid entry are called"
     every = (*server.rules, *server.admin_rules)
-    rules = [loaded for loaded in every if _is_about(loaded.rule, tool) and loaded.is_for(caller)]
+    rules = [loaded for loaded in every if _is_about(loaded.rule, server, tool) and loaded.is_for(caller)]
     plain = [_by_rule(loaded) for loaded in rules if not loaded.rule.arguments]
     looking = tuple(loaded for loaded in rules if loaded.rule.arguments)
     return _SettledDecision(
@@ -268,11 +270,13 @@ def _is_beyond_reviews(decision: Decision) -> bool:
     return decision.rule is not None or decision.is_administrators
 
 
-def _is_about(rule: PolicyRule, tool: str) -> bool:
+def _is_about(rule: PolicyRule, server: LoadedServer, tool: str) -> bool:
     if rule.tool is None:
         return True
-    # A name written without escapes still narrows; it does not allow.
-    return fits(tool, rule.tool) or (rule.tool == tool and rule.action != "allow")
+    # A name written without escapes, or after its server's id, still narrows; it does not allow.
+    if rule.action != "allow":
+        return denies_any(server.server_id, tool, (rule.tool,))
+    return fits(tool, rule.tool)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -408,7 +412,9 @@ def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | Non
 def stricter_than_review(server: LoadedServer, tool: str, answer: Verdict) -> Decision | None:
     """The rule or administrator's mode that stays stricter than a review's answer about a tool, if any."""
     every = (*server.rules, *server.admin_rules)
-    about = [loaded for loaded in every if _is_about(loaded.rule, tool) and loaded.is_for(LOCAL_CALLER)]
+    about = [
+        loaded for loaded in every if _is_about(loaded.rule, server, tool) and loaded.is_for(LOCAL_CALLER)
+    ]
     found = [_by_rule(loaded) for loaded in about if not loaded.rule.arguments]
     if server.admin_approval in ("ask", "deny"):
         least = _by_mode(server.admin_approval, _BY_ADMINISTRATOR, None, claim="unknown")
@@ -426,12 +432,23 @@ def _read_annotation(server: LoadedServer, entry: ToolEntry | None) -> _Claim:
     return "destructive" if is_destructive(entry.definition) else "unknown"
 
 
-def decide_by_lists(server: Server, tool: str, bundle_filter: BundleFilter | None = None) -> Decision:
-    """Decide by the allowlists and denylists of an entry and a bundle: deny beats allow."""
-    if refuses_any(tool, server.deny_tools):
+def decide_by_lists(
+    server: Server, tool: str, bundle_filter: BundleFilter | None = None, *, server_id: str = ""
+) -> Decision:
+    """Decide by the allowlists and denylists of an entry and a bundle: deny beats allow.
+
+    Args:
+        server: The configuration of the server.
+        tool: The tool's own name.
+        bundle_filter: The tools that a bundle selects from the server.
+        server_id: The server's id, which a denylist may name before the tool (`server.tool`).
+    """
+    if denies_any(server_id, tool, server.deny_tools):
         return Decision(verdict="deny", reason="listed in deny_tools", field="deny_tools")
-    if bundle_filter is not None and (refused := _refusal_by_bundle(tool, bundle_filter)) is not None:
-        return refused
+    if bundle_filter is not None:
+        refused = _refusal_by_bundle(server_id, tool, bundle_filter)
+        if refused is not None:
+            return refused
     if server.allow_tools is not None:
         if matches_any(tool, server.allow_tools):
             return _LISTED
@@ -445,8 +462,8 @@ def decide_by_lists(server: Server, tool: str, bundle_filter: BundleFilter | Non
     return Decision(verdict="deny", reason=reason, field="trust")
 
 
-def _refusal_by_bundle(tool: str, bundle_filter: BundleFilter) -> Decision | None:
-    if refuses_any(tool, bundle_filter.deny_tools):
+def _refusal_by_bundle(server_id: str, tool: str, bundle_filter: BundleFilter) -> Decision | None:
+    if denies_any(server_id, tool, bundle_filter.deny_tools):
         reason = f"listed in deny_tools of the bundle `{bundle_filter.bundle}`"
         return Decision(verdict="deny", reason=reason, field="deny_tools", bundle=bundle_filter.bundle)
     if bundle_filter.allow_tools is not None and not matches_any(tool, bundle_filter.allow_tools):

@@ -24,7 +24,6 @@ from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.definitions import mask_value
 from fairlead.catalog.sanitize.text import reveal_hidden
 from fairlead.catalog.tools import Listing, ToolEntry
-from fairlead.config.command_lines import command_line
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import (
     append_name,
@@ -55,21 +54,22 @@ from fairlead.policy.findings import findings_of, has_findings
 from fairlead.policy.pins import (
     Pin,
     Pins,
-    UntrustedPins,
     are_instructions_new,
     change_since,
-    has_review,
     is_guarded,
     may_be_pinned,
     pin_by_review,
     record_review,
 )
-from fairlead.policy.tool_names import escape_name, is_glob, matches_any, refuses_any
+from fairlead.policy.tool_names import denies_any, escape_name, is_glob, matches_any
 from fairlead.policy.upgrade import record_defaults
 from fairlead.store.sqlite_file import DIGEST_PREFIX
 
 REVIEW_FIELDS: Final = ("allow_tools", "approval")
 """Fields that decide about tools, and so which entry the answers are written into."""
+
+_EVERY: Final = "*"
+"""Allowlist of a server without tools of which models may read: see `policy.unreviewed`."""
 
 ReviewAnswer = Literal["allow", "ask", "deny"]
 """Answer of a review about a tool: allow, ask before each call, or deny."""
@@ -84,6 +84,8 @@ class ReviewDecision:
     deny: Sequence[str] = ()
     instructions: bool = False
     """Whether its instructions were reviewed and accepted."""
+    reading: bool = False
+    """Whether models may read what it offers, where it has no tools: see `policy.unreviewed`."""
     without_globs: Sequence[str] | None = None
     """Names to replace globs in `allow_tools`, where that is wanted."""
 
@@ -95,7 +97,7 @@ class ReviewDecision:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to record."""
-        return not (self.allow or self.ask or self.deny or self.instructions)
+        return not (self.allow or self.ask or self.deny or self.instructions or self.reading)
 
 
 def globs_of(server: LoadedServer) -> list[str]:
@@ -137,7 +139,7 @@ def record_decision(
     if entry is not None:
         for tool in decision.usable:
             _require_not_denied(server, entry, tool.key.tool)
-    if may_be_pinned(server) and (decision.usable or decision.instructions):
+    if may_be_pinned(server) and (decision.usable or decision.instructions or decision.reading):
         _pin(store_path, server, listing, decision)
     if entry is not None:
         _write(server, entry, decision)
@@ -153,7 +155,7 @@ def _entry_to_write(
 
     A tool that an allowlist of a read-only entry offers can still be pinned again.
     """
-    if not (decision.usable or decision.deny or decision.without_globs is not None):
+    if not (decision.usable or decision.deny or decision.reading or decision.without_globs is not None):
         return None
     if target is not None:
         return entry_in(server, target)
@@ -162,9 +164,10 @@ def _entry_to_write(
     except ConfigUnwritable:
         config = server.config
         offered = config and all(
-            decide_by_lists(config, tool.key.tool).verdict == "allow" for tool in decision.usable
+            decide_by_lists(config, tool.key.tool, server_id=server.server_id).verdict == "allow"
+            for tool in decision.usable
         )
-        if decision.deny or decision.without_globs is not None or not offered:
+        if decision.deny or decision.reading or decision.without_globs is not None or not offered:
             raise
         return None
 
@@ -209,7 +212,7 @@ def _find_deny_pattern(
     for part in server.definition.parts:
         for index, pattern in enumerate(as_list(value_at(part.entry, ("deny_tools",)))):
             is_own = entry is not None and part is entry.part and pattern in (tool, escape_name(tool))
-            if isinstance(pattern, str) and refuses_any(tool, (pattern,)) and not is_own:
+            if isinstance(pattern, str) and denies_any(server.server_id, tool, (pattern,)) and not is_own:
                 return pattern, ValueOrigin(layer=part.layer, path=(*part.prefix, "deny_tools", index))
     return None
 
@@ -234,6 +237,8 @@ def _write(server: LoadedServer, entry: ServerEntry, decision: ReviewDecision) -
 def _with_allowed(text: str, server: LoadedServer, entry: ServerEntry, decision: ReviewDecision) -> str:
     """Add the allowlist that the decision needs to the text."""
     path = (*entry.path, "allow_tools")
+    if decision.reading and _EVERY not in names_at(text, path):
+        text = append_name(text, path, _EVERY)
     before = (server.config.allow_tools if server.config else None) or ()
     if server.config is not None and server.config.trust == "trusted" and not before:
         return text  # an allowlist would deny every tool it does not name
@@ -300,6 +305,8 @@ def _without_name(text: str, path: tuple[str, ...], pattern: str) -> str:
 def _pin(store_path: StoreLocation, server: LoadedServer, listing: Listing, decision: ReviewDecision) -> None:
     allowed = (server.config.allow_tools if server.config else None) or ()
     patterns = [*allowed, *(escape_name(tool.key.tool) for tool in decision.usable)]
+    if decision.reading:
+        patterns.append(_EVERY)  # so that a tool which it gains later is new, and held back
 
     def review(pins: Pins | None) -> Pins:
         return pin_by_review(
@@ -409,7 +416,7 @@ def tools_to_review(
 def _tool(policy: CallPolicy, entry: ToolEntry, pins: Pins | None, *, guarded: bool) -> ReviewedTool:
     config, name = policy.server.config, entry.key.tool
     assert config is not None, "only servers with a valid entry are listed"
-    lists = decide_by_lists(config, name)
+    lists = decide_by_lists(config, name, server_id=entry.key.server_id)
     pin = pins.tools.get(name) if pins else None
     has_mode = approval_mode_of(config, name) is not None
     return ReviewedTool(
@@ -421,44 +428,6 @@ def _tool(policy: CallPolicy, entry: ToolEntry, pins: Pins | None, *, guarded: b
         has_mode=has_mode,
         policy=policy,
     )
-
-
-def review_notes(
-    server: LoadedServer,
-    listing: Listing | None,
-    pins: Pins | UntrustedPins | None,
-    *,
-    before_defaults: bool = False,
-) -> tuple[str, ...]:
-    """Why a review of a server would help: at most one line, with the command.
-
-    Args:
-        server: The server.
-        listing: What it is known to list, unchanged.
-        pins: Its pins, which say whether it was reviewed.
-        before_defaults: Whether it keeps the default of an earlier release (see `policy.upgrade`).
-    """
-    config, command = server.config, f"run `{command_line('review', server.server_id)}`"
-    if config is None or not server.usable or server.transport in ("builtin", "in_process"):
-        return ()
-    if listing is None or not listing.tools:
-        return ()
-    is_decided = config.approval is not None or server.approval is not None
-    if config.trust == "untrusted" and config.allow_tools is None:
-        return (f"agents get none of its tools until they are reviewed: {command}",)
-    if config.trust == "untrusted" and not is_decided:
-        return (f"its tools need approval for each call until they are reviewed: {command}",)
-    if before_defaults and not is_decided:
-        return (f"as before the upgrade, its tools need approval for each call until a review: {command}",)
-    # An allowlist written by hand says itself what it leaves out: only a review is repeated for new tools.
-    if is_guarded(server) and isinstance(pins, Pins) and has_review(pins):
-        lists = (decide_by_lists(config, entry.key.tool) for entry in listing.tools)
-        missing = sum(decision.field == "allow_tools" and decision.verdict == "deny" for decision in lists)
-        if missing:
-            tools = "1 tool that was" if missing == 1 else f"{missing} tools that were"
-            until = "it is" if missing == 1 else "they are"
-            return (f"it has {tools} not reviewed, which agents do not get until {until}: {command}",)
-    return ()
 
 
 def _suggest_answer(server: LoadedServer, entry: ToolEntry) -> ReviewAnswer:

@@ -63,6 +63,30 @@ def refuses_any(tool: str, patterns: tuple[str, ...]) -> bool:
     return tool in patterns or matches_any(tool, patterns)
 
 
+def denies_any(server_id: str, tool: str, patterns: tuple[str, ...]) -> bool:
+    """Whether any pattern that narrows (of a denylist or a rule) means a tool, however it is spelled.
+
+    Besides the tool's own name these are the spellings that the command line takes: `server.tool` and the
+    like, and the name of a built-in server's tool without its server. A denial must not lapse because it was
+    written as tools are printed. What allows goes by a tool's own name alone.
+    """
+    if refuses_any(tool, patterns):
+        return True
+    if not patterns or not server_id:
+        return False
+    own = tool.removeprefix(f"{server_id}.")
+    if own != tool and refuses_any(own, patterns):
+        return True
+    after = _patterns_after_server(server_id, patterns)
+    return bool(after) and (refuses_any(tool, after) or refuses_any(own, after))
+
+
+@lru_cache(maxsize=1024)
+def _patterns_after_server(server_id: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """What follows the server's id in the patterns that begin with it."""
+    return tuple(rest for pattern in patterns for _, rest in owners_of(pattern, (server_id,)))
+
+
 @lru_cache(maxsize=1024)
 def _names_and_globs(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
     """Split a list into names and globs: a review writes hundreds of names, and every call is checked."""

@@ -181,6 +181,8 @@ def show_recorded(recorded: RecordedReview) -> None:
     ):
         if tools:
             say(f"{word} {plural(len(tools), 'tool')} of `{server_id}`{where}")
+    if decision.reading:
+        say(f"models may read what `{server_id}` offers{where}")
     if decision.instructions:
         say(f"models may see the instructions of `{server_id}` as they are now")
     if odd := [tool.key for tool in decision.allow if has_findings(tool)]:

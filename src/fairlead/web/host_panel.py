@@ -384,6 +384,7 @@ class HostPanel:
             files=self._files(server, REVIEW_FIELDS),
             instructions=tuple(instructions_diff(found.listing, found.pins)) if is_new else (),
             instructions_digest=_digest(found.listing.instructions) if is_new else "",
+            unread=found.unread,
         )
 
     async def reviews(self) -> OpenReviews:
@@ -437,13 +438,15 @@ class HostPanel:
         tools = {tool.digest: tool.entry for tool in found.tools}
         seen = verdict.instructions
         gone = {*verdict.allow, *verdict.ask, *verdict.deny} - tools.keys()
-        if gone or (seen is not None and seen != _digest(found.listing.instructions)):
+        is_other = verdict.reading is not None and verdict.reading != found.unread
+        if gone or is_other or (seen is not None and seen != _digest(found.listing.instructions)):
             raise ConfigError("the server changed this while you looked at it", hint="look at it again")
         decided = ReviewDecision(
             allow=[tools[digest] for digest in verdict.allow],
             ask=[tools[digest] for digest in verdict.ask],
             deny=[tools[digest].key.tool for digest in verdict.deny],
             instructions=seen is not None,
+            reading=verdict.reading is not None,
         )
         record = partial(record_review, self._actions(principal), server, found.listing, decided, scope=scope)
         recorded = await to_thread.run_sync(record)

@@ -96,13 +96,15 @@ class PanelReview:
     files: Sequence[EditTarget] = ()
     """Where the answers can go: the file that decides first."""
     instructions_digest: str = ""
+    unread: str = ""
+    """What it offers besides tools that models may not read yet."""
     problem: str | None = None
     """Why nothing can be reviewed."""
 
     @property
     def waiting(self) -> int:
         """Number of decisions that are open."""
-        return sum(tool.waits for tool in self.tools) + bool(self.instructions)
+        return sum(tool.waits for tool in self.tools) + bool(self.instructions) + bool(self.unread)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +129,8 @@ class PanelVerdict:
     ask: Sequence[str] = ()
     deny: Sequence[str] = ()
     instructions: str | None = None
+    reading: str | None = None
+    """What it offers besides tools, in words, that models may read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

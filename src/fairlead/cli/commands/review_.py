@@ -19,6 +19,7 @@ from fairlead.cli.review import (
     confirm_screen,
     read_review,
     read_reviews,
+    reading_question,
     show_screen,
 )
 from fairlead.config.command_lines import command_line
@@ -28,7 +29,16 @@ from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, g
 from fairlead.policy.tool_names import ALL, NONE, command_line_name, split_names
 from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_tool
 from fairlead.terminal.exit_codes import Exit, exit_of
-from fairlead.terminal.output import confirm, is_interactive, plural, print_error, print_json, say, warn
+from fairlead.terminal.output import (
+    confirm,
+    is_interactive,
+    plural,
+    print_data,
+    print_error,
+    print_json,
+    say,
+    warn,
+)
 
 _MOST_NAMED = 12
 _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
@@ -234,7 +244,7 @@ def review_together(
     as_json: bool = False,
 ) -> int:
     """One screen for several servers: preselected answers, one confirmation, one edit for each entry."""
-    open_reviews = [review for review in reviews if review.open_tools]
+    open_reviews = [review for review in reviews if review.is_open]
     given = words if words is not None and words.are_given else None
     if given is not None:
         decisions = [(review, given.answers(review, strict=False)) for review in reviews]
@@ -262,7 +272,8 @@ def review_together(
 
 
 def _as_json(review: ServerReview) -> dict[str, Any]:
-    return review_as_json(review.server.server_id, review.listing, review.pins, review.tools)
+    whole = review_as_json(review.server.server_id, review.listing, review.pins, review.tools)
+    return {**whole, "unread": review.unread or None}
 
 
 def _decision_as_json(review: ServerReview, decision: ReviewDecision) -> dict[str, Any]:
@@ -282,6 +293,13 @@ def _ask(review: ServerReview) -> ReviewDecision | None:
         show_instructions(review.listing, review.pins)
     for tool in review.tools:
         show_tool(tool) if tool.is_open else show_in_one_line(tool)
+    if review.unread:
+        command = command_line("review", review.server.server_id, options=("--allow", "all"))
+        print_data(reading_question(review))
+        say(f"hint: `{command}` allows it")
+        return None
+    if not review.tools:
+        say(f"`{review.server.server_id}` has no tools, so there is nothing to decide")
     if any(tool.is_open for tool in review.tools) or review.instructions_changed:
         server_id = review.server.server_id
         say(

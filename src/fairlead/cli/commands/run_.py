@@ -179,16 +179,13 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
     servers = [status.server_id for status in host.status()]
     meant: dict[str, list[ToolKey]] = {}
     for name in (name for word in allow for name in split_names(word) if name not in ("", NONE)):
-        found = [
-            tool.key
-            for tool in catalog.tools
-            if name in (ALL, tool.name) or _is_named(tool.key, name, servers)
-        ]
+        public = [tool.key for tool in catalog.tools if name in (ALL, tool.name)]
+        found = public or _find_named([tool.key for tool in catalog.tools], name, servers)
         if not found:  # as it is shown, if only one tool is
             shown = [tool.key for tool in catalog.tools if tool.key.shown_tool == name]
             found = shown if len(shown) == 1 else []
         if not found and name != ALL:
-            hidden = next((key for key in catalog.hidden if _is_named(key, name, servers)), None)
+            hidden = next(iter(_find_named(catalog.hidden, name, servers)), None)
             hint = suggestion(name, [tool.key.typed_tool for tool in catalog.tools])
             if hidden is not None:
                 hint = f"run `{review_command(hidden)}`"
@@ -200,17 +197,30 @@ def _allow(host: "Host", toolset: "Toolset", allow: Iterable[str]) -> None:
         host.allow_for_session(key.server_id, key.tool)
 
 
-def _is_named(key: "ToolKey", name: str, servers: Sequence[str]) -> bool:
-    """Does a name or glob mean this tool? `ID.TOOL`, in any spelling, means a tool of that server alone."""
+def _find_named(keys: Iterable["ToolKey"], name: str, servers: Sequence[str]) -> list["ToolKey"]:
+    """The tools that a name or glob means. `ID.TOOL`, in any spelling, means a tool of that server alone.
+
+    Tools of built-in servers are called `repo.readFile` themselves: `readFile` and `repo/readFile` mean them
+    where nothing else is meant.
+    """
+    known = [*keys]
+    named = [key for key in known if _is_named(key.server_id, key.tool, name, servers)]
+    if named:
+        return named
+    short = ((key, key.tool.removeprefix(f"{key.server_id}.")) for key in known)
+    return [key for key, tool in short if _is_named(key.server_id, tool, name, servers)]
+
+
+def _is_named(server_id: str, tool: str, name: str, servers: Sequence[str]) -> bool:
     owners = owners_of(name, servers)
     if owners:
-        return any(key.server_id == owner and _fits(key, rest) for owner, rest in owners)
-    return _fits(key, name)
+        return any(server_id == owner and _fits(tool, rest) for owner, rest in owners)
+    return _fits(tool, name)
 
 
-def _fits(key: "ToolKey", name: str) -> bool:
+def _fits(tool: str, name: str) -> bool:
     patterns = {name, unescape_name(name)}
-    return key.tool in patterns or any(matches(key.tool, pattern) for pattern in patterns)
+    return tool in patterns or any(matches(tool, pattern) for pattern in patterns)
 
 
 class _RunDisplay:

@@ -132,11 +132,11 @@ def _entries(found: KnownCatalog, server: LoadedServer) -> tuple[ToolEntry, ...]
 
 
 def _is_allowed(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> bool:
-    bundle_filter = found.selection.bundle_filter(server.server_id)
-    return (
-        server.config is not None
-        and decide_by_lists(server.config, entry.key.tool, bundle_filter).verdict == "allow"
-    )
+    bundle_filter, key = found.selection.bundle_filter(server.server_id), entry.key
+    if server.config is None:
+        return False
+    by_lists = decide_by_lists(server.config, key.tool, bundle_filter, server_id=key.server_id)
+    return by_lists.verdict == "allow"
 
 
 def _refusal(found: KnownCatalog, server: LoadedServer, entry: ToolEntry) -> CallRefusal | None:

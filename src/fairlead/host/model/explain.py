@@ -13,7 +13,7 @@ from fairlead.config.untyped import as_list, value_at
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, is_direct, mode_for
 from fairlead.policy.decision import CallPolicy, Decision, Verdict, approval_mode_of, decide_by_lists
-from fairlead.policy.tool_names import matches, means_key
+from fairlead.policy.tool_names import denies_any, matches, means_key
 
 _LISTS = frozenset({"allow_tools", "deny_tools", "trust"})
 
@@ -133,7 +133,8 @@ class Explainer:
             )
         assert server.config is not None
         bundle_filter = self._selection.bundle_filter(key.server_id)
-        rule = self._rule(server, key.tool, decide_by_lists(server.config, key.tool, bundle_filter))
+        by_lists = decide_by_lists(server.config, key.tool, bundle_filter, server_id=key.server_id)
+        rule = self._rule(server, key.tool, by_lists)
         policy = self._policies.get(key.server_id)
         if policy is None:
             policy = CallPolicy(server, before_defaults=key.server_id in self._before_defaults)
@@ -228,7 +229,8 @@ class Explainer:
             lists = [(value_at(self._config.merged.data, path), self._config.origin(*path))]
         else:
             lists = [(setting.value, setting.origin) for setting in server.definition.settings((field,))]
-        for pattern, origin in _patterns(tool, lists):
+        narrows = field == "deny_tools"
+        for pattern, origin in _patterns(ToolKey(server.server_id, tool), lists, narrows=narrows):
             spelling = "" if pattern == tool else f", as `{pattern}`"
             return Reason(reason=f"{decision.reason}{spelling}", place=str(origin))
         reason = decision.reason if decision.field else "its server is trusted, and no rule matches"
@@ -237,12 +239,18 @@ class Explainer:
 
 
 def _patterns(
-    tool: str, lists: Iterable[tuple[object, ValueOrigin | None]]
+    key: ToolKey, lists: Iterable[tuple[object, ValueOrigin | None]], *, narrows: bool
 ) -> Iterator[tuple[str, ValueOrigin]]:
-    """The patterns that a tool's name matches, each with its place."""
+    """The patterns that mean a tool, each with its place. Those of a denylist mean it in any spelling."""
+
+    def means(pattern: str) -> bool:
+        if narrows:
+            return denies_any(key.server_id, key.tool, (pattern,))
+        return pattern == key.tool or matches(key.tool, pattern)
+
     for value, origin in lists:
         for index, pattern in enumerate(as_list(value)):
-            if origin and isinstance(pattern, str) and (pattern == tool or matches(tool, pattern)):
+            if origin and isinstance(pattern, str) and means(pattern):
                 yield pattern, ValueOrigin(layer=origin.layer, path=(*origin.path, index))
 
 

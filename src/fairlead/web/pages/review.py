@@ -58,6 +58,8 @@ def decide(panel: HostPanel) -> Answer:
                 verdict = PanelVerdict(deny=digests)
             case "instructions" if digests:
                 verdict = PanelVerdict(instructions=digests[0])
+            case "reading" if digests and digests[0]:
+                verdict = PanelVerdict(reading=digests[0])
             case _:
                 raise ConfigError("there is no such verdict")
         await panel.decide(server_id, verdict, request.field("scope") or None, principal=request.principal)
@@ -76,6 +78,7 @@ def _content(request: PageRequest, found: PanelReview) -> Child:
         tag("p", lead, class_="dim"),
         tag("h2", "What it says and offers", class_="hidden"),
         _instructions(request, found) if found.instructions else None,
+        _reading(request, found) if found.unread else None,
         [_tool(request, found, tool) for tool in shown],
         _all(request, found, [tool for tool in shown if tool.waits]),
         tag("p", f"{plural(len(settled), 'tool')} denied, or reviewed and as it was.", class_="dim")
@@ -105,6 +108,18 @@ def _instructions(request: PageRequest, found: PanelReview) -> Html:
         tag("h3", "Instructions for models"),
         diff_block(found.instructions, "What changed in the instructions"),
         tag("div", form(request, path, accept, digest=found.instructions_digest), class_="actions"),
+        class_="card",
+    )
+
+
+def _reading(request: PageRequest, found: PanelReview) -> Html:
+    path, key = server_path(found.server_id, "review"), f"{found.server_id}-reading"
+    accept = button("Models may read them", "verdict", "reading", key=key, kind="main")
+    where = file_choice(found.files, key=key)
+    return tag(
+        "article",
+        tag("h3", f"It offers {found.unread}"),
+        tag("div", form(request, path, accept, where, digest=found.unread), class_="actions"),
         class_="card",
     )
 
