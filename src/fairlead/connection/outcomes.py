@@ -106,6 +106,9 @@ SpawnTrouble: TypeAlias = Literal[
     "no_interpreter",
     "is_folder",
     "denied",
+    "windows_lines",
+    "built_for_another",
+    "empty",
     "format",
 ]
 """Why a process could not be started, where that is known."""
@@ -149,6 +152,7 @@ TroubleKind: TypeAlias = Literal[
     "certificate_expired",
     "certificate_host",
     "tls",
+    "old_tls",
     "no_tls",
     "wants_tls",
     "dns",
@@ -160,6 +164,8 @@ TroubleKind: TypeAlias = Literal[
     "proxy_login",
     "not_http",
     "closed",
+    "closed_tls",
+    "damaged",
 ]
 """The kinds of network errors that have different hints."""
 
@@ -292,7 +298,7 @@ def connection_trouble(exc: Exception) -> str:
         case aiohttp.ClientHttpProxyError():
             return f"the proxy refused the connection: {exc.status} {exc.message}"
         case aiohttp.ClientResponseError():
-            return "the answer is no HTTP that can be read: " + exc.message.partition("\n")[0].rstrip(":")
+            return _response_trouble(exc)
         case aiohttp.InvalidURL():
             return "the URL cannot be used"
         case aiohttp.ClientPayloadError():
@@ -317,6 +323,10 @@ def trouble_kind(exc: Exception) -> TroubleKind | None:
         return "proxy_login"
     if _speaks_no_tls(getattr(exc, "os_error", None)):
         return "no_tls"
+    if _speaks_old_tls(getattr(exc, "os_error", None)):
+        return "old_tls"
+    if _is_compressed_otherwise(exc):
+        return "damaged"
     for error, kind in _KINDS.items():
         if isinstance(exc, error):
             return kind
@@ -335,6 +345,7 @@ _KINDS: Mapping[type[Exception], TroubleKind] = {
     aiohttp.ClientConnectorSSLError: "tls",
     aiohttp.ClientProxyConnectionError: "proxy",
     aiohttp.ClientHttpProxyError: "proxy",
+    aiohttp.ClientPayloadError: "damaged",
     aiohttp.ClientResponseError: "not_http",
     aiohttp.ServerDisconnectedError: "closed",
     ConnectionResetError: "closed",
@@ -354,9 +365,25 @@ def _speaks_no_tls(failure: object) -> bool:
     return isinstance(failure, ssl.SSLError) and failure.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 
+def _response_trouble(exc: aiohttp.ClientResponseError) -> str:
+    if _is_compressed_otherwise(exc):
+        return "the answer is compressed in a way that was not asked for"
+    return "the answer is no HTTP that can be read: " + exc.message.partition("\n")[0].rstrip(":")
+
+
+def _is_compressed_otherwise(exc: Exception) -> bool:
+    return isinstance(exc, aiohttp.ClientResponseError) and "content-encoding" in exc.message
+
+
+def _speaks_old_tls(failure: object) -> bool:
+    return isinstance(failure, ssl.SSLError) and (failure.reason or "").endswith(
+        ("ALERT_PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
+    )
+
+
 def _certificate_trouble(error: Exception) -> TroubleKind:
     match getattr(error, "verify_code", None):
-        case 10:  # X509_V_ERR_CERT_HAS_EXPIRED
+        case 9 | 10:  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
             return "certificate_expired"
         case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
             return "certificate_host"
@@ -378,6 +405,8 @@ def _connector_trouble(exc: aiohttp.ClientConnectorError) -> str:
         return f"{where} does not speak TLS, which `https://` wants"
     if failure.errno == errno.ECONNREFUSED:
         return f"no connection to {where}: nothing listens there (connection refused)"
+    if _speaks_old_tls(failure):
+        return f"{where} speaks only an old version of TLS"
     if isinstance(failure, ssl.SSLError):
         return f"no TLS connection to {where}: {failure.reason or 'the handshake failed'}"
     return f"no connection to {where}: {exc.strerror}"
