@@ -236,7 +236,7 @@ def hint_for_slow_start(*, stderr_lines: Sequence[str], noise: Sequence[str]) ->
     if noise:
         return join_clauses(hint_for_prompt(noise) or _hint_for_noise(noise), _MORE_TIME)
     if stderr_lines and (asks := hint_for_prompt(stderr_lines[-1:])):
-        return asks
+        return join_clauses(asks, _MORE_TIME)
     if stderr_lines:
         return f"does it wait for something, or does it not speak MCP over stdio? {_MORE_TIME}"
     return f"it wrote nothing to stderr: does it need an argument to speak MCP over stdio? {_MORE_TIME}"

@@ -367,7 +367,7 @@ def _speaks_no_tls(failure: object) -> bool:
 
 def _response_trouble(exc: aiohttp.ClientResponseError) -> str:
     if _is_compressed_otherwise(exc):
-        return "the answer is compressed in a way that was not asked for"
+        return "the answer cannot be decoded: it is compressed in a way that was not asked for"
     return "the answer is no HTTP that can be read: " + exc.message.partition("\n")[0].rstrip(":")
 
 

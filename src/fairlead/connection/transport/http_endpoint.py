@@ -95,7 +95,8 @@ async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
                 whole += b"".join(parts)
                 parts.clear()
     except aiohttp.ClientError as exc:
-        raise AnswerLost(connection_trouble(exc)) from exc
+        is_damaged = isinstance(exc, aiohttp.ClientPayloadError)
+        raise AnswerLost(connection_trouble(exc), kind="damaged" if is_damaged else None) from exc
     finally:
         response.close()
     return parts[0] if len(parts) == 1 and not whole else b"".join((whole, *parts))
