@@ -48,6 +48,14 @@ def certificate_error() -> ssl.SSLCertVerificationError:
             aiohttp.ClientOSError(104, f"Cannot write to {URL}"),
             "the connection broke: Connection reset by peer",
         ),
+        (
+            aiohttp.ClientOSError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert (_ssl.c:2580)"),
+            "the server ended the TLS connection: it wants a certificate of the client",
+        ),
+        (
+            aiohttp.ClientOSError(1, "[SSL: SSLV3_ALERT_BAD_CERTIFICATE] sslv3 alert (_ssl.c:2580)"),
+            "the server ended the TLS connection: SSLV3_ALERT_BAD_CERTIFICATE",
+        ),
         (aiohttp.InvalidURL(URL), "the URL cannot be used"),
         (aiohttp.ClientConnectionResetError(), "the connection broke"),
     ],
@@ -82,6 +90,7 @@ def invalid_certificate(code: int) -> ssl.SSLCertVerificationError:
         (aiohttp.ClientConnectorSSLError(KEY, tls_error("BAD_SIGNATURE")), "tls"),
         (aiohttp.ClientPayloadError("400, message: x"), "damaged"),
         (aiohttp.ServerDisconnectedError(), "closed"),
+        (aiohttp.ClientOSError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert"), "closed_tls"),
     ],
 )
 def test_each_kind_of_trouble_has_a_hint_of_its_own(failure: Exception, kind: str) -> None:

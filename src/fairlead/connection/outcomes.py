@@ -25,6 +25,7 @@ Each has in `delivery` how far the request got. `failures` turns them into the e
 
 import errno
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -307,10 +308,8 @@ def connection_trouble(exc: Exception) -> str:
             return "the server closed the connection"
         case TimeoutError():
             return "no connection in time"
-        case OSError(errno=int(number)):
-            return f"the connection broke: {os.strerror(number)}"
         case OSError():
-            return "the connection broke"  # what aiohttp says of it names the URL
+            return _socket_trouble(exc)
         case _:
             return str(exc) or type(exc).__name__
 
@@ -330,6 +329,8 @@ def trouble_kind(exc: Exception) -> TroubleKind | None:
     for error, kind in _KINDS.items():
         if isinstance(exc, error):
             return kind
+    if _tls_alert(exc) is not None:
+        return "closed_tls"
     if isinstance(exc, OSError) and exc.errno in _ERRNO_KINDS:
         return _ERRNO_KINDS[exc.errno]
     return "unreachable" if isinstance(exc, aiohttp.ClientConnectorError) else None
@@ -363,6 +364,25 @@ _ERRNO_KINDS: Mapping[int | None, TroubleKind] = {
 def _speaks_no_tls(failure: object) -> bool:
     """Whether what came in place of a TLS handshake is no TLS at all."""
     return isinstance(failure, ssl.SSLError) and failure.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
+
+
+def _socket_trouble(exc: OSError) -> str:
+    alert = _tls_alert(exc)
+    if alert is not None:
+        is_wanted = "CERTIFICATE_REQUIRED" in alert
+        what = "it wants a certificate of the client" if is_wanted else alert
+        return f"the server ended the TLS connection: {what}"
+    # What aiohttp says of it names the URL.
+    return "the connection broke" if exc.errno is None else f"the connection broke: {os.strerror(exc.errno)}"
+
+
+def _tls_alert(exc: Exception) -> str | None:
+    """The reason of an error of TLS, whose number is none of the system's."""
+    found = _TLS_REASON.match(exc.strerror or "") if isinstance(exc, OSError) else None
+    return found[1] if found else None
+
+
+_TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
 
 
 def _response_trouble(exc: aiohttp.ClientResponseError) -> str:
