@@ -36,9 +36,9 @@ def test_a_sentence_ends_once(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("noise", [["hello"], ["listening on http://127.0.0.1:80"], []])
-@pytest.mark.parametrize("has_said", [True, False])
-def test_the_hint_of_a_slow_start_reads_well(noise: list[str], has_said: bool) -> None:
-    assert not CLASH.search(hint_for_slow_start(has_said=has_said, noise=noise))
+@pytest.mark.parametrize("said", [["starting"], ["Password for ada: "], []])
+def test_the_hint_of_a_slow_start_reads_well(noise: list[str], said: list[str]) -> None:
+    assert not CLASH.search(hint_for_slow_start(stderr_lines=said, noise=noise))
 
 
 def test_hints_are_joined_in_one_place() -> None:

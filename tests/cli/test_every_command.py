@@ -126,6 +126,8 @@ def test_what_is_after_two_dashes_is_not_ours() -> None:
         (("list", "--jsn"), "`--json`"),
         (("help", "gateway", "tokn"), "`token`"),
         (("help", "cal"), "`call`"),
+        (("gateway", "--install", "cursr"), "`cursor`"),
+        (("completion", "fsh"), "`fish`"),
     ],
 )
 def test_a_typo_is_answered_with_what_was_meant(

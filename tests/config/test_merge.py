@@ -310,6 +310,16 @@ def test_a_literal_secret_in_a_project_file_is_an_error_of_its_server(machine: M
     assert not loaded.servers["a"].usable
 
 
+def test_a_variable_as_a_shell_has_it_is_no_secret_but_told(machine: Machine) -> None:
+    machine.write_user(
+        servers(a={"url": "http://a.test", "headers": {"Authorization": "Bearer $ACME_TOKEN"}})
+    )
+    (problem,) = machine.load().problems
+    assert problem.severity == "warning"
+    assert "`$ACME_TOKEN` is sent as it is written" in problem.message
+    assert problem.hint == "write `${ACME_TOKEN}`"
+
+
 def test_a_missing_explicit_file_is_an_error(machine: Machine) -> None:
     with pytest.raises(ConfigUnreadable, match=r"nowhere\.json"):
         machine.load(path="nowhere.json")

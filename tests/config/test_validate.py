@@ -151,6 +151,8 @@ def test_every_field_of_the_format_is_accepted() -> None:
         ({"command": "x", "trust": "yes"}, "trust", "must be `trusted` or `untrusted`"),
         ({"command": "x", "url": "http://y"}, "url", "is for http and sse servers, and this one is stdio"),
         ({"url": "ftp://y"}, "url", "must be an http:// or https:// URL with a host"),
+        ({"url": "http://y:99999/mcp"}, "url", "must have a port from 1 to 65535"),
+        ({"url": "http://y:0"}, "url", "must have a port from 1 to 65535"),
         ({"url": "http://"}, "url", "must be an http:// or https:// URL with a host"),
         ({"url": "http://a b"}, "url", "must not contain spaces or control characters"),
         (
@@ -184,6 +186,15 @@ def test_a_wrong_entry_is_told_what_is_wrong_and_where(entry: Any, path: str, me
     where = f"servers.x.{path}" if path else "servers.x"
     assert list(problems) == [where]
     assert message is None or problems[where] == message
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"), [("WSS://y/mcp", "no transport over WebSocket"), ("y/mcp", "write it whole")]
+)
+def test_a_wrong_url_says_how_to_write_it(url: str, hint: str) -> None:
+    with pytest.raises(ConfigInvalid) as raised:
+        parse_config({"servers": {"x": {"url": url}}})
+    assert hint in (raised.value.hint or "")
 
 
 def test_all_problems_come_at_once() -> None:

@@ -137,6 +137,17 @@ async def test_what_a_server_writes_to_stdout_beside_the_protocol_is_said_where_
     assert "stderr" in (error.hint or "")
 
 
+async def test_json_on_stdout_that_is_no_message_is_said() -> None:
+    line = '{"level": "info", "text": "waiting for a licence"}'
+    error = await failure_of(f"print('{line}'); raise SystemExit(1)")
+    assert str(error).endswith(f"only MCP messages belong: {line}")
+
+
+async def test_of_json_over_several_lines_one_with_words_is_said() -> None:
+    error = await failure_of(r"""print('{\n "result": 1\n}'); raise SystemExit(1)""")
+    assert 'only MCP messages belong: "result": 1\n' in str(error)
+
+
 async def test_a_crash_of_a_server_that_worked_is_told_by_its_last_failure(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", stderr="Error: an optional plugin is missing")
     async with supervised() as tasks:

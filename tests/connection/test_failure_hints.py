@@ -3,12 +3,14 @@
 import signal
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from fairlead.config.models import ServerLimits
+from fairlead.config.models import RemoteServer, ServerLimits
 from fairlead.connection.connection import Connection
-from fairlead.connection.failures import call_failure, connect_failure, lost_error
+from fairlead.connection.failure_hints import hint_for_transport
+from fairlead.connection.failures import call_failure, connect_failure, connecting, lost_error
 from fairlead.connection.outcomes import (
     ConnectionClosed,
     ConnectionEnding,
@@ -78,6 +80,44 @@ def ended(*stderr: str, code: int = 1, noise: tuple[str, ...] = ()) -> ServerErr
         ("error while loading shared libraries: libfoo.so.1: cannot open shared object file", "library"),
         ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory", "memory"),
         ("Error: connect ECONNREFUSED 127.0.0.1:5432", "address in `args` or `env`"),
+        ("npm error notarget No matching version found for cowsay@99.", "no such version"),
+        ("npm error 403 403 Forbidden - GET https://r.example/x - permission_denied", "`npm login`"),
+        ("error: Failed to parse: `@acme/server-time`", "write `npx` as `command`"),
+        ("error: Failed to spawn: `mcp-server-foo`", "correct its name in `args`"),
+        ("error: No `pyproject.toml` found in current directory or any parent directory", "`--directory`"),
+        ("npm error enoent Could not read package.json: Error: ENOENT", "as `cwd`"),
+        ('npm error Missing script: "mcp"', "name of a script"),
+        ("npm error code ENOTEMPTY", "remove the folder `_npx`"),
+        ("Error: ENOSPC: no space left on device, write", "the disk is full"),
+        (
+            "Because the current Python version (3.9.2) does not satisfy Python>=3.10 and foo needs that",
+            "write `--python`",
+        ),
+        ("ReferenceError: fetch is not defined", "install the version"),
+        ("TypeError: unsupported operand type(s) for |: 'type' and 'NoneType'", "install the version"),
+        ("ModuleNotFoundError: No module named 'tomllib'", "install the version"),
+        ("You must install or update .NET to run this application.", "install the version"),
+        (
+            "Error reading config: SyntaxError: Unexpected token } in JSON at position 41",
+            "JSON file or value",
+        ),
+        ("SyntaxError: Cannot use import statement outside a module", "its code cannot be read"),
+        ("python: can't find '__main__' module in '/srv/server'", "path in `args`"),
+        ("/usr/bin/env: \u2018node --no-warnings\u2019: No such file or directory", "`env -S`"),
+        ('docker: Conflict. The container name "/mcp" is already in use by container "a"', "`--name`"),
+        ("docker: permission denied while trying to connect to the Docker daemon socket", "group `docker`"),
+        ("Error: Bind for 0.0.0.0:8080 failed: port is already allocated", "another program has that port"),
+        ("ada@build: Permission denied (publickey,password).", "SSH_AUTH_SOCK"),
+        ("Host key verification failed.", "once in a terminal"),
+        ("sudo: a password is required", "take `sudo` out"),
+        ("error: Uncaught NotCapable: Requires env access to A, run again with the --allow-env flag", "flag"),
+        ("Error: browserType.launch: Executable doesn't exist at /x/chrome", "playwright install"),
+        ("Error: Cannot open display: :0", '"${DISPLAY}"'),
+        ("Error: database is locked", "another copy"),
+        ("Error: 401 Unauthorized: Invalid API key", "correct the key"),
+        ("FATAL: password authentication failed for user ada", "correct the key, token or password"),
+        ("Error: TOKEN is not set", '"${TOKEN}"'),
+        ("error: the environment variable $api_token is missing", '"${api_token}"'),
         ("RuntimeError: the moon is full", "`fairlead logs x`"),
     ],
 )
@@ -139,6 +179,35 @@ def test_stdout_is_shown_beside_a_stderr_that_gives_no_reason() -> None:
     error = ended("warning: a flag is old", code=2, noise=("hello", "bye"))
     assert "only MCP messages belong: bye\n  hello\n  bye" in str(error)
     assert "warning: a flag is old" in str(error)
+
+
+def test_a_variable_that_a_program_asks_for_is_passed_on_from_the_shell() -> None:
+    error = ended("Please provide your API token via --token or the NOTION_TOKEN env var.")
+    assert '"${NOTION_TOKEN}"' in (error.hint or "")
+
+
+@pytest.mark.parametrize("line", ["Password for ada:", "Please enter your key:", "Replace it? [y/N]"])
+def test_a_question_on_stderr_says_that_nobody_can_answer_it(line: str) -> None:
+    assert "it asks for input" in (ended("starting", line).hint or "")
+
+
+def test_a_question_on_stdout_is_told_from_a_log() -> None:
+    assert "it asks for input" in (ended(code=0, noise=("Enter API key:",)).hint or "")
+    assert "`-y`" in (ended(code=1, noise=("Ok to proceed? (y)",)).hint or "")
+
+
+def test_a_field_that_settings_lack_is_named_in_the_first_line() -> None:
+    error = ended(
+        "Traceback (most recent call last):",
+        '  File "/srv/server.py", line 3, in <module>',
+        "    settings = Settings()",
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for Settings",
+        "ACME_API_KEY",
+        "  Field required [type=missing, input_value={}, input_type=dict]",
+        "    For further information visit https://errors.pydantic.dev/2.11/v/missing",
+    )
+    assert "1 validation error for Settings: ACME_API_KEY: Field required" in str(error).split("\n")[0]
+    assert '"${ACME_API_KEY}"' in (error.hint or "")
 
 
 def test_a_server_that_ends_later_says_that_the_next_call_starts_it_again() -> None:
@@ -204,6 +273,33 @@ def test_an_error_in_answer_to_the_handshake_says_what_to_set() -> None:
     assert '"${API_KEY}"' in (local.hint or "")
     assert "`fairlead logs x`" in (connect_failure("x", RequestRejected(-1, "no"), is_local=True).hint or "")
     assert "`headers`" in (connect_failure("x", RequestRejected(-1, "no")).hint or "")
+    old = connect_failure("x", RequestRejected(-32602, "Unsupported protocol version"), is_local=True)
+    assert "update the server" in (old.hint or "")
+
+
+def test_who_does_not_know_the_handshake_is_no_mcp_server() -> None:
+    refusal = RequestRejected(-32601, "Method not found")
+    assert "not an MCP server" in (connect_failure("x", refusal, is_local=True).hint or "")
+    assert "is it an MCP server?" in (connect_failure("x", refusal).hint or "")
+
+
+@pytest.mark.parametrize(
+    ("url", "transport", "hint"),
+    [
+        ("https://a.test/sse", "http", '`"transport": "sse"`'),
+        ("https://a.test/sse/?key=1", "http", '`"transport": "sse"`'),
+        ("https://a.test/mcp", "sse", "take `transport` out"),
+    ],
+)
+def test_the_wrong_transport_over_http_is_told_by_the_url(
+    url: str, transport: Literal["http", "sse"], hint: str
+) -> None:
+    said = hint_for_transport(RemoteServer(url=url, transport=transport))
+    with pytest.raises(ConnectFailed) as raised, connecting("x", transport_hint=said):
+        raise HttpRejected(405, "the server answered with HTTP 405 Method Not Allowed")
+    assert hint in (raised.value.hint or "")
+    assert "else `url` takes no MCP requests" in (raised.value.hint or "")
+    assert hint_for_transport(RemoteServer(url="https://a.test/mcp")) is None
 
 
 async def failure_of(*argv: str, cwd: Path | None = None, path: str | None = None) -> ServerError:
@@ -244,6 +340,17 @@ async def test_a_program_that_cannot_be_run_is_told_by_what_is_wrong_with_it(tmp
     assert "`chmod +x`" in (error.hint or "")
     error = await failure_of(program(tmp_path, "c", "echo\n"))
     assert "is it for this machine?" in (error.hint or "")
+    error = await failure_of(program(tmp_path, "d.py", "print()\n"))
+    assert "write `python3` as `command`" in (error.hint or "")
+    error = await failure_of(program(tmp_path, "d.js", "0\n", mode=0o644))
+    assert "write `node` as `command`" in (error.hint or "")
+    error = await failure_of(program(tmp_path, "e", "\x7fELF\n"))
+    assert "built for another kind of machine" in str(error)
+    assert "for this machine" in (error.hint or "")
+    error = await failure_of(program(tmp_path, "f", ""))
+    assert "is empty" in str(error)
+    error = await failure_of(program(tmp_path, "g", "#!/bin/sh\r\necho\r\n"))
+    assert "line ends of Unix" in (error.hint or "")
     error = await failure_of(sys.executable, cwd=tmp_path / "gone")
     assert error.hint == "correct `cwd`"
 

@@ -6,7 +6,8 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from fairlead.connection.outcomes import connection_trouble
+from fairlead.connection.failure_hints import hint_on_the_way
+from fairlead.connection.outcomes import connection_trouble, trouble_kind
 
 URL = "https://mcp.test/?key=secret"
 KEY = ConnectionKey(
@@ -47,6 +48,14 @@ def certificate_error() -> ssl.SSLCertVerificationError:
             aiohttp.ClientOSError(104, f"Cannot write to {URL}"),
             "the connection broke: Connection reset by peer",
         ),
+        (
+            aiohttp.ClientOSError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert (_ssl.c:2580)"),
+            "the server ended the TLS connection: it wants a certificate of the client",
+        ),
+        (
+            aiohttp.ClientOSError(1, "[SSL: SSLV3_ALERT_BAD_CERTIFICATE] sslv3 alert (_ssl.c:2580)"),
+            "the server ended the TLS connection: SSLV3_ALERT_BAD_CERTIFICATE",
+        ),
         (aiohttp.InvalidURL(URL), "the URL cannot be used"),
         (aiohttp.ClientConnectionResetError(), "the connection broke"),
     ],
@@ -54,3 +63,36 @@ def certificate_error() -> ssl.SSLCertVerificationError:
 )
 def test_trouble_on_the_way_is_told_in_words(failure: Exception, text: str) -> None:
     assert connection_trouble(failure) == text
+
+
+def tls_error(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, reason)
+    error.reason = reason
+    return error
+
+
+def invalid_certificate(code: int) -> ssl.SSLCertVerificationError:
+    error = certificate_error()
+    error.verify_code = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (aiohttp.ClientConnectorCertificateError(KEY, invalid_certificate(9)), "certificate_expired"),
+        (aiohttp.ClientConnectorCertificateError(KEY, invalid_certificate(10)), "certificate_expired"),
+        (aiohttp.ClientConnectorCertificateError(KEY, invalid_certificate(62)), "certificate_host"),
+        (aiohttp.ClientConnectorCertificateError(KEY, invalid_certificate(20)), "certificate"),
+        (aiohttp.ClientConnectorSSLError(KEY, tls_error("TLSV1_ALERT_PROTOCOL_VERSION")), "old_tls"),
+        (aiohttp.ClientConnectorSSLError(KEY, tls_error("UNSUPPORTED_PROTOCOL")), "old_tls"),
+        (aiohttp.ClientConnectorSSLError(KEY, tls_error("WRONG_VERSION_NUMBER")), "no_tls"),
+        (aiohttp.ClientConnectorSSLError(KEY, tls_error("BAD_SIGNATURE")), "tls"),
+        (aiohttp.ClientPayloadError("400, message: x"), "damaged"),
+        (aiohttp.ServerDisconnectedError(), "closed"),
+        (aiohttp.ClientOSError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert"), "closed_tls"),
+    ],
+)
+def test_each_kind_of_trouble_has_a_hint_of_its_own(failure: Exception, kind: str) -> None:
+    assert trouble_kind(failure) == kind
+    assert hint_on_the_way(trouble_kind(failure))

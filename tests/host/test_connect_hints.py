@@ -89,6 +89,7 @@ async def failure_at(machine: Machine, url: str, **entry: object) -> FairleadErr
             "HTTPS server",
             "write `https://`",
         ),
+        ("402 Payment Required", "", "HTTP 402", "see to your plan"),
         ("403 Forbidden", "", "HTTP 403", "rights of the token or key in `headers`"),
         ("404 Not Found", "", "HTTP 404", "check the path of `url`"),
         ("405 Method Not Allowed", "", "HTTP 405", "takes no MCP requests"),
@@ -106,6 +107,8 @@ async def failure_at(machine: Machine, url: str, **entry: object) -> FairleadErr
             "the quota is used up",
             "wait until Mon, 16 Nov 2026",
         ),
+        ("431 Request Header Fields Too Large", "", "HTTP 431", "`headers` has too much"),
+        ("511 Network Authentication Required", "", "HTTP 511", "log in there"),
         ("500 Internal Server Error", "", "HTTP 500", "the trouble is at the server"),
         ("501 Not Implemented", "", "HTTP 501", "the trouble is at the server"),
         ("502 Bad Gateway", "", "HTTP 502", "is the server behind it running?"),
@@ -113,6 +116,20 @@ async def failure_at(machine: Machine, url: str, **entry: object) -> FairleadErr
         ("504 Gateway Timeout", "", "HTTP 504", "got no answer"),
         ("200 OK\r\nContent-Type: text/html", "<html>hello</html>", "'text/html'", "is a web page"),
         ("302 Found\r\nLocation: https://sso.example/signin?next=1", "", "sso.example", "login page"),
+        (
+            "302 Found\r\nLocation: /mcp",
+            "",
+            "redirects in a circle, to 'http://127.0.0.1:",
+            "look for the MCP URL",
+        ),
+        ("302 Found\r\nLocation: /other", "", "/other' was not followed", "write that address"),
+        ("302 Found", "", "names no place to go to", "look for the MCP URL"),
+        (
+            "200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip",
+            "no gzip",
+            "cannot be decompressed",
+            "answers that are damaged",
+        ),
         (
             "307 Moved\r\nLocation: https://elsewhere.example/mcp",
             "",
@@ -130,6 +147,12 @@ async def test_an_answer_that_is_none_says_what_to_do(
     assert isinstance(error, ConnectFailed)
     assert words in str(error)
     assert hint in (error.hint or "")
+
+
+async def test_the_url_of_the_older_transport_says_which_that_is(machine: Machine) -> None:
+    async with answering("405 Method Not Allowed\r\nAllow: GET") as url:
+        error = await failure_at(machine, url.replace("/mcp", "/sse"))
+    assert 'write `"transport": "sse"` in its entry' in (error.hint or "")
 
 
 async def test_a_401_names_the_command_and_the_setting(machine: Machine) -> None:

@@ -164,9 +164,11 @@ async def explain_live_tools(
     before_defaults = {each.server.server_id for each in known if each.before_defaults}
 
     def explain() -> list[ToolExplanation]:
-        names = names_of(loaded, listings)
-        own = (key for key in names.names if key.server_id == server_id)
-        keys = [key for key in own if only is None or key.tool == only][:most]
+        own = {server_id: listings[server_id]}
+        keys = [key for key in names_of(loaded, own).names if only is None or key.tool == only][:most]
+        # Tools that are offered have a name already: to name all of 10,000 takes longer than all else here.
+        is_offered = all(catalog.of(key) for key in keys)
+        names = names_of(loaded, own if is_offered else listings)
         explainer = Explainer(loaded, selection, catalog, names, before_defaults)
         return _explain(loaded, explainer, keys, LOCAL)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -66,6 +66,13 @@ def _server_id(value: str) -> str:
 ServerId = Annotated[str, AfterValidator(_server_id)]
 
 
+def _is_port_valid(host: SplitResult) -> bool:
+    try:
+        return host.port != 0
+    except ValueError:
+        return False
+
+
 def _url_of(schemes: tuple[str, ...], wanted: str) -> AfterValidator:
     """A check that a text is a URL of one of these schemes with a host."""
 
@@ -78,12 +85,14 @@ def _url_of(schemes: tuple[str, ...], wanted: str) -> AfterValidator:
             parts = urlsplit(value)
             # Sentinels are several, with commas between them.
             hosts = [urlsplit(f"//{host}") for host in parts.netloc.rpartition("@")[2].split(",")]
-            usable = parts.scheme in schemes and all(host.hostname and host.port != 0 for host in hosts)
+            usable = parts.scheme in schemes and all(host.hostname for host in hosts)
             usable = usable and (len(hosts) == 1 or parts.scheme.endswith("+sentinel"))
         except ValueError:
-            usable = False
+            usable, hosts = False, []
         if not usable:
             raise ValueError(f"must be {wanted} URL with a host")
+        if not all(map(_is_port_valid, hosts)):
+            raise ValueError("must have a port from 1 to 65535")
         return value
 
     return AfterValidator(check)

@@ -1,5 +1,6 @@
 """Problems of a merged configuration with their places: faults, missing variables, literal secrets."""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -122,6 +123,10 @@ def _missing_secrets(definition: ServerDefinition, env: Mapping[str, str]) -> It
             yield definition.origin(path).problem(message, place, hint=hint)
 
 
+_SHELL_VARIABLE = re.compile(r"(?:[A-Za-z]+ )?\$([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)")
+"""A variable as a shell has it, alone or behind `Bearer`; with an underscore, as passwords may have a `$`."""
+
+
 def _literal_secrets(definition: ServerDefinition) -> Iterator[Problem]:
     """Secrets in plain text: an error in a project's file, which others get to see, else a warning.
 
@@ -130,6 +135,12 @@ def _literal_secrets(definition: ServerDefinition) -> Iterator[Problem]:
     for path in literal_secrets(as_object(definition.entry)):
         origin = definition.origin(path)
         layer, place = origin.layer, ("servers", definition.server_id, *path)
+        variable = _SHELL_VARIABLE.fullmatch(str(value_at(definition.entry, path)))
+        if variable is not None:
+            message = f"`${variable[1]}` is sent as it is written, and not the variable's value"
+            hint = f"write `${{{variable[1]}}}`"
+            yield origin.problem(message, place, severity="warning", hint=hint)
+            continue
         message = "looks like a secret in plain text"
         if layer.name == "project":
             way = "use a reference such as `${NAME}`"

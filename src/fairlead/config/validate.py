@@ -337,8 +337,14 @@ def _plainly(error: ErrorDetails, path: Path, document: dict[str, Any]) -> Valid
         limit = f"at least {bound['ge']}" if "ge" in bound else f"at most {bound['le']}"
         return ValidationFault(path=path, message=f"must be {limit}")
     message = WANTED.get(kind) or error["msg"].removeprefix("Value error, ")
-    hint = "write it whole, such as `https://example.com/mcp`" if path[-1:] == ("url",) else None
+    hint = _hint_for_url(value_at(document, path)) if path[-1:] == ("url",) else None
     return ValidationFault(path=path, message=message, hint=hint)
+
+
+def _hint_for_url(given: object) -> str:
+    if isinstance(given, str) and given.lower().startswith(("ws://", "wss://")):
+        return "MCP has no transport over WebSocket: write the server's URL over HTTP, if it has one"
+    return "write it whole, such as `https://example.com/mcp`"
 
 
 def _document_path(loc: tuple[int | str, ...], document: object) -> Path:

@@ -62,7 +62,7 @@ _KNOWN = re.compile(
        |\w\snot\s(?:set|defined|provided|given|specified|configured)\b|missing|invalid|unrecogni[sz]ed|unknown\s(?:option
        |argument|command|flag)|not\sdefined:|not\senough|too\s(?:few|many)\sarguments|expected\sone\sof|unauthori[sz]ed
        |authentication\sfailed|access\sdenied|\(\w*(?:Error|Exception)\)$|unsupported|requires\s(?:node|python)
-       |is\snot\sa\sTTY|while\sloading\sshared""",
+       |is\snot\sa\sTTY|while\sloading\sshared|\berror\s\w+ing\s|verification\sfailed|does\snot\ssatisfy|no\sspace\sleft""",
     re.VERBOSE | re.IGNORECASE,
 )
 _LEVEL = re.compile(
@@ -119,10 +119,17 @@ def _reason(lines: Sequence[str], block: _FailureLines) -> str:
     """The line that says why, with the next one where it goes on there, and with what caused it."""
     reason = _without_edge(lines[block.reason])
     following = _without_edge(lines[block.reason + 1]) if block.reason + 1 < len(lines) else ""
+    if _INVALID.search(reason) and block.reason + 2 < len(lines):
+        problem = _without_edge(lines[block.reason + 2]).partition(" [")[0]
+        return f"{reason}: {following}: {problem}"
     if following and (reason.endswith(":") or following.startswith("what():")):
         reason += f" {following}"
     cause = _root_cause(lines[block.reason + 1 : block.end])
     return f"{reason} (caused by {cause})" if cause and cause not in reason else reason
+
+
+_INVALID = re.compile(r"\d+ validation errors? for \w+$")
+"""pydantic's summary: below it are a field, and what is wrong with it."""
 
 
 def _root_cause(lines: Sequence[str]) -> str | None:

@@ -8,9 +8,12 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 
+from mcp_types import METHOD_NOT_FOUND
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
 from fairlead.config.command_lines import command_line
+from fairlead.config.models import RemoteServer
+from fairlead.connection.line_hints import hint_for_line, hint_for_prompt
 from fairlead.connection.outcomes import (
     ConnectionEnding,
     HttpRejected,
@@ -32,17 +35,30 @@ NOT_MCP_ANSWER = f"is it an MCP server? {_MCP_URL}"
 
 OTHER_TRANSPORT = frozenset({200, 400, 404, 405, 406, 415})
 """Statuses with which a server may refuse the older transport while it speaks the newer one."""
-NO_SSE = "take `transport` out, in case the server speaks Streamable HTTP"
+_NO_SSE = "take `transport` out, in case the server speaks Streamable HTTP"
+_SSE = (
+    'write `"transport": "sse"` in its entry: a URL that ends in `/sse` is mostly one of the older transport'
+)
+
+
+def hint_for_transport(server: RemoteServer) -> str | None:
+    """The hint for a server whose entry may name the wrong one of the two transports over HTTP."""
+    if server.transport == "sse":
+        return _NO_SSE
+    path = server.url.partition("?")[0].rstrip("/")
+    return _SSE if path.endswith("/sse") else None
+
 
 _ON_THE_WAY: Mapping[TroubleKind | None, str] = {
     "certificate": (
         "add the certificate, or that of its issuer, to those that this machine trusts; or set SSL_CERT_FILE"
         " to a PEM file of all certificates to trust, which then replaces the machine's"
     ),
-    "certificate_expired": "have the server's certificate renewed; is the clock of this machine right?",
+    "certificate_expired": "is the clock of this machine right? Then have the server's certificate renewed",
     "certificate_host": (
         "write the host in `url` as the certificate names it, or have the certificate name this one too"
     ),
+    "old_tls": "have the server speak TLS 1.2 or newer: what it speaks is no longer safe",
     "tls": "does the server speak TLS at this port? If not, write `http://` in `url`",
     "no_tls": "write `http://` in `url`, or the port at which the server speaks TLS",
     "wants_tls": "write `https://` in `url`",
@@ -65,11 +81,17 @@ _ON_THE_WAY: Mapping[TroubleKind | None, str] = {
         "does the server speak TLS at this port? Then write `https://` in `url`;"
         " else the server's own log may say why it closed the connection"
     ),
+    "closed_tls": (
+        "the server's own log may say why it closed the connection;"
+        " one that wants a certificate of the client cannot be used here"
+    ),
+    "damaged": "the server, or a proxy before it, sends answers that are damaged: its own log may say more",
     None: "is it running, and is the URL right?",
 }
 
 _STATUSES: Mapping[int, str] = {
     400: f"is `url` an MCP endpoint? {_MCP_URL}",
+    402: "it wants to be paid: see to your plan or credit there",
     404: f"check the path of `url`; {_MCP_URL}",
     405: f"`url` takes no MCP requests; {_MCP_URL}",
     406: f"`url` does not answer as MCP does; {_MCP_URL}",
@@ -79,9 +101,11 @@ _STATUSES: Mapping[int, str] = {
     415: f"`url` does not take what MCP sends; {_MCP_URL}",
     421: "write the host in `url` as the server knows it",
     429: "it limits the rate of requests; try again later",
+    431: "`headers` has too much in it for the server: take out what it does not need",
     502: "what stands in front of the server cannot reach it: is the server behind it running?",
     503: "the server is overloaded or down for maintenance; try again later",
     504: "what stands in front of the server got no answer from it: is the server behind it running?",
+    511: "this network wants a login first: open any web page in a browser, and log in there",
 }
 
 _LOGIN_PAGE = re.compile(r"log-?in|sign-?in|sso|auth|account|saml|idp", re.IGNORECASE)
@@ -96,6 +120,8 @@ def hint_on_the_way(kind: TroubleKind | None) -> str:
 def hint_for_status(rejected: HttpRejected) -> str:
     """The hint for an unexpected HTTP response."""
     status = rejected.status
+    if 300 <= status < 400 and not rejected.location:
+        return f"`url` leads nowhere; {_MCP_URL}"
     if 300 <= status < 400:
         if _LOGIN_PAGE.search(rejected.location or ""):
             return f"that looks like a login page, so `url` is a web page and no MCP endpoint; {_MCP_URL}"
@@ -168,16 +194,21 @@ def hint_for_spawn(failed: SpawnFailed) -> str:
             return f"write `{found}` as `command`, and the rest, word by word, as `args`"
         case "no_interpreter":
             return f"install `{found}`, or correct the first line of the script" if found else _BUILT_FOR
+        case "denied" | "format" if found:
+            return f"write `{found}` as `command`, and the path of the script as the first of `args`"
         case trouble:
-            return _SPAWN_HINTS[trouble]
+            return _SPAWN[trouble]
 
 
 _BUILT_FOR = "is it for this machine?"
-_SPAWN_HINTS: Mapping[SpawnTrouble | None, str] = {
+_SPAWN: Mapping[SpawnTrouble | None, str] = {
     "no_folder": "correct `cwd`",
     "folder_denied": "correct `cwd`",
+    "windows_lines": "save the script with the line ends of Unix (LF)",
     "is_folder": "write a program in that folder as `command`",
     "denied": "make it executable (`chmod +x`), or correct `command`",
+    "built_for_another": "install the version for this machine",
+    "empty": "install it again, or correct `command`",
     "format": f"{_BUILT_FOR} A script needs a first line such as `#!/usr/bin/env python3`",
     "too_many_files": "raise the limit of open files (`ulimit -n`), or run fewer servers at once",
     None: "check `command`, `args`, `env` and `cwd`",
@@ -201,11 +232,13 @@ def _hint_for_missing_program(program: str, similar: str | None) -> str:
     return "install it, or write its whole path as `command`; is `cwd` right?"
 
 
-def hint_for_slow_start(*, has_said: bool, noise: Sequence[str]) -> str:
+def hint_for_slow_start(*, stderr_lines: Sequence[str], noise: Sequence[str]) -> str:
     """The hint for a local server that was not ready in time."""
     if noise:
-        return join_clauses(_hint_for_noise(noise), _MORE_TIME)
-    if has_said:
+        return join_clauses(hint_for_prompt(noise) or _hint_for_noise(noise), _MORE_TIME)
+    if stderr_lines and (asks := hint_for_prompt(stderr_lines[-1:])):
+        return join_clauses(asks, _MORE_TIME)
+    if stderr_lines:
         return f"does it wait for something, or does it not speak MCP over stdio? {_MORE_TIME}"
     return f"it wrote nothing to stderr: does it need an argument to speak MCP over stdio? {_MORE_TIME}"
 
@@ -247,8 +280,10 @@ def hint_for_ending(server_id: str, ending: ConnectionEnding, reason: str | None
     if ending.signal is not None and ending.signal not in CRASHES:
         return _SIGNALS.get(ending.signal, _ENDED)
     for line in (reason,) if reason else (*ending.stderr, *ending.noise):
-        if (hint := _hint_for_line(line)) is not None:
+        if (hint := hint_for_line(line)) is not None:
             return hint
+    if reason is None and (asks := hint_for_prompt((*ending.stderr, *ending.noise))):
+        return asks
     if code in _SIGNALS:
         return _SIGNALS[code]
     if reason is None and ending.noise:
@@ -293,161 +328,6 @@ def _signal_in(exit_code: int | None) -> int | None:
     return exit_code - 128 if exit_code is not None and 128 < exit_code < 160 else None
 
 
-_VARIABLE = re.compile(r"\b(?!ERR_)[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
-_IS_MISSING = re.compile(
-    r"required|missing|not set|unset|must be set|must set|please set|undefined"
-    r"|not (?:found|provided|given|defined|configured)|need|KeyError|no \S+ (?:set|provided)|environment",
-    re.IGNORECASE,
-)
-_LINES: Sequence[tuple[re.Pattern[str], str]] = tuple(
-    (re.compile(pattern, re.IGNORECASE), hint)
-    for pattern, hint in (
-        (
-            (
-                r"was not found in the package registry|No matching distribution found"
-                r"|npm (?:ERR!|error) (?:code E?)?404"
-                r"|is not in (?:this|the npm) registry|no such package"
-            ),
-            "there is no such package: correct its name in `args`",
-        ),
-        (
-            r"An executable named .* is not provided by package",
-            "write `--from`, the package and one of its commands as `args`",
-        ),
-        (
-            r"could not determine executable to run",
-            "write `-p`, the package and one of its commands as `args`",
-        ),
-        (
-            r"EBADENGINE|Unsupported engine|requires (?:node|python|a different python)|Requires-Python",
-            "install the version of Node.js or Python that it asks for, or an older version of the server",
-        ),
-        (
-            (
-                r"invalid peer certificate|SELF_SIGNED_CERT|UNABLE_TO_(?:GET_ISSUER_CERT|VERIFY)"
-                r"|unable to get local issuer"
-            ),
-            (
-                "the package registry's certificate is not trusted: set SSL_CERT_FILE (uvx) or "
-                "NODE_EXTRA_CA_CERTS (npx) in `env` to a file with your network's certificate authority"
-            ),
-        ),
-        (
-            (
-                r"(?:Failed to (?:fetch|download)|FetchError|npm (?:ERR!|error) network"
-                r"|npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT)"
-                r"|Could not resolve host|NewConnectionError)"
-            ),
-            "it cannot be fetched: is this machine online? HTTPS_PROXY sets a proxy",
-        ),
-        (
-            r"No module named '?(?:[\w.]+\.)?__main__|is a package and cannot be directly executed",
-            "this package cannot be run with `-m`: name its program or another module in `args`",
-        ),
-        (
-            r"No module named",
-            (
-                "install the package that has this module into the Python that `command` names, or correct"
-                " the name in `args`; a published package is best run as `uvx PACKAGE`"
-            ),
-        ),
-        (
-            r"cannot import name|ERR_PACKAGE_PATH_NOT_EXPORTED|does not provide an export named",
-            "what is installed does not fit together: install the server again, or another version of it",
-        ),
-        (
-            r"SyntaxError|IndentationError|SyntaxWarning",
-            "its code cannot be read: it may want another version of Node.js or Python, or is damaged",
-        ),
-        (
-            (
-                r"can't open file|Cannot find module '(?:/|\.{1,2}/|[A-Za-z]:\\)|Module not found .?file://"
-                r"|Unable to access jarfile|Can't open perl script|(?:sh|bash)(?:: \d+)?: (?:0: )?cannot open"
-                r"|No such file or directory -- "
-            ),
-            "correct the path in `args`; a relative one starts from `cwd`",
-        ),
-        (
-            r"Cannot find (?:module|package) '",
-            "what it needs is not installed: run `npm install` in the folder of the server",
-        ),
-        (
-            r"EADDRINUSE|address already in use|port \d+ is (?:already )?(?:in use|taken|allocated)",
-            (
-                "another program has that port, perhaps another copy of this server: end that, or give the"
-                " server another port"
-            ),
-        ),
-        (
-            r"Cannot connect to the Docker daemon|error during connect|docker daemon is not running",
-            "start Docker, and try again",
-        ),
-        (
-            r"pull access denied|manifest unknown|repository does not exist|manifest for .* not found",
-            "there is no such image, or it needs a login: correct its name in `args`, or run `docker login`",
-        ),
-        (r"the input device is not a TTY", "take `-t` out of `args`: MCP needs `-i` alone"),
-        (
-            r"\\r['\u2019\u201d:]|\^M|\$'\\r'",
-            "the script has line ends of Windows: save it with those of Unix (LF)",
-        ),
-        (
-            r"\benv: .*No such file or directory|command not found|: not found$|is not recognized as",
-            "a program that it runs is not there: install it, or set `PATH` in `env`",
-        ),
-        (
-            r"cannot execute binary file|Exec format error|wrong ELF class|incompatible architecture",
-            "it is built for another machine: install the version for this one",
-        ),
-        (
-            r"error while loading shared libraries|GLIBC_|Library not loaded|cannot open shared object file",
-            "a library that it needs is not installed: install that, or a version built for this system",
-        ),
-        (
-            r"permission denied|EACCES|EPERM|Operation not permitted|Read-only file system",
-            "check the rights of what it names, and `sandbox` if the entry has one",
-        ),
-        (
-            r"heap out of memory|out of memory|MemoryError|Cannot allocate memory",
-            "it needs more memory than it gets",
-        ),
-        (
-            (
-                r"unrecognized arguments?|unrecognized option|unknown (?:option|argument|flag|command)"
-                r"|invalid option|the following (?:required )?arguments"
-                r"|too (?:few|many) arguments|required argument|^usage\b"
-            ),
-            "correct `args`: it does not understand them, or misses some",
-        ),
-        (
-            (
-                r"ECONNREFUSED|connection refused|ENOTFOUND|EAI_AGAIN|getaddrinfo|Name or service not known"
-                r"|ETIMEDOUT|network is unreachable"
-            ),
-            "it cannot reach what it needs: is that running, and is its address in `args` or `env` right?",
-        ),
-    )
-)
-
-
-def _hint_for_line(line: str) -> str | None:
-    """The hint for what a program wrote, where it is a line that is known."""
-    line = line[:_MAX_LINE]
-    for pattern, hint in _LINES:
-        if pattern.search(line):
-            return hint
-    variable = _VARIABLE.search(line)
-    if variable is not None and _IS_MISSING.search(line):
-        name = variable[0]
-        return (
-            f'set it in `env`: `"env": {{"{name}": "${{{name}}}"}}` passes on that of your shell,'
-            " of which a server gets no others"
-        )
-    return None
-
-
-_MAX_LINE = 1000
-
 # The protocol.
 
 
@@ -459,9 +339,16 @@ def hint_for_version(message: str) -> str:
     return f"update {what}: Fairlead speaks {speaks}"
 
 
-def hint_for_refusal(server_id: str, words: str, *, is_local: bool) -> str:
+_ABOUT_VERSION = re.compile(r"protocol ?version", re.IGNORECASE)
+
+
+def hint_for_refusal(server_id: str, words: str, code: int, *, is_local: bool) -> str:
     """The hint for a server that answers the handshake with an error."""
-    known = _hint_for_line(words)
+    if code == METHOD_NOT_FOUND:
+        return "it is not an MCP server: correct `command` and `args`" if is_local else NOT_MCP_ANSWER
+    if _ABOUT_VERSION.search(words):
+        return hint_for_version(words)
+    known = hint_for_line(words)
     if known is not None and "`env`: " in known:
         return known
     if is_local:

@@ -17,7 +17,6 @@ from fairlead.catalog.sanitize import gate
 from fairlead.connection.diagnosis import MAX_EXCERPT, Diagnosis, diagnose
 from fairlead.connection.failure_hints import (
     CRASHES,
-    NO_SSE,
     NOT_MCP,
     NOT_MCP_ANSWER,
     OTHER_TRANSPORT,
@@ -69,13 +68,15 @@ def root_cause(exc: BaseException) -> BaseException:
 
 
 @contextmanager
-def connecting(server_id: str, *, is_local: bool = False, wants_sse: bool = False) -> Generator[None]:
+def connecting(
+    server_id: str, *, is_local: bool = False, transport_hint: str | None = None
+) -> Generator[None]:
     """Raise one of our errors for anything that goes wrong before a connection is ready.
 
     Args:
         server_id: The server.
         is_local: It is a process, not a URL.
-        wants_sse: Its entry has the older transport, HTTP+SSE, and no other is tried.
+        transport_hint: What to do where it refuses the transport of its entry.
     """
     try:
         yield
@@ -86,8 +87,8 @@ def connecting(server_id: str, *, is_local: bool = False, wants_sse: bool = Fals
         if isinstance(cause, FairleadError):
             raise cause from None
         error = connect_failure(server_id, cause, is_local=is_local)
-        if wants_sse and isinstance(cause, HttpRejected) and cause.status in OTHER_TRANSPORT:
-            error.hint = join_clauses(NO_SSE, f"else {error.hint}")
+        if transport_hint and isinstance(cause, HttpRejected) and cause.status in OTHER_TRANSPORT:
+            error.hint = join_clauses(transport_hint, f"else {error.hint}")
         raise error from gate.displayable_cause(cause)
 
 
@@ -111,7 +112,7 @@ def connect_failure(
             message = f"its answer to the handshake is not valid MCP: {_fields(cause)}"
             return ConnectFailed(server_id, message, hint=NOT_MCP)
         case MCPError():
-            hint = hint_for_refusal(server_id, words, is_local=is_local)
+            hint = hint_for_refusal(server_id, words, cause.code, is_local=is_local)
             return ConnectFailed(server_id, f"it refused the handshake: {words}", hint=hint)
         case _:
             return ConnectFailed(server_id, words or type(cause).__name__)
@@ -178,7 +179,7 @@ def start_timed_out(server_id: str, start: SlowStart) -> ConnectFailed:
     message = f"not ready after {seconds:g} s"
     if not start.is_local:
         return ConnectFailed(server_id, _with_diagnosis(message, found), hint=hint_for_slow_answer())
-    hint = hint_for_slow_start(has_said=bool(start.stderr_lines), noise=() if found.reason else start.noise)
+    hint = hint_for_slow_start(stderr_lines=start.stderr_lines, noise=() if found.reason else start.noise)
     if start.command is not None and not start.stderr_lines:
         hint = join_clauses(
             f"it may be downloading the server: {hint_for_download(start.command)}", f"or {hint}"
@@ -203,11 +204,15 @@ def _with_noise(message: str, found: Diagnosis, noise: Sequence[str]) -> str:
     """A message with the reason; where stderr has none, with what the server wrote to stdout as well."""
     if found.reason is not None or not noise:
         return _with_diagnosis(message, found)
-    telling = diagnose(noise).reason or noise[-1]
-    message += f"; it wrote to stdout, where only MCP messages belong: {telling}"
+    telling = diagnose(noise).reason or next(filter(_has_letters, reversed(noise)), noise[-1])
+    message += f"; it wrote to stdout, where only MCP messages belong: {telling.strip()}"
     if len(noise) > 1:
         message += "\n" + "\n".join(f"  {line}" for line in noise[-MAX_EXCERPT:])
     return _with_diagnosis(message, found)
+
+
+def _has_letters(line: str) -> bool:
+    return any(map(str.isalpha, line))
 
 
 def _with_diagnosis(message: str, found: Diagnosis) -> str:

@@ -25,6 +25,7 @@ Each has in `delivery` how far the request got. `failures` turns them into the e
 
 import errno
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -106,6 +107,9 @@ SpawnTrouble: TypeAlias = Literal[
     "no_interpreter",
     "is_folder",
     "denied",
+    "windows_lines",
+    "built_for_another",
+    "empty",
     "format",
     "too_many_files",
 ]
@@ -150,6 +154,7 @@ TroubleKind: TypeAlias = Literal[
     "certificate_expired",
     "certificate_host",
     "tls",
+    "old_tls",
     "no_tls",
     "wants_tls",
     "dns",
@@ -161,6 +166,8 @@ TroubleKind: TypeAlias = Literal[
     "proxy_login",
     "not_http",
     "closed",
+    "closed_tls",
+    "damaged",
 ]
 """The kinds of network errors that have different hints."""
 
@@ -293,7 +300,7 @@ def connection_trouble(exc: Exception) -> str:
         case aiohttp.ClientHttpProxyError():
             return f"the proxy refused the connection: {exc.status} {exc.message}"
         case aiohttp.ClientResponseError():
-            return "the answer is no HTTP that can be read: " + exc.message.partition("\n")[0].rstrip(":")
+            return _response_trouble(exc)
         case aiohttp.InvalidURL():
             return "the URL cannot be used"
         case aiohttp.ClientPayloadError():
@@ -302,10 +309,8 @@ def connection_trouble(exc: Exception) -> str:
             return "the server closed the connection"
         case TimeoutError():
             return "no connection in time"
-        case OSError(errno=int(number)):
-            return f"the connection broke: {os.strerror(number)}"
         case OSError():
-            return "the connection broke"  # what aiohttp says of it names the URL
+            return _socket_trouble(exc)
         case _:
             return str(exc) or type(exc).__name__
 
@@ -318,9 +323,15 @@ def trouble_kind(exc: Exception) -> TroubleKind | None:
         return "proxy_login"
     if _speaks_no_tls(getattr(exc, "os_error", None)):
         return "no_tls"
+    if _speaks_old_tls(getattr(exc, "os_error", None)):
+        return "old_tls"
+    if _is_compressed_otherwise(exc):
+        return "damaged"
     for error, kind in _KINDS.items():
         if isinstance(exc, error):
             return kind
+    if _tls_alert(exc) is not None:
+        return "closed_tls"
     if isinstance(exc, OSError) and exc.errno in _ERRNO_KINDS:
         return _ERRNO_KINDS[exc.errno]
     return "unreachable" if isinstance(exc, aiohttp.ClientConnectorError) else None
@@ -336,6 +347,7 @@ _KINDS: Mapping[type[Exception], TroubleKind] = {
     aiohttp.ClientConnectorSSLError: "tls",
     aiohttp.ClientProxyConnectionError: "proxy",
     aiohttp.ClientHttpProxyError: "proxy",
+    aiohttp.ClientPayloadError: "damaged",
     aiohttp.ClientResponseError: "not_http",
     aiohttp.ServerDisconnectedError: "closed",
     ConnectionResetError: "closed",
@@ -355,9 +367,44 @@ def _speaks_no_tls(failure: object) -> bool:
     return isinstance(failure, ssl.SSLError) and failure.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 
+def _socket_trouble(exc: OSError) -> str:
+    alert = _tls_alert(exc)
+    if alert is not None:
+        is_wanted = "CERTIFICATE_REQUIRED" in alert
+        what = "it wants a certificate of the client" if is_wanted else alert
+        return f"the server ended the TLS connection: {what}"
+    # What aiohttp says of it names the URL.
+    return "the connection broke" if exc.errno is None else f"the connection broke: {os.strerror(exc.errno)}"
+
+
+def _tls_alert(exc: Exception) -> str | None:
+    """The reason of an error of TLS, whose number is none of the system's."""
+    found = _TLS_REASON.match(exc.strerror or "") if isinstance(exc, OSError) else None
+    return found[1] if found else None
+
+
+_TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
+
+
+def _response_trouble(exc: aiohttp.ClientResponseError) -> str:
+    if _is_compressed_otherwise(exc):
+        return "the answer cannot be decoded: it is compressed in a way that was not asked for"
+    return "the answer is no HTTP that can be read: " + exc.message.partition("\n")[0].rstrip(":")
+
+
+def _is_compressed_otherwise(exc: Exception) -> bool:
+    return isinstance(exc, aiohttp.ClientResponseError) and "content-encoding" in exc.message
+
+
+def _speaks_old_tls(failure: object) -> bool:
+    return isinstance(failure, ssl.SSLError) and (failure.reason or "").endswith(
+        ("ALERT_PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
+    )
+
+
 def _certificate_trouble(error: Exception) -> TroubleKind:
     match getattr(error, "verify_code", None):
-        case 10:  # X509_V_ERR_CERT_HAS_EXPIRED
+        case 9 | 10:  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
             return "certificate_expired"
         case 62 | 64:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
             return "certificate_host"
@@ -379,6 +426,8 @@ def _connector_trouble(exc: aiohttp.ClientConnectorError) -> str:
         return f"{where} does not speak TLS, which `https://` wants"
     if failure.errno == errno.ECONNREFUSED:
         return f"no connection to {where}: nothing listens there (connection refused)"
+    if _speaks_old_tls(failure):
+        return f"{where} speaks only an old version of TLS"
     if isinstance(failure, ssl.SSLError):
         return f"no TLS connection to {where}: {failure.reason or 'the handshake failed'}"
     return f"no connection to {where}: {exc.strerror}"

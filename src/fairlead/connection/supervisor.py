@@ -24,7 +24,7 @@ from fairlead.catalog.tools import Listing
 from fairlead.config.models import ExtensionServer, RemoteServer, Server, ServerLimits, StdioServer
 from fairlead.connection.deadlines import Backoff
 from fairlead.connection.elicitation import UrlVisits
-from fairlead.connection.failure_hints import NOT_MCP
+from fairlead.connection.failure_hints import NOT_MCP, hint_for_transport
 from fairlead.connection.failures import SlowStart, calling, connecting, lost_error, start_timed_out
 from fairlead.connection.link import ConnectAttempt, SessionLink, open_session
 from fairlead.connection.lists import ListBudget, ListedServer, Lister, read_header_maps
@@ -94,7 +94,7 @@ class Supervisor:
         self.limits = limits
         """Timeouts and limits of the server's entry."""
         self._is_local = not isinstance(limits, Server) or isinstance(limits, StdioServer | ExtensionServer)
-        self._wants_sse = isinstance(limits, RemoteServer) and limits.transport == "sse"
+        self._transport_hint = hint_for_transport(limits) if isinstance(limits, RemoteServer) else None
         self._transports = transports
         self._tasks = tasks
         self._admission = admission
@@ -245,7 +245,7 @@ class Supervisor:
         self._move("connecting")
         error: ServerError | None = None
         try:
-            with connecting(self.server_id, is_local=self._is_local, wants_sse=self._wants_sse):
+            with connecting(self.server_id, is_local=self._is_local, transport_hint=self._transport_hint):
                 await self._run(attempt)
         except ServerError as exc:
             error = exc

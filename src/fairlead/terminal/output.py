@@ -259,7 +259,9 @@ def print_usage_error(error: click.ClickException) -> None:
 
 
 def usage_message(error: click.ClickException) -> str:
-    """What is wrong with the command line; a word that is no command or option, with the one meant."""
+    """What is wrong with the command line; of a word that is not known, with the one that is meant."""
+    if isinstance(error, click.BadParameter) and (message := _choice_message(error)) is not None:
+        return message
     if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand):
         return error.format_message()
     of = f" of `{error.ctx.command_path}`" if error.ctx is not None and error.ctx.parent is not None else ""
@@ -269,6 +271,21 @@ def usage_message(error: click.ClickException) -> str:
         message = f"there is no command `{error.command_name}`{of}."
     near = " or ".join(f"`{word}`" for word in error.possibilities or ())
     return f"{message} Did you mean {near}?" if near else message
+
+
+def _choice_message(error: click.BadParameter) -> str | None:
+    """What is wrong with a word of which there are a few; None for other errors."""
+    choices = error.param.type if error.param is not None else None
+    given, is_other, _ = error.message.partition(" is not ")
+    if not isinstance(choices, click.Choice) or not is_other:
+        return None
+    from fairlead.config.faults import suggestion  # which only a wrong word has a use for
+
+    given, known = given.strip("'\""), [str(each) for each in choices.choices]
+    where = f"`{error.param.opts[0]}`: " if isinstance(error.param, click.Option) else ""
+    message = f"{where}`{given}` is not one of {', '.join(f'`{each}`' for each in known)}."
+    hint = suggestion(given, known)
+    return f"{message} D{hint[1:]}" if hint else message
 
 
 def print_problems(problems: Sequence[Problem]) -> None:

@@ -62,9 +62,17 @@ async def test_a_redirect_that_would_drop_what_was_sent_is_not_followed() -> Non
 
 async def test_redirects_in_a_circle_end() -> None:
     async with serving() as server, connected(server) as dispatcher:
-        with pytest.raises(HttpRejected, match="was not followed"):
+        with pytest.raises(HttpRejected, match=r"in a circle, to 'http://127.0.0.1:[0-9]+/mcp'"):
             await call(dispatcher, "redirect", code=307, location="/mcp")
         assert len(server.seen("tools/call")) == 4
+
+
+async def test_a_redirect_that_leads_nowhere_says_so() -> None:
+    async with serving() as server, connected(server) as dispatcher:
+        with pytest.raises(HttpRejected, match="in a circle"):
+            await call(dispatcher, "redirect", code=302, location="/mcp")
+        with pytest.raises(HttpRejected, match="names no place to go to"):
+            await call(dispatcher, "redirect", code=302, location="")
 
 
 # ── headers ──

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 from urllib.parse import unquote
 
 import anyio.abc
@@ -179,38 +179,84 @@ def explain_spawn_error(command: Command, exc: OSError | ValueError) -> SpawnFai
     if isinstance(exc, OSError) and exc.filename == "folder":
         where = command.cwd or Path.cwd()
         return SpawnFailed(f"it cannot start in the folder {where}: {exc.strerror}", "folder_denied")
-    path = (command.cwd or Path()) / program
+    path = _path_of(command)
     match exc:
         case FileNotFoundError() if os.path.dirname(program) and path.is_file():
-            interpreter = _interpreter_of(path)
-            what = f"its interpreter {interpreter}" if interpreter else "the loader that it is built for"
-            return SpawnFailed(
-                f"{program} cannot be run: {what} is not there", "no_interpreter", instead=interpreter
-            )
+            return _explain_missing_interpreter(program, path)
         case FileNotFoundError():
             return _explain_missing_program(program, child_environment(command.env, command.parent))
         case PermissionError() if path.is_dir():
             return SpawnFailed(f"{program} is a folder, not a program", "is_folder")
         case PermissionError():
-            return SpawnFailed(f"{program} may not be run", "denied")
+            return SpawnFailed(f"{program} may not be run", "denied", instead=_runner_of(path))
         case OSError(errno=errno.EMFILE | errno.ENFILE):
             return SpawnFailed(f"{program} cannot be started: too many files are open", "too_many_files")
         case OSError(errno=errno.ENOEXEC):
-            return SpawnFailed(f"{program} cannot be run: {exc.strerror}", "format")
+            return _explain_format(program, path, exc)
         case OSError():
             return SpawnFailed(f"{program} cannot be run: {exc.strerror}")
         case _:
             return SpawnFailed(f"{program} cannot be run: {exc}")
 
 
+_BUILT: Final = (b"\x7fELF", b"MZ", *(bytes.fromhex(each) for each in ("cffaedfe", "cefaedfe", "cafebabe")))
+"""How programs begin that were built for a system: those of Linux, Windows and macOS."""
+_RUNNERS: Final = {
+    ".py": "python3",
+    ".js": "node",
+    ".mjs": "node",
+    ".cjs": "node",
+    ".ts": "bun",
+    ".rb": "ruby",
+    ".sh": "sh",
+}
+"""What runs a script that says nothing of it, by the end of its name."""
+
+
+def _explain_format(program: str, path: Path, exc: OSError) -> SpawnFailed:
+    start = _first_line(path)
+    if start.startswith(_BUILT):
+        return SpawnFailed(f"{program} is built for another kind of machine", "built_for_another")
+    if path.is_file() and not path.stat().st_size:
+        return SpawnFailed(f"{program} is empty", "empty")
+    return SpawnFailed(f"{program} cannot be run: {exc.strerror}", "format", instead=_runner_of(path))
+
+
+def _explain_missing_interpreter(program: str, path: Path) -> SpawnFailed:
+    interpreter = _interpreter_of(path)
+    if interpreter and _first_line(path).endswith(b"\r\n"):
+        return SpawnFailed(f"{program} cannot be run: its lines end as on Windows", "windows_lines")
+    what = f"its interpreter {interpreter}" if interpreter else "the loader that it is built for"
+    return SpawnFailed(f"{program} cannot be run: {what} is not there", "no_interpreter", instead=interpreter)
+
+
+def _path_of(command: Command) -> Path:
+    """Where the program of a command is, as far as that is known."""
+    program = command.argv[0]
+    if os.path.dirname(program):
+        return (command.cwd or Path()) / program
+    environment = child_environment(command.env, command.parent)
+    return Path(shutil.which(program, path=environment.get("PATH", "")) or program)
+
+
+def _runner_of(script: Path) -> str | None:
+    """What runs a script without a first line that names it."""
+    return None if _first_line(script).startswith(b"#!") else _RUNNERS.get(script.suffix.lower())
+
+
 def _interpreter_of(script: Path) -> str | None:
     """The program in the first line of a script."""
-    try:
-        with script.open("rb") as file:
-            first = file.readline(256).decode(errors="replace")
-    except OSError:
-        return None
+    first = _first_line(script).decode(errors="replace")
     return " ".join(first[2:].split()[:1]) or None if first.startswith("#!") else None
+
+
+def _first_line(file: Path) -> bytes:
+    """The beginning of a file; nothing where it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            return opened.readline(256)
+    except OSError:
+        return b""
 
 
 def _explain_missing_program(program: str, environment: Mapping[str, str]) -> SpawnFailed:

@@ -448,7 +448,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 quickly -= 1
                 items = parse(message)
                 if len(items) == 1 and isinstance(items[0], Frame) and items[0].method is None:
-                    self._on_answer(items[0])
+                    self._on_answer(items[0], message)
                 else:
                     # Before `run`, too: a server may speak first, and `run` takes it in when it begins.
                     self._put_off(items, len(message))
@@ -524,13 +524,13 @@ class WireDispatcher(Dispatcher[TransportContext]):
         else:
             self._inbox.handle_request(item.id, item.method, item.params)
 
-    def _on_answer(self, frame: Frame) -> None:
+    def _on_answer(self, frame: Frame, line: bytes | bytearray = b"") -> None:
         call = None if frame.id is None else self._calls.get(frame.id)
         if call is not None:
             self._answers += 1
             call.settle(frame)
         elif frame.id is None:
-            self.noise.keep(bytes(frame.error))
+            self.noise.keep(bytes(frame.error) or excerpt(line))
 
     def _unusable(self, item: UnusableLine) -> None:
         self.noise.keep(item.excerpt)

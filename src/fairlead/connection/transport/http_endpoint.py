@@ -47,7 +47,7 @@ from fairlead.connection.transport.dispatcher import Call
 from fairlead.connection.transport.messages import rejection
 from fairlead.errors import FairleadError
 from fairlead.net.http import proxy_for, tls_context
-from fairlead.net.ssrf import MAX_REDIRECTS, is_redirect, redirect_target
+from fairlead.net.ssrf import MAX_REDIRECTS, is_redirect, redirect_target, within_origin
 
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_EXCERPT = 200
@@ -95,7 +95,8 @@ async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
                 whole += b"".join(parts)
                 parts.clear()
     except aiohttp.ClientError as exc:
-        raise AnswerLost(connection_trouble(exc)) from exc
+        is_damaged = isinstance(exc, aiohttp.ClientPayloadError)
+        raise AnswerLost(connection_trouble(exc), kind="damaged" if is_damaged else None) from exc
     finally:
         response.close()
     return parts[0] if len(parts) == 1 and not whole else b"".join((whole, *parts))
@@ -459,8 +460,7 @@ class HttpEndpoint:
             location = response.headers.get("Location", "")
             target = redirect_target(url, method, response.status, location)
             if target is None or redirects == MAX_REDIRECTS:
-                refused = f"a redirect to {escape_text(location)!r} was not followed"
-                raise HttpRejected(response.status, refused, location=escape_text(location))
+                raise _refused_redirect(response.status, url, location, is_circle=target is not None)
             url, redirects = target, redirects + 1
 
     async def _exchange(
@@ -482,6 +482,8 @@ class HttpEndpoint:
         # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
         except (aiohttp.ClientError, OSError) as exc:
             words, kind = connection_trouble(exc), classify_refusal(trouble_kind(exc), url.host)
+            if kind == "closed" and url.scheme == "https":
+                kind = "closed_tls"
             if kind in ("closed", "not_http") and await self._expects_tls(url):
                 words, kind = f"{url.host}:{url.port} speaks TLS, and `url` says `http://`", "wants_tls"
             if body is not None and body.sent:
@@ -505,6 +507,17 @@ class HttpEndpoint:
             writer.transport.abort()
             return True
         return False
+
+
+def _refused_redirect(status: int, url: URL, location: str, *, is_circle: bool) -> HttpRejected:
+    """The error for a redirect that is not followed. Its `location` is empty where it leads nowhere else."""
+    where = f"{url.origin()}{location}" if location.startswith("/") and location[1:2] != "/" else location
+    if not location:
+        return HttpRejected(status, "a redirect names no place to go to", location="")
+    if is_circle or within_origin(url, location) == url:
+        return HttpRejected(status, f"it redirects in a circle, to {escape_text(where)!r}", location="")
+    refused = f"a redirect to {escape_text(where)!r} was not followed"
+    return HttpRejected(status, refused, location=escape_text(location))
 
 
 def _merge_headers(provided: Mapping[str, str], own: Mapping[str, str]) -> CIMultiDict[str]:
