@@ -70,5 +70,17 @@ async def test_a_login_is_finished_by_the_address_that_a_browser_elsewhere_ended
     assert "http" not in kept.read_text()
 
 
+async def test_a_server_that_registers_no_clients_says_what_to_register_seed_004(machine: Machine) -> None:
+    with authorization_server(registration=False) as server:
+        configure(machine, x={"url": server.mcp_url})
+        async with tmux_console(machine, columns=2000) as screen:
+            await screen.shows("1 want a client")
+            await screen.type("/mcp x\n")
+            await screen.shows("needs_client_registration")
+            shown = await screen.shows("oauth.client_id")
+    assert "http://127.0.0.1:33418/callback" in shown
+    assert "`x` wants a login" not in shown
+
+
 async def _clicked(url: str) -> str:
     return await to_thread.run_sync(clicked, url)
