@@ -156,7 +156,8 @@ async def test_what_fairlead_runs_without_asking_is_not_edited(machine: Machine)
     own = {"tools": {"a.py": ""}, "more": {"b.py": ""}, "agents.json": CONFIGURED}
     write_tree(machine.project, TREE | own)
     machine.env["MORE"] = str(machine.project / "more")
-    refused = ("tools/a.py", "tools/new.py", "Tools/a.py", "more/b.py", "agents.json")
+    machine.env["XDG_STATE_HOME"] = str(machine.project / "state")
+    refused = ("tools/a.py", "tools/new.py", "Tools/a.py", "more/b.py", "agents.json", "state/fairlead/a")
     with anyio.fail_after(SECONDS):
         config = load_config(machine.project / "agents.json", env=machine.env, cwd=machine.project)
         async with Host.open(config=config, env=machine.env, cwd=machine.project) as host:

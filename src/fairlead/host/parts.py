@@ -126,7 +126,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
                 logs=state_folder(env) / "logs",
                 cache=state_folder(env) / "cache",
                 docs_allow=docs_allow,
-                own_code=own_code,
+                own_code=lambda: (*own_code(), state_folder(env)),  # approvals and consent are in there
                 programs=programs,
                 headers_for=logins.headers_for,
                 require_approved=lambda key: servers.require_approved(key),
