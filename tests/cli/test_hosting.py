@@ -109,6 +109,18 @@ def test_a_call_prints_what_the_tool_returns(fairlead: Fairlead, machine: Machin
     assert json.loads(raw.out)["content"][0]["text"] == '{"a": {"b": null}}'
 
 
+def test_an_error_of_the_tool_is_shown_and_has_an_exit_status_of_its_own_seed_003(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    add(fairlead, machine, tools=["fail"])
+    outcome = fairlead("call", "s", "fail", "--yes")
+    assert outcome.status == 5
+    assert "it failed" in outcome.out + outcome.err
+    raw = fairlead("call", "s", "fail", "--yes", "--json")
+    assert raw.status == 5
+    assert json.loads(raw.out)["isError"] is True
+
+
 def test_a_script_must_say_that_it_means_it(fairlead: Fairlead, machine: Machine) -> None:
     record = add(fairlead, machine)
     outcome = fairlead("call", "s", "echo")

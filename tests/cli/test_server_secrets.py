@@ -231,6 +231,23 @@ def test_a_literal_secret_in_a_projects_file_is_an_error_unless_the_user_allows_
     assert machine.load().servers["a"].usable
 
 
+def test_a_client_secret_may_be_a_reference_and_is_not_plain_in_a_projects_file_seed_003(
+    machine: Machine,
+) -> None:
+    entry = {"url": "https://e.com/", "oauth": {"client_id": "a", "client_secret": "Zk39sl2mQ0vb7"}}
+    machine.write_project(json.dumps({"servers": {"a": entry}}))
+    [problem] = machine.load().problems
+    assert (problem.json_path, problem.severity) == ("servers.a.oauth.client_secret", "error")
+    machine.write_project('{"servers": {}}')
+    machine.write_user(json.dumps({"servers": {"a": entry}}))
+    [problem] = machine.load().problems
+    assert (problem.json_path, problem.severity) == ("servers.a.oauth.client_secret", "warning")
+    assert machine.load().servers["a"].usable
+    machine.env["SECRET"] = "x"
+    machine.write_user(json.dumps({"servers": {"a": entry | {"oauth": {"client_secret": "${SECRET}"}}}}))
+    assert machine.load().problems == ()
+
+
 @pytest.mark.parametrize("value", [f"Bearer ${{X:-}}{PLAIN}", f"Bearer ${{X:-{PLAIN}}}"])
 def test_no_command_is_named_for_a_secret_beside_a_reference_which_it_leaves_alone(
     fairlead: Fairlead, machine: Machine, value: str
@@ -290,6 +307,12 @@ def test_the_lists_of_tools_of_seed_001_are_named_as_ours(machine: Machine, key:
     machine.write_user(json.dumps({"servers": {"a": {"url": "https://e.com/", key: ["x"]}}}))
     [problem] = machine.load().problems
     assert problem.hint == f"we call it `{ours}`"
+
+
+def test_the_variable_for_a_token_of_seed_004_is_shown_as_a_header(machine: Machine) -> None:
+    machine.write_user('{"servers": {"a": {"url": "https://e.com/", "bearer_token_env_var": "TOKEN"}}}')
+    [problem] = machine.load().problems
+    assert problem.hint == 'write `"headers": {"Authorization": "Bearer ${NAME}"}`'
 
 
 def test_the_command_of_the_warning_names_a_file_given_by_path(fairlead: Fairlead, machine: Machine) -> None:

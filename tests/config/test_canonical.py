@@ -91,6 +91,34 @@ def test_the_list_of_a_bundle_lets_an_untrusted_server_of_seed_000_offer_those_t
     assert everything.decide(policy, "read", None).verdict == "deny"  # only its bundle has a list
 
 
+def test_lists_of_seed_000_with_nothing_in_common_allow_nothing(machine: Machine) -> None:
+    """A missing list allows all tools of a trusted server; two lists allow what is in both."""
+    servers = {"repo": {**NESTED["servers"]["repo"], "allow_tools": ["read", "search"]}}
+    lists = {"none": {}, "both": {"allowTools": ["read", "rm"]}, "apart": {"allowTools": ["rm"]}}
+    bundles = {name: {"serverId": "repo", **given} for name, given in lists.items()}
+    machine.write_user(json.dumps({"servers": servers, "bundles": bundles}))
+    loaded = machine.load()
+    assert loaded.problems == ()
+    policy = CallPolicy(loaded.servers["repo"])
+    allowed = {
+        name: [
+            tool
+            for tool in ("read", "search", "rm")
+            if select(loaded, name).decide(policy, tool, None).verdict != "deny"
+        ]
+        for name in lists
+    }
+    assert allowed == {"none": ["read", "search"], "both": ["read"], "apart": []}
+
+
+def test_the_time_to_live_of_seed_000_may_be_that_of_all_servers(machine: Machine) -> None:
+    machine.write_user(json.dumps({**NESTED, "toolsTtlMs": 7}))
+    loaded = machine.load()
+    assert loaded.problems == ()
+    found = {name: server.config.tools_ttl_ms for name, server in loaded.servers.items() if server.config}
+    assert found == {"repo": 7, "old": 1000, "local": 7}
+
+
 def test_a_program_may_hand_over_the_document_of_seed_003() -> None:
     config = parse_config(BELOW_MCP)
     remote, local = config.servers["remote-tools"], config.servers["filesystem-local"]

@@ -7,9 +7,11 @@ from collections.abc import Generator
 import pytest
 from anyio import to_thread
 
+from fairlead.console.app import servers_line
 from tests.auth.authorization_server import AuthorizationServer, authorization_server
 from tests.cli.login.support import BROWSER, clicked, configure
 from tests.conftest import Machine
+from tests.console.support import session_on
 from tests.console.tmux_support import tmux_console
 
 
@@ -68,6 +70,20 @@ async def test_a_login_is_finished_by_the_address_that_a_browser_elsewhere_ended
         await screen.shows("`x` is ready: 2 tools")
     kept = machine.home / ".local" / "state" / "fairlead" / "console_history"
     assert "http" not in kept.read_text()
+
+
+async def test_a_server_that_registers_no_clients_says_what_to_register_seed_004(machine: Machine) -> None:
+    with authorization_server(registration=False) as server:
+        configure(machine, x={"url": server.mcp_url})
+        async with session_on(machine) as console:
+            await console.session.host.connect("x")
+            line = servers_line(console.session.host.status())
+            everything, one = await console.does("/mcp"), await console.does("/mcp x")
+    assert line == "1 want a client"
+    assert "needs_client_registration" in everything
+    for shown in (everything, one):
+        assert "http://127.0.0.1:33418/callback" in shown
+        assert "oauth.client_id" in shown
 
 
 async def _clicked(url: str) -> str:

@@ -52,6 +52,12 @@ async def test_all_servers_are_shown_with_what_is_wrong(machine: Machine) -> Non
         assert "`b`: " in shown
 
 
+async def test_without_servers_that_is_said_in_the_words_of_seed_003(machine: Machine) -> None:
+    async with session_on(machine) as console:
+        shown = await console.does("/mcp")
+    assert "no MCP servers configured" in shown
+
+
 @pytest.mark.requirement("NEED-8", "HARD-20")
 async def test_one_server_is_shown_with_its_last_error_and_what_it_said(machine: Machine) -> None:
     configure(machine, stderr="a \x1b[31mred word", tools=["crash"])

@@ -114,6 +114,18 @@ def test_calls_lists_and_tools(machine: Machine, server: ScriptedServer) -> None
     assert threading.enumerate() == before
 
 
+def test_the_servers_of_a_selection_are_there_for_codex_seed_001(machine: Machine) -> None:
+    servers = {"files": {"command": "files"}, "web": {"url": "https://example.com/mcp"}}
+    overrides = unasked(servers, bundles={"one": {"serverId": "web", "allowTools": ["read"]}})
+    with fairlead.open(overrides=overrides, env=machine.env, cwd=machine.project) as host:
+        everything = host.tools.to_codex_mcp_servers_config()
+        one = host.toolset("one").to_codex_mcp_servers_config()
+    assert everything.document["mcp_servers"]["files"]["command"] == "files"
+    assert set(everything.document["mcp_servers"]) == {"files", "web"}
+    assert one.document["mcp_servers"]["web"]["enabled_tools"] == ["read"]
+    assert set(one.document["mcp_servers"]) == {"web"}
+
+
 def test_tools_of_frameworks_work_without_a_loop(machine: Machine, server: ScriptedServer) -> None:
     with opened(machine, {"a": server.entry()}) as host:
         (tool,) = [tool for tool in host.tools.for_langchain() if "echo" in tool.name]

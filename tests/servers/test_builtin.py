@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from fairlead.config.load import load_config
 from fairlead.errors import ApprovalRequired, CallDenied, ConnectFailed
 from fairlead.host.host import Host
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest, Callbacks
@@ -142,6 +143,43 @@ async def test_edits_are_asked_for_and_then_made(machine: Machine) -> None:
     assert (machine.project / "src/main.py").read_text() == "print('thread')\n"
     assert "+print('thread')" in changed.text
     assert asked == ["edit.replace", "edit.replace"]
+
+
+CONFIGURED = """{
+  "servers": {"edit": {"builtin": "edit", "trust": "trusted", "approval": "allow", "allow_tools": ["*"]}},
+  "extensions": ["./tools", "${MORE}"]
+}"""
+
+
+async def test_what_fairlead_runs_without_asking_is_not_edited(machine: Machine) -> None:
+    """A gateway restarts an extension of the user's own, and reads its configuration, when that changes."""
+    own = {"tools": {"a.py": ""}, "more": {"b.py": ""}, "agents.json": CONFIGURED}
+    write_tree(machine.project, TREE | own)
+    machine.env["MORE"] = str(machine.project / "more")
+    machine.env["XDG_STATE_HOME"] = str(machine.project / "state")
+    refused = ("tools/a.py", "tools/new.py", "Tools/a.py", "more/b.py", "agents.json", "state/fairlead/a")
+    with anyio.fail_after(SECONDS):
+        config = load_config(machine.project / "agents.json", env=machine.env, cwd=machine.project)
+        async with Host.open(config=config, env=machine.env, cwd=machine.project) as host:
+            for path in refused:
+                outcome = await host.call("edit", "edit.writeFile", {"path": path, "content": "x"})
+                assert outcome.is_error
+                assert "is protected: Fairlead itself would run what it says" in outcome.text
+            made = await host.call("edit", "edit.writeFile", {"path": "tools.py", "content": "x"})
+    assert not made.is_error
+    assert (machine.project / "agents.json").read_text() == CONFIGURED
+    assert not (machine.project / "tools" / "new.py").exists()
+
+
+async def test_an_extension_of_the_project_can_be_edited(machine: Machine) -> None:
+    """Its files are bound by consent: a change asks again."""
+    write_tree(machine.project, TREE | {"tools": {"a.py": ""}})
+    machine.write_user('{"servers": {"edit": {"builtin": "edit", "trust": "trusted", "approval": "allow"}}}')
+    machine.write_project('{"extensions": ["./tools"]}')
+    with anyio.fail_after(SECONDS):
+        async with Host.open(env=machine.env, cwd=machine.project) as host:
+            made = await host.call("edit", "edit.writeFile", {"path": "tools/b.py", "content": "x"})
+    assert not made.is_error
 
 
 # The command line.

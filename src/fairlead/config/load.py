@@ -260,6 +260,16 @@ class LoadedServer:
             return None
         return self.definition.origin(("extension",)).layer.base / expand_home(named)
 
+    @property
+    def own_extension(self) -> Path | None:
+        """The folder of an extension that runs without consent, references resolved; else None."""
+        if "extension" not in self.entry or self.needs_consent:
+            return None
+        named = with_bound_values(self.definition, self.env).get("extension")
+        if not isinstance(named, str) or "${" in named:
+            return None
+        return self.definition.origin(("extension",)).layer.base / expand_home(named)
+
     def extension_folder(self, resolved: Server) -> ExtensionFolder | None:
         """Read the files of an extension, for what `resolve` returned; None for other servers."""
         return extension_folder(self.definition, resolved.model_dump(mode="json", exclude_unset=True))
@@ -308,6 +318,16 @@ class LoadedConfig:
     def layers(self) -> tuple[Layer, ...]:
         """Layers that were read, low to high."""
         return tuple(layer for layer in self.merged.layers if layer.name != "builtin")
+
+    @property
+    def own_code(self) -> tuple[Path, ...]:
+        """What decides what is started without asking: its files, and the user's own folders of extensions.
+
+        A project's entries are bound to what they say and execute; these are not.
+        """
+        files = [layer.path for layer in self.layers if layer.path is not None]
+        folders = [server.own_extension for server in self.servers.values()]
+        return (*files, *(folder for folder in folders if folder is not None))
 
     @property
     def names_groups(self) -> bool:

@@ -184,6 +184,7 @@ class Host:
             backing=backing,
             tracer=tracer,
             docs_allow=lambda: host.docs_allow,
+            own_code=lambda: host.config.own_code,
         ) as parts:
             host = cls(loaded, parts)
             if subscriber is not None:

@@ -6,6 +6,7 @@ A gateway's hosts for single principals and clients share most parts of the host
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -83,6 +84,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
     backing: GatewayBacking | None,
     tracer: Tracer | None,
     docs_allow: Callable[[], Sequence[str]],
+    own_code: Callable[[], Sequence[Path]],
 ) -> AsyncGenerator[HostParts]:
     """Open the parts of a program's own host for the length of the block.
 
@@ -92,6 +94,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
         config: The configuration that the records (store, audit, artifacts) are opened with.
         programs: The servers that run in this process, by id.
         docs_allow: Returns the sites that the documentation server may read now.
+        own_code: Returns the files and folders that decide what is started without asking.
     """
     async with AsyncExitStack() as stack:
         records = await open_records(stack, config, env)
@@ -123,6 +126,7 @@ async def open_parts(  # noqa: PLR0913 - everything a host can be given, named
                 logs=state_folder(env) / "logs",
                 cache=state_folder(env) / "cache",
                 docs_allow=docs_allow,
+                own_code=lambda: (*own_code(), state_folder(env)),  # approvals and consent are in there
                 programs=programs,
                 headers_for=logins.headers_for,
                 require_approved=lambda key: servers.require_approved(key),

@@ -26,6 +26,8 @@ class BuiltinAccess:
     allow: Callable[[], Sequence[str]]
     """The sites whose pages may be read, as things are now."""
     cache: Path | None
+    protected: Callable[[], Sequence[Path]] = tuple
+    """Returns files and folders that `edit` leaves alone, whatever their names."""
     shell: "ShellAccess | None" = None
     """The sandbox of commands; only `shell` needs it."""
 
@@ -39,7 +41,7 @@ def open_builtin_server(names: Iterable[str], reach: BuiltinAccess) -> Generator
             confinement = stack.enter_context(Confinement(reach.roots))
             tools += [search_tool(confinement), *file_tools(confinement)]
         if "edit" in names:
-            tools += edit_tools(stack.enter_context(Confinement(reach.roots)))
+            tools += edit_tools(stack.enter_context(Confinement(reach.roots)), protected=reach.protected)
         if "docs" in names:
             cache = reach.cache / "docs" if reach.cache else None
             tools.append(docs_tool(allow=reach.allow, cache=cache))

@@ -5,7 +5,9 @@ from files of the folder they are opened in. A model that could write these woul
 sandbox and without an approval. What a person runs by hand (a Makefile, a test) is not covered.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from fairlead.errors import ToolFailed
 from fairlead.servers.repo.folders import is_private, plain_name
@@ -13,11 +15,11 @@ from fairlead.servers.repo.folders import is_private, plain_name
 PROTECTED_FOLDERS = frozenset(
     {
         # editors
-        *(".devcontainer", ".fleet", ".helix", ".idea", ".vim", ".vs", ".vscode", ".zed"),
+        *(".devcontainer", ".fleet", ".helix", ".idea", ".nova", ".theia", ".vim", ".vs", ".vscode", ".zed"),
         # agents, and what Fairlead itself reads
-        *(".amazonq", ".claude", ".codelia", ".codex", ".codex-toolloop", ".continue", ".cursor"),
-        *(".factory", ".fairlead", ".gemini", ".junie", ".kilocode", ".kiro", ".opencode", ".qwen", ".roo"),
-        *(".trae", ".windsurf"),
+        *(".amazonq", ".amp", ".augment", ".claude", ".cline", ".clinerules", ".codelia", ".codex"),
+        *(".codex-toolloop", ".continue", ".cursor", ".factory", ".fairlead", ".gemini", ".junie"),
+        *(".kilocode", ".kiro", ".opencode", ".openhands", ".pi", ".qwen", ".roo", ".trae", ".windsurf"),
         # shells
         ".mise",
         # hooks of version control
@@ -28,7 +30,8 @@ PROTECTED_FOLDERS = frozenset(
 
 PROTECTED_FILES = frozenset(
     {
-        *(".envrc", ".exrc", ".nvim.lua", ".nvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el"),
+        *(".envrc", ".autoenv", ".autoenv.zsh", ".exrc", ".lvimrc", ".local.vimrc", ".neoconf.json"),
+        *(".nvim.lua", ".nvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el"),
         *(".devcontainer.json", ".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml"),
         *(".mcp.json", "codex-toolloop.mcp.json", "fairlead.json", "fairlead.lock"),
         *("opencode.json", "opencode.jsonc", ".aider.conf.yml", "crush.json", ".crush.json"),
@@ -65,6 +68,22 @@ def is_protected(names: Sequence[str]) -> bool:
     """
     # A folder with a file `HEAD` and little more is a repository to git, which runs what its `config` says.
     return any(map(is_protected_name, names)) or bool(names and names[-1] == "HEAD")
+
+
+def is_within(path: Path, places: Iterable[Path]) -> bool:
+    """Whether a path is one of these files and folders, or below one.
+
+    Args:
+        path: A real path.
+        places: Files and folders, by any path.
+    """
+    names = _plain_names(path)
+    wholes = (_plain_names(Path(os.path.realpath(place))) for place in places)
+    return any(names[: len(whole)] == whole for whole in wholes)
+
+
+def _plain_names(path: Path) -> tuple[str, ...]:
+    return tuple(map(plain_name, path.parts))
 
 
 def require_unprotected(names: Sequence[str], shown: str) -> None:

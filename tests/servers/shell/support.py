@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,13 +75,23 @@ class Shell:
 
 @contextmanager
 def open_shell(
-    *roots: Path, home: Path, parent: Mapping[str, str] | None = None, network: bool = False
+    *roots: Path,
+    home: Path,
+    parent: Mapping[str, str] | None = None,
+    network: bool = False,
+    protected: Sequence[Path] = (),
 ) -> Generator[Shell]:
     """A shell in these folders, with a home of its own."""
     home.mkdir(exist_ok=True)
     environment = {"PATH": os.environ.get("PATH", os.defpath), **(parent or {})}
     wanted = SandboxRequest(home=home, write=tuple(root.resolve() for root in roots), network=network)
     bwrap, view = pack_without_program("shell", wanted, environment)
-    access = ShellAccess(bwrap=bwrap, view=view, parent=environment, locks=home.parent / "locks")
+    access = ShellAccess(
+        bwrap=bwrap,
+        view=view,
+        parent=environment,
+        locks=home.parent / "locks",
+        protected=lambda: protected,
+    )
     with Confinement(roots) as confinement:
         yield Shell(confinement, access)

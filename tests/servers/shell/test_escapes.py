@@ -4,13 +4,18 @@ import os
 import stat
 import subprocess
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from anyio import to_thread
 
+from fairlead.bubblewrap import SandboxView
+from fairlead.errors import ToolFailed
 from fairlead.servers.protected import is_protected_name
 from fairlead.servers.repo.folders import Confinement
+from fairlead.servers.shell import survey
+from fairlead.servers.shell.guard import FolderGuard
 from fairlead.servers.shell.survey import find_protected
 from tests.servers.shell.support import GIT, SECONDS, Shell, git, needs_bwrap, open_shell
 
@@ -365,3 +370,95 @@ async def test_a_repository_that_was_held_is_none_any_more(repo: Path, shell: Sh
     (left,) = (repo / "src" / "n").iterdir()
     assert left.name.startswith(".git.fairlead-")
     assert not (left / "HEAD").exists()
+
+
+async def test_what_fairlead_itself_runs_is_read_only_whatever_its_name(repo: Path, tmp_path: Path) -> None:
+    (repo / "ext").mkdir()
+    (repo / "ext" / "a.py").write_text("")
+    (repo / "linked").symlink_to("ext")
+    (repo / "agents.json").write_text("{}")
+    protected = (repo / "linked", repo / "agents.json", repo / "later", tmp_path / "elsewhere")
+    with open_shell(repo, home=tmp_path / "home", protected=protected) as shell:
+        outcome = await shell(
+            "echo x > ext/a.py; echo x > ext/b.py; mv ext e; echo x > agents.json; rm -f agents.json; "
+            "rm linked; ln -s src linked; mkdir later; echo x > later/c.py; echo 2 > src/main.py"
+        )
+    assert outcome.output.count("Read-only") == 3
+    assert [path.name for path in (repo / "ext").iterdir()] == ["a.py"]
+    assert (repo / "ext" / "a.py").read_text() == ""
+    assert (repo / "agents.json").read_text() == "{}"
+    assert os.readlink(repo / "linked") == "ext"
+    assert {held.path for held in outcome.held} == {"later", "linked"}
+    assert (repo / "src" / "main.py").read_text() == "2\n"
+
+
+async def test_no_command_runs_in_a_folder_that_fairlead_itself_runs(repo: Path, tmp_path: Path) -> None:
+    words = "Fairlead itself runs what is in"
+    with (
+        open_shell(repo, home=tmp_path / "home", protected=[repo]) as shell,
+        pytest.raises(ToolFailed, match=words),
+    ):
+        await shell("true")
+
+
+async def test_however_much_a_command_makes_what_is_protected_is_found(
+    repo: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "MAX_ENTRIES", 200)
+    outcome = await shell("echo x > src/.envrc; mkdir a z; touch a/$(seq -s ' a/' 300) z/$(seq -s ' z/' 300)")
+    assert [held.path for held in outcome.held] == ["src/.envrc"]
+    with pytest.raises(ToolFailed, match="too many to protect"):
+        await shell("true")
+
+
+# What a command closes, so that it cannot be listed, is still there for those who know its name. To root
+# nothing is closed: here it becomes another user for a while.
+
+
+@contextmanager
+def ordinary_user(repo: Path) -> Generator[None]:
+    """Run the block as a user whose rights count, who owns the repository."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for folder in repo.parents:
+        if folder.stat().st_uid == 0 and "pytest" in str(folder):
+            folder.chmod(0o755)
+    for path in (repo, *repo.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("mode", [0, 0o111, 0o300, 0o311, 0o444, 0o644])
+@pytest.mark.parametrize("closed", ["z", "z/y", "."])
+def test_what_a_command_closes_is_looked_into(repo: Path, closed: str, mode: int) -> None:
+    with ordinary_user(repo), Confinement([repo]) as confinement:
+        guard = FolderGuard(confinement.roots[0])
+        guard.prepare()
+        (repo / "z" / "y" / ".git").mkdir(parents=True)
+        (repo / closed).chmod(mode)
+        guard.give_back()
+        held = guard.settle()
+        (repo / closed).chmod(0o755)
+        assert [each.path for each in held] == ["z/y/.git"]
+        assert not (repo / ".idea").exists()
+
+
+@pytest.mark.parametrize("mode", [0, 0o311, 0o644])
+def test_what_the_user_closed_is_read_only(repo: Path, mode: int) -> None:
+    with ordinary_user(repo), Confinement([repo]) as confinement:
+        (repo / "z" / ".git").mkdir(parents=True)
+        (repo / "z").chmod(mode)
+        guard = FolderGuard(confinement.roots[0])
+        guard.prepare()
+        seen = guard.add_to(SandboxView(home=repo, cwd=repo, network=False, shown={}))
+        guard.give_back()
+        held = guard.settle()
+        assert (repo / "z").stat().st_mode & 0o777 == mode
+        (repo / "z").chmod(0o755)
+        assert seen.shown[repo / "z"] == "read"
+        assert held == []

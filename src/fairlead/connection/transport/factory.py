@@ -82,6 +82,8 @@ class TransportContext:
     cache: Path | None
     docs_allow: Callable[[], Sequence[str]]
     """The sites whose documentation may be read, as the configuration says now."""
+    own_code: Callable[[], Sequence[Path]]
+    """Files and folders that decide what is started without asking: built-in servers do not change them."""
     programs: Mapping[str, "McpServer"]
     """The in-process servers of the program."""
     headers_for: Callable[[LoadedServer, RemoteServer], HeaderSource]
@@ -303,7 +305,13 @@ def _serve_builtin(
     assert isinstance(resolved, BuiltinServer)
     roots = server.builtin_roots()
     shell = _shell_access(server, resolved, roots, context) if resolved.builtin == "shell" else None
-    reach = BuiltinAccess(roots=roots, allow=context.docs_allow, cache=context.cache, shell=shell)
+    reach = BuiltinAccess(
+        roots=roots,
+        allow=context.docs_allow,
+        cache=context.cache,
+        protected=context.own_code,
+        shell=shell,
+    )
     try:
         with open_builtin_server([resolved.builtin], reach) as made:
             yield made
@@ -325,7 +333,7 @@ def _shell_access(
     wanted = replace(wanted, write=(*wanted.write, *real))
     bwrap, view = pack_without_program(server.server_id, wanted, context.env)
     locks = context.cache / "shell" if context.cache else None
-    return ShellAccess(bwrap=bwrap, view=view, parent=context.env, locks=locks)
+    return ShellAccess(bwrap=bwrap, view=view, parent=context.env, locks=locks, protected=context.own_code)
 
 
 async def _resolve_secrets(server: LoadedServer, context: TransportContext) -> Server:

@@ -11,12 +11,13 @@ import secrets
 import stat
 import threading
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fairlead.errors import ToolFailed
-from fairlead.servers.protected import require_unprotected
+from fairlead.servers.protected import is_within, require_unprotected
 from fairlead.servers.repo.files import read_bytes
 from fairlead.servers.repo.folders import FILE, Confinement, OpenFolder, escape_name, in_words
 
@@ -65,8 +66,10 @@ class Change:
 class FileChanges:
     """The files of confined folders, to read and to change. Safe to use from several threads."""
 
-    def __init__(self, confinement: Confinement) -> None:
+    def __init__(self, confinement: Confinement, protected: Callable[[], Sequence[Path]] = tuple) -> None:
+        """Read and change files within `confinement`, but for what `protected` returns."""
         self._confinement = confinement
+        self._protected = protected
         self._lock = threading.Lock()
         self._done: deque[tuple[Change, ...]] = deque(maxlen=MAX_UNDO_STEPS)
 
@@ -84,7 +87,7 @@ class FileChanges:
         """
         names = self._confinement.names(path)
         shown = "/".join(map(escape_name, names)) or "."
-        require_unprotected(names, shown)
+        self._require_unprotected(names, shown)
         try:
             with self._confinement.file(path) as file, in_words(shown):
                 if file.stat.st_size > MAX_FILE_BYTES:
@@ -167,7 +170,7 @@ class FileChanges:
         raise ToolFailed(f"`{change.shown}` {what} since it was read", hint="read it again, then try again")
 
     def _make(self, change: Change) -> None:
-        require_unprotected(change.names, change.shown)
+        self._require_unprotected(change.names, change.shown)
         name = change.names[-1]
         if change.before is None and change.after is not None:
             self._make_folders(change.names[:-1])
@@ -176,6 +179,14 @@ class FileChanges:
                 os.unlink(folder.location(name), dir_fd=folder.fd)
             else:
                 _write(folder, name, change)
+
+    def _require_unprotected(self, names: tuple[str, ...], shown: str) -> None:
+        require_unprotected(names, shown)
+        if is_within(self._confinement.path_of(names), self._protected()):
+            raise ToolFailed(
+                f"`{shown}` is protected: Fairlead itself would run what it says",
+                hint="ask the user to make this change",
+            )
 
     def _make_folders(self, names: tuple[str, ...]) -> None:
         """Make the folders of a new file that are not there yet."""

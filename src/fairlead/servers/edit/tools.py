@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from anyio import to_thread
@@ -137,9 +138,16 @@ InputT = TypeVar("InputT", bound=ToolModel)
 Planner = Callable[[FileChanges, InputT], _Step]
 
 
-def edit_tools(confinement: Confinement) -> tuple[AnyTool, ...]:
-    """The tools that change files within `confinement`, which stays the caller's to close."""
-    changes = FileChanges(confinement)
+def edit_tools(
+    confinement: Confinement, *, protected: Callable[[], Sequence[Path]] = tuple
+) -> tuple[AnyTool, ...]:
+    """The tools that change files within `confinement`, which stays the caller's to close.
+
+    Args:
+        confinement: The folders.
+        protected: Returns files and folders that are left alone, whatever their names.
+    """
+    changes = FileChanges(confinement, protected)
     shown = _ShownChanges()
     where = describe_path_base(confinement)
 

@@ -343,6 +343,11 @@ class Confinement:
             raise ToolFailed(f"`{shown}` has `..` in it, which is not followed", hint=self._relative(path))
         return names
 
+    def path_of(self, names: Sequence[str]) -> Path:
+        """Where a row of names leads if no link is on the way."""
+        root, rest = self._root_of(names)
+        return root.path.joinpath(*rest)
+
     def _relative(self, path: str) -> str:
         """Hint for a path outside: its relative form, as far as its text shows it."""
         plain = os.path.normpath(path)

@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,8 +63,16 @@ class _Placeholder:
 class FolderGuard:
     """Guards one root for the length of one command. No other command may run in it meanwhile."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, more: Sequence[Path] = ()) -> None:
+        """Guard a folder.
+
+        Args:
+            root: The folder.
+            more: What is protected besides, wherever it is and whatever its name.
+        """
         self._root = root
+        self._more = more
+        self._rights = 0
         self._survey: Survey | None = None
         self._placeholders: list[_Placeholder] = []
 
@@ -74,7 +82,8 @@ class FolderGuard:
         Raises:
             ToolFailed: Something cannot be protected. Nothing is left behind.
         """
-        survey = survey_folder(self._root)
+        survey = survey_folder(self._root, self._more)
+        self._rights = os.stat(self._root.path).st_mode & stat.S_IRWXU
         try:
             for names, content in _names_to_take(survey):
                 self._take(names, content, survey)
@@ -116,14 +125,16 @@ class FolderGuard:
             What was renamed.
 
         Raises:
-            ToolFailed: There is too much to look at.
+            ToolFailed: The system has no descriptors left to look with.
         """
         if (survey := self._survey) is None:
             return []  # nothing was run: without a survey, everything would look new
         # What came into a placeholder meanwhile came from outside: in the sandbox it was covered.
         known = survey.identities | {each.identity for each in self._placeholders}
         # All are found before the first is renamed: a folder that is being listed should not change.
-        new = [each for each in find_protected(self._root) if not self._is_as_before(each, survey, known)]
+        closed = {names for names, each in survey.found.items() if each.kind == "closed"}
+        found = find_protected(self._root, closed_before=closed)
+        new = [each for each in found if not self._is_as_before(each, survey, known)]
         held = [self._hold(each) for each in new]
         for names in survey.read_only.keys() - survey.found.keys():
             # What was guarded by reference: its folder may have been moved and another put there.
@@ -211,6 +222,10 @@ class FolderGuard:
 
     def give_back(self) -> None:
         """Give the taken names back. A folder that the user has put something into meanwhile stays."""
+        with suppress(OSError):
+            mode = os.stat(self._root.path).st_mode
+            if self._rights & ~mode:  # a command closed it, and what it made would not be found
+                os.chmod(self._root.path, stat.S_IMODE(mode) | self._rights)
         for each in reversed(self._placeholders):
             with suppress(OSError), OpenParent(self._root, each.names) as parent:
                 status = os.stat(each.names[-1], dir_fd=parent.fd, follow_symlinks=False)

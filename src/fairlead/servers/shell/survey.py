@@ -5,10 +5,13 @@ a repository and runs what its `config` says; and by reference, since hooks may 
 configuration may name a folder of hooks.
 """
 
+import errno
+import math
 import os
 import stat
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal
 
 from fairlead.bubblewrap import Identity
@@ -26,7 +29,8 @@ MAX_GUARDED: Final = 1_000
 Names = tuple[str, ...]
 """A path below the root, name by name."""
 
-FoundKind = Literal["folder", "file", "link", "special", "too deep"]
+FoundKind = Literal["folder", "file", "link", "special", "closed", "too deep"]
+"""`closed` is a folder that cannot be looked into."""
 
 _GIT = ".git"
 GIT_HEAD: Final = "HEAD"
@@ -85,11 +89,12 @@ class Survey:
         return frozenset(each.identity for each in self.found.values() if each.kind in ("folder", "file"))
 
 
-def survey_folder(root: Root) -> Survey:
+def survey_folder(root: Root, more: Sequence[Path] = ()) -> Survey:
     """Look for all that a command must not change.
 
     Args:
         root: The folder.
+        more: What must not be changed besides, wherever it is: files and folders.
 
     Raises:
         ToolFailed: There is too much to look at, or something cannot be guarded.
@@ -104,16 +109,24 @@ def survey_folder(root: Root) -> Survey:
             raise ToolFailed(
                 f"`{root.path}` has more than {MAX_GUARDED:,} protected paths", hint="name a smaller folder"
             )
+    for path in more:
+        _guard_named(root, path, survey)
     return survey
 
 
-def find_protected(root: Root) -> Iterator[FoundPath]:
+def find_protected(root: Root, *, closed_before: Container[Names] | None = None) -> Iterator[FoundPath]:
     """Every path below a root that has a protected name or the shape of a repository; links not followed.
+
+    Args:
+        root: The folder.
+        closed_before: After a command: the folders that could not be looked into before it. Others are
+            opened, since the command closed them: what is in one can be used by those who know its name.
+            However much there is by then, all of it is looked at.
 
     Raises:
         ToolFailed: There is too much to look at.
     """
-    with _Walk(root) as walk:
+    with _Walk(root, closed_before) as walk:
         yield from walk.visit((), walk.top, in_package=False)
 
 
@@ -155,9 +168,10 @@ class OpenParent:
 class _Walk:
     """Goes through all folders below a root, each opened in the one above."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, closed_before: Container[Names] | None) -> None:
         self._root = root
-        self._left = MAX_ENTRIES
+        self._closed_before = closed_before
+        self._left: float = MAX_ENTRIES if closed_before is None else math.inf
         self.top = os.open(root.path, FOLDER)
 
     def __enter__(self) -> "_Walk":
@@ -204,14 +218,30 @@ class _Walk:
         return folders, found, GIT_HEAD in marks and len(marks) > 1
 
     def _enter(self, names: Names, fd: int, *, in_package: bool) -> Iterator[FoundPath]:
-        try:
-            inner = os.open(names[-1], FOLDER, dir_fd=fd)
-        except OSError:
-            return  # removed meanwhile, or not to be read: then no program of the user's reads it either
+        inner = self._open(names, fd)
+        if inner is None:
+            yield from self._look(names, fd, "closed")  # or nothing: it was removed meanwhile
+            return
         try:
             yield from self.visit(names, inner, in_package=in_package or names[-1] in _DEPENDENCIES)
         finally:
             os.close(inner)
+
+    def _open(self, names: Names, fd: int) -> int | None:
+        """Open a folder; None for one that is closed, or gone."""
+        try:
+            inner = os.open(names[-1], FOLDER, dir_fd=fd)
+        except OSError as exc:
+            if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                shown = display_path(self._root, names)
+                raise ToolFailed(f"`{shown}` cannot be looked into: {exc.strerror}") from exc
+        else:
+            if not _is_closed(os.fstat(inner)):
+                return inner
+            os.close(inner)
+        if self._closed_before is None or names in self._closed_before:
+            return None
+        return _reopen(names[-1], fd)
 
     @staticmethod
     def _look(names: Names, fd: int, kind: FoundKind, *, is_bare: bool = False) -> Iterator[FoundPath]:
@@ -220,6 +250,28 @@ class _Walk:
         except OSError:
             return
         yield FoundPath(names, kind, identity_of(status), is_bare)
+
+
+def _is_closed(status: os.stat_result) -> bool:
+    """Whether nothing in a folder of ours can be opened, though its names can be listed."""
+    user = os.geteuid()
+    return user != 0 and status.st_uid == user and not status.st_mode & stat.S_IXUSR
+
+
+def _reopen(name: str, folder: int) -> int | None:
+    """Give ourselves the rights to a folder that a command took from us, and open it."""
+    try:
+        path = os.open(name, FOLDER | os.O_PATH, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        # A descriptor of this kind takes no rights itself.
+        os.chmod(f"/proc/self/fd/{path}", stat.S_IMODE(os.fstat(path).st_mode) | stat.S_IRWXU)
+        return os.open(".", FOLDER, dir_fd=path)
+    except OSError:
+        return None
+    finally:
+        os.close(path)
 
 
 def _kind(entry: os.DirEntry[str]) -> FoundKind:
@@ -251,6 +303,8 @@ def _guard(root: Root, each: FoundPath, survey: Survey) -> None:
         if status is not None:
             survey.read_only[folder] = identity_of(status)
             _guard_references(root, folder, survey)
+    elif each.kind == "closed":
+        survey.read_only[each.names] = each.identity
     elif each.kind == "link":
         _guard_path(root, str(root.path.joinpath(*each.names)), survey)
     elif each.names == (_GIT,) and each.kind == "folder":
@@ -282,6 +336,16 @@ def _guard_path(root: Root, path: str, survey: Survey) -> None:
     survey.read_only[end] = identity_of(status)
     if len(survey.read_only) <= MAX_GUARDED and stat.S_ISDIR(status.st_mode):
         _guard_links_in(root, end, survey)
+
+
+def _guard_named(root: Root, path: Path, survey: Survey) -> None:
+    """Guard a file or folder that has no protected name."""
+    real = os.path.realpath(path)
+    if real == str(root.path):
+        raise ToolFailed(f"Fairlead itself runs what is in `{root.path}`: no command is run in it")
+    _guard_path(root, os.path.abspath(path), survey)
+    if (names := _names_below(root, real)) is not None:
+        _require_single(root, names)
 
 
 def _guard_links_in(root: Root, names: Names, survey: Survey) -> None:

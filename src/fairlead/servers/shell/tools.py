@@ -5,7 +5,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,6 +63,8 @@ class ShellAccess:
     """Our own environment, of which commands get only what they need."""
     locks: Path | None
     """Where to keep locks: one command at a time runs in a folder, of all processes."""
+    protected: Callable[[], Sequence[Path]] = tuple
+    """Returns what is protected now, whatever its name."""
 
 
 class RunInput(ToolModel):
@@ -113,7 +115,8 @@ def shell_tools(confinement: Confinement, access: ShellAccess) -> tuple[AnyTool,
         cwd = await to_thread.run_sync(_folder, confinement, request.cwd)
         on_output = _progress_reporter(context)
         async with _alone(confinement, access.locks, request.timeout_seconds, on_output):
-            guards = [FolderGuard(root) for root in confinement.roots]
+            more = access.protected()
+            guards = [FolderGuard(root, more) for root in confinement.roots]
             async with _guard_folders(guards) as held:
                 view = replace(access.view, cwd=cwd)
                 for guard in guards:
