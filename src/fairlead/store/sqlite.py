@@ -72,8 +72,8 @@ class SqliteDatabase:
         with explain_errors(self._path):
             # The size of a blob is in its header: one that is too large is never read.
             row: tuple[bytes | None, int, int] | None = self._connection.execute(
-                "SELECT CASE WHEN length(value) <= ?1 THEN value END, version, length(value)"
-                " FROM entry WHERE namespace = ?2 AND key = ?3 AND (expires IS NULL OR expires > ?4)",
+                "SELECT CASE WHEN length(value) <= ? THEN value END, version, length(value)"
+                " FROM entry WHERE namespace = ? AND key = ? AND (expires IS NULL OR expires > ?)",
                 (MAX_VALUE_BYTES, namespace, key, time.time()),
             ).fetchone()
         if row is None:
