@@ -119,8 +119,8 @@ def run(benchmark: Benchmark, data: Path | None, *, quick: bool) -> Outcome:
 # ── the page ──
 
 
-def write_pages(outcomes: Sequence[Outcome], root: Path = ROOT) -> None:
-    """Write the pages and their plots, below the folder of the project."""
+def write_pages(outcomes: Sequence[Outcome], root: Path = ROOT, *, quick: bool = False) -> None:
+    """Write the pages and their plots, below the folder of the project. `quick`: of a short run."""
     folder = root / PLOTS
     folder.mkdir(exist_ok=True)
     for former in folder.glob("*.svg"):
@@ -130,24 +130,26 @@ def write_pages(outcomes: Sequence[Outcome], root: Path = ROOT) -> None:
             if drawing := _plot(table):
                 (folder / _plot_name(outcome, number)).write_text(drawing, encoding="utf-8")
     for page, plots in PAGES.items():
-        (root / page).write_text(_render(outcomes, plots), encoding="utf-8")
+        (root / page).write_text(_render(outcomes, plots, quick=quick), encoding="utf-8")
 
 
 def _plot_name(outcome: Outcome, number: int) -> str:
     return f"{outcome.benchmark.name}-{number}.svg"
 
 
-def _render(outcomes: Sequence[Outcome], plots: str) -> str:
+def _render(outcomes: Sequence[Outcome], plots: str, *, quick: bool) -> str:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     today = datetime.now(UTC).date().isoformat()
+    command = "python -m benchmarks.run" + (" --quick" if quick else "")
     place = f"with Python {platform.python_version()} on {os.cpu_count()} processors"
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `python -m benchmarks.run` on {today}, at {commit.stdout.strip()}, {place}.",
-        "Ratios within a table hold on other machines; times do not.",
+        f"Written by `{command}` on {today}, at {commit.stdout.strip()}, {place}.",
+        "Ratios within a table hold on other machines; times do not."
+        + (" In a short run, as this was, a goal may be missed, or met, by chance." if quick else ""),
         "",
         "## Where we miss our own goals",
         "",
@@ -223,7 +225,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         outcomes.append(run(benchmark, given.data, quick=given.quick))
     if given.write or not (given.quick or given.names):
-        write_pages(outcomes)
+        write_pages(outcomes, quick=given.quick)
     print()
     for outcome in outcomes:
         result = "passed" if outcome.status == 0 else "FAILED"
