@@ -116,7 +116,7 @@ SPELLINGS = {  # of a tool by what denies it, and of no tool
 }
 
 
-@pytest.mark.parametrize("way", ["deny_tools", "rule", "bundle"])
+@pytest.mark.parametrize("way", ["deny_tools", "approval", "rule", "bundle"])
 @pytest.mark.parametrize("key", SPELLINGS, ids="/".join)
 def test_a_denial_holds_in_each_spelling_of_a_tool_and_is_about_no_other(
     machine: Machine, key: tuple[str, str], way: str
@@ -130,6 +130,8 @@ def test_a_denial_holds_in_each_spelling_of_a_tool_and_is_about_no_other(
         document: dict[str, Any] = {"servers": {server_id: entry}}
         if way == "deny_tools":
             entry["deny_tools"] = [spelling]
+        elif way == "approval":
+            entry["approval"] = {"default": "allow", "tools": {spelling: "deny"}}
         elif way == "rule":
             document["policy"] = {"rules": [{"action": "deny", "tool": spelling}]}
         else:

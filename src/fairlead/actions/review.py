@@ -450,7 +450,7 @@ def _overridden(edit: EditOutcome, server_id: str, decision: ReviewDecision) -> 
         by_list = decide_by_lists(server.config, name, server_id=server_id)
         if by_list.verdict == "deny":
             return precedence(definition.origin((by_list.field or "allow_tools",)))
-        mode = approval_mode_of(server.config, name)
+        mode = approval_mode_of(server.config, name, server_id)
         if mode is not None and mode[0] != ("allow" if tool.key in allowed else "ask"):
             return precedence(definition.origin(("approval", "tools", mode[1]) if mode[1] else ("approval",)))
     return None

@@ -21,7 +21,7 @@ from fairlead.config.merge import STRICTNESS
 from fairlead.config.models import ApprovalMode, PolicyRule, Server
 from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.policy.arguments import ArgumentReadings, match
-from fairlead.policy.tool_names import denies_any, escape_name, globs_in, matches_any
+from fairlead.policy.tool_names import denies_any, escape_name, globs_in, matches_any, qualified_in
 from fairlead.policy.tool_names import matches as fits
 
 
@@ -311,7 +311,7 @@ def _strictest(
 ) -> Decision:
     assert server.config is not None
     decisions = [*by_rules]
-    own = approval_mode_of(server.config, tool)
+    own = approval_mode_of(server.config, tool, server.server_id)
     if own is not None:
         mode, pattern = own
         where = " for its server" if pattern is None else f" for `{pattern}`"
@@ -389,11 +389,12 @@ def _by_mode(mode: ApprovalMode, where: str, field: str | None, *, claim: _Claim
     return Decision(verdict=mode, reason=reason, field=field)
 
 
-def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | None] | None:
+def approval_mode_of(server: Server, tool: str, server_id: str) -> tuple[ApprovalMode, str | None] | None:
     """Approval mode of a tool in its server's entry.
 
     Returns:
-        The mode and its pattern: the exact name, else the strictest glob, else None for the default.
+        The mode and its pattern: the exact name, else the strictest glob, else None for the default. A mode
+        that asks or denies holds for the other spellings of a tool, too (see `denies_any`).
     """
     approval = server.approval
     if approval is None or isinstance(approval, str):
@@ -401,10 +402,20 @@ def approval_mode_of(server: Server, tool: str) -> tuple[ApprovalMode, str | Non
     named = escape_name(tool)  # the one pattern that matches no other tool; a review writes thousands
     if named in approval.tools:
         return approval.tools[named], named
-    globs = [glob for glob in globs_in(tuple(approval.tools)) if fits(tool, glob)]
-    if globs:
+    patterns = tuple(approval.tools)
+    found = [glob for glob in globs_in(patterns) if fits(tool, glob)]
+    others = [pattern for pattern, _ in qualified_in(server_id, patterns)]
+    own = tool.removeprefix(f"{server_id}.")
+    if own != tool:
+        others += [escape_name(own), *globs_in(patterns)]
+    found += [
+        pattern
+        for pattern in others
+        if approval.tools.get(pattern) in ("ask", "deny") and denies_any(server_id, tool, (pattern,))
+    ]
+    if found:
         # Not the longest or the first glob: a server chooses its tools' names, and so which globs match.
-        strictest = max(globs, key=lambda glob: STRICTNESS[approval.tools[glob]])
+        strictest = max(found, key=lambda pattern: STRICTNESS[approval.tools[pattern]])
         return approval.tools[strictest], strictest
     return (approval.default, None) if approval.default else None
 

@@ -418,7 +418,7 @@ def _tool(policy: CallPolicy, entry: ToolEntry, pins: Pins | None, *, guarded: b
     assert config is not None, "only servers with a valid entry are listed"
     lists = decide_by_lists(config, name, server_id=entry.key.server_id)
     pin = pins.tools.get(name) if pins else None
-    has_mode = approval_mode_of(config, name) is not None
+    has_mode = approval_mode_of(config, name, entry.key.server_id) is not None
     return ReviewedTool(
         entry=entry,
         state=_state(entry, pin) if guarded else _state_if_trusted(entry, pin, has_mode=has_mode),

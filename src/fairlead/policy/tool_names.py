@@ -77,14 +77,14 @@ def denies_any(server_id: str, tool: str, patterns: tuple[str, ...]) -> bool:
     own = tool.removeprefix(f"{server_id}.")
     if own != tool and refuses_any(own, patterns):
         return True
-    after = _patterns_after_server(server_id, patterns)
+    after = tuple(rest for _, rest in qualified_in(server_id, patterns))
     return bool(after) and (refuses_any(tool, after) or refuses_any(own, after))
 
 
 @lru_cache(maxsize=1024)
-def _patterns_after_server(server_id: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """What follows the server's id in the patterns that begin with it."""
-    return tuple(rest for pattern in patterns for _, rest in owners_of(pattern, (server_id,)))
+def qualified_in(server_id: str, patterns: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The patterns that begin with the server's id, each with what follows it."""
+    return tuple((pattern, rest) for pattern in patterns for _, rest in owners_of(pattern, (server_id,)))
 
 
 @lru_cache(maxsize=1024)

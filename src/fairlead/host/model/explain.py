@@ -210,7 +210,7 @@ class Explainer:
         if decision.rule is not None:
             return Reason(reason=decision.reason, place=str(decision.rule.origin or "the administrator"))
         if decision.field == "approval" and server.config is not None:
-            mode = approval_mode_of(server.config, tool)
+            mode = approval_mode_of(server.config, tool, server.server_id)
             path = ("approval", "tools", mode[1]) if mode and mode[1] is not None else ("approval", "default")
             return Reason(reason=decision.reason, place=str(server.definition.origin(path)))
         if decision.is_administrators:
