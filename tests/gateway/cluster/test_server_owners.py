@@ -240,6 +240,7 @@ async def test_the_owner_finishes_the_call_of_a_replica_that_left_meanwhile(
     server = asking(tmp_path)
     async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
         owner, leaving = served
+        await until(lambda: owner.cluster.directory.known(leaving.cluster.directory.id) is not None)
         await pid_at(client_of(http, owner))
         client = client_of(http, leaving)
         answers: list[Any] = []
