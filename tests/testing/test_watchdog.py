@@ -5,6 +5,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -80,17 +82,33 @@ async def test_a_call_that_blocks_is_noticed() -> None:
         time.sleep(0.2)  # noqa: ASYNC251 - blocking is what is tested
 
 
+@contextmanager
+def ahead_of_others() -> Generator[None]:
+    """Run this thread, and those that it starts, before other processes, where the system allows that."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+    except PermissionError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
 @pytest.mark.requirement("HARD-66")
 async def test_a_thread_that_keeps_the_interpreter_is_noticed() -> None:
     bomb = b"[" + b"[]," * 3_000_000 + b"1]"
     noticed = 0
-    for _ in range(30):  # on a busy machine the waiting of other threads is subtracted, too, and hides some
-        try:
-            with watch_loop(0.05):
-                await anyio.to_thread.run_sync(msgspec.json.decode, bomb)
-        except LoopHeld:
-            noticed += 1
-            break
+    with ahead_of_others():  # what threads wait for a processor is subtracted, which may hide it
+        for _ in range(5):
+            try:
+                with watch_loop(0.05):
+                    await anyio.to_thread.run_sync(msgspec.json.decode, bomb)
+            except LoopHeld:
+                noticed += 1
+                break
     assert noticed
 
 
