@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from fairlead.actions.config_edits import existing_servers
 from fairlead.actions.context import ActionContext
 from fairlead.actions.entries import AddedServers, add_servers
+from fairlead.config.command_lines import command_line
 from fairlead.config.dialects import registry
 from fairlead.config.dialects import syntax as texts
 from fairlead.config.dialects.dialect import ConfigDialect, ConversionNote, ImportedDocument, Location
@@ -100,7 +101,7 @@ def find_sources(
     if named is None and registry.is_agent(str(file)) and not file.exists():
         raise ConfigError(
             f"there is no file `{file}` here",
-            hint=f"run `fairlead import --from {file}` for that agent's servers",
+            hint=f"run `{command_line('import', options=('--from', str(file)))}` for that agent's servers",
         )
     dialect = named or _recognize(file)
     inside = file.absolute().is_relative_to(place.cwd)
