@@ -131,6 +131,8 @@ def test_what_only_looks_like_an_escape_is_allowed_as_before(glob: str, value: s
         r"\ud83d",
         "&#xd800;/x",
         "+AAA",
+        "L2V0Yy9wYXNzd2\u212a=",
+        "data:text/plain;base64,\u017f2V0Yy9wYXNzd2Q=",
         ["/a b&amp;c%20d=20\\te\u2215" + str(number) for number in range(3_000)],
     ],
 )

@@ -100,7 +100,10 @@ _LOOKALIKES: Final = str.maketrans(
     }
 )
 """Characters that code pages and fonts turn into slashes and dots, and NFKC does not."""
-_BASE64: Final = re.compile(r"(?:data:[^,]{0,255};base64,)?([A-Za-z0-9+/_-]{4,})={0,2}", re.IGNORECASE)
+# ASCII alone: beyond it, letters such as the Kelvin sign are a `k` in another case, and nothing in base64.
+_BASE64: Final = re.compile(
+    r"(?:data:[^,]{0,255};base64,)?([A-Za-z0-9+/_-]{4,})={0,2}", re.IGNORECASE | re.ASCII
+)
 _HEX_TEXT: Final = re.compile(rf"(?:0[xX])?((?:{_HEX}{{2}}){{2,}})")
 _NO_QUOTES: Final = str.maketrans("", "", "\"'")
 _EXTENDED_GLOB: Final = re.compile(r"[+@!?*]\([^()/]*\)")
