@@ -27,7 +27,7 @@ from fairlead.host.events import EventBus
 from fairlead.host.operator import Operator
 from fairlead.host.server_peer import CustomCapabilities, ServerPeer
 from fairlead.host.server_status import ServerStatus
-from fairlead.host.snapshots import KnownServerState, LastFailure, Snapshot
+from fairlead.host.snapshots import KnownServerState, LastFailure, Snapshot, load_pins
 from fairlead.policy.decision import BundleFilter, CallPolicy
 from fairlead.policy.lockfile import LockedServer
 from fairlead.policy.pins import Pins, UntrustedPins, extend, is_guarded, is_held, merge_pins
@@ -160,7 +160,7 @@ class ManagedServer:
             on_state=self._on_state_changed,
             on_connected=self._note_connected,
             on_download=self._on_download,
-            prepare=self._prepare,
+            prepare=partial(self._prepare, context.store if self.server.transport != "in_process" else None),
             on_listed=self._on_listed,
         )
         return Connection(supervisor, tracer=context.transports.tracer)
@@ -434,8 +434,15 @@ class ManagedServer:
         )
         self._save(self)
 
-    async def _prepare(self, listing: Listing) -> None:
-        """Work out what takes long about a large listing, while the earlier one is still offered."""
+    async def _prepare(self, store: Store | None, listing: Listing) -> None:
+        """Work out what takes long about a large listing, while the earlier one is still offered.
+
+        A server without pins may have got some from another process since: they hold for this listing, too.
+        """
+        if self.pins is None and store is not None and is_guarded(self.server):
+            pins = await load_pins(store, self.server)
+            if self.pins is None:
+                self.pins = pins
         work = partial(prepare, self.server, listing, self.pins, self.lock)
         self._prepared = await run_off_loop(work, size_of(listing))
 

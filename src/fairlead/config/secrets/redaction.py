@@ -146,12 +146,14 @@ def _whole_secret(text: str) -> Iterator[str]:
 
 def _is_inner_secret(name: str, value: str) -> bool:
     """Whether a value inside another is a secret, by its name and shape."""
-    if not looks_secret(name, value):
+    if not looks_secret(name, value) or _DIGEST_NAME.fullmatch(name):
         return False
     return not is_ordinary(value) or (value.isalpha() and bool(_PASSWORD_NAME.search(name)))
 
 
 _PASSWORD_NAME = re.compile(r"(?i)(?:password|passwd|pwd|secret|token)$")
+_DIGEST_NAME = re.compile(r"(?i)(?:sha|md|blake)[- ]?[0-9a-z]{1,4}")
+"""What is before a digest, as in `image@sha256:…`: it looks random, and results have to say it."""
 
 
 def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
