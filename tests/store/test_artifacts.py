@@ -95,6 +95,16 @@ async def test_nobody_else_on_the_machine_can_read_the_files(files: ArtifactFile
     assert names(folder) == {made.sha256}
 
 
+async def test_a_flood_of_one_principals_artifacts_removes_no_others(
+    files: ArtifactFiles, folder: Path
+) -> None:
+    older = [await keep(files, bytes([number]) * 200, "ada", age=100.0 - number) for number in range(2)]
+    flood = [await keep(files, bytes([90 + number]) * 300, "bob", age=10.0 - number) for number in range(8)]
+    await files.tidy()
+    assert await files.of("ada") == older[::-1]
+    assert await files.of("bob") == flood[:-3:-1]
+
+
 async def test_the_oldest_go_first_where_there_is_too_much(files: ArtifactFiles, folder: Path) -> None:
     first, second = await keep(files, b"1" * 400, age=2), await keep(files, b"2" * 400, age=1)
     third = await keep(files, b"3" * 400)

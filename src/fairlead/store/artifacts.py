@@ -3,11 +3,12 @@
 The contents are files of one folder; the store records which principal may read which. A shared store has the
 content of small ones, too, and large ones are in a folder that all replicas share, or in a bucket. Equal
 content is kept once, however many principals have it. Old artifacts are removed, and where all together take
-too much, the oldest.
+too much, the oldest of the principals that have the most.
 """
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -157,15 +158,17 @@ class ArtifactFiles:
         self, stored: Sequence[StoredValue], max_bytes: int
     ) -> tuple[dict[str, int], list[StoredValue]]:
         """Sizes of the files to keep, and the entries to remove."""
-        known = [(_read(entry), entry) for entry in stored]
-        known.sort(key=lambda pair: pair[0].created if pair[0] else 0.0, reverse=True)
-        staying: dict[str, int] = {}
+        known: list[tuple[Artifact, StoredValue]] = []
         going: list[StoredValue] = []
-        room = max_bytes
-        for artifact, entry in known:  # newest first: there is no room for the oldest
+        for entry in stored:
+            artifact = _read(entry)
             if artifact is None or self._is_old(artifact):
                 going.append(entry)
-                continue
+            else:
+                known.append((artifact, entry))
+        staying: dict[str, int] = {}
+        room = max_bytes
+        for artifact, entry in _by_share(known):
             room -= 0 if artifact.sha256 in staying else artifact.size
             if room < 0:
                 going.append(entry)
@@ -198,6 +201,21 @@ class ArtifactFiles:
 
     def _is_old(self, artifact: Artifact) -> bool:
         return time.time() - artifact.created > self._limits.max_age_seconds
+
+
+def _by_share(known: list[tuple[Artifact, StoredValue]]) -> list[tuple[Artifact, StoredValue]]:
+    """Artifacts in the order in which there is room for them.
+
+    Each comes after what its principal has that is newer: a flood of one principal's removes its own, and not
+    those of others.
+    """
+    known.sort(key=lambda pair: pair[0].created, reverse=True)
+    used: Counter[str] = Counter()
+    ranked: list[tuple[int, int]] = []
+    for number, (artifact, _) in enumerate(known):
+        used[artifact.principal] += artifact.size
+        ranked.append((used[artifact.principal], number))
+    return [known[number] for _, number in sorted(ranked)]
 
 
 def _key(artifact: Artifact) -> str:
