@@ -20,6 +20,8 @@ from tests.conftest import Machine, Outcome
 Fairlead = Callable[..., Outcome]
 
 SECONDS = 60
+LIFETIME_SECONDS = 240
+"""How long a process may run that a whole test uses: less than a test has, so that its own limit ends it."""
 SERVER = scripted_program.__file__
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -70,7 +72,7 @@ def command(*arguments: str) -> list[str]:
 @contextmanager
 def ended_in_time(process: subprocess.Popen[str]) -> Generator[None]:
     """Let nobody wait for a process for ever: what it does not say by then, it never says."""
-    limit = threading.Timer(SECONDS, process.kill)
+    limit = threading.Timer(LIFETIME_SECONDS, process.kill)
     limit.start()
     try:
         yield

@@ -7,6 +7,7 @@ import pytest
 from tests.conformance.client import REFUSALS, SCENARIOS
 from tests.conformance.suite import (
     EXTENSION,
+    SECONDS,
     TOOLS,
     Played,
     Verdict,
@@ -50,6 +51,8 @@ PROVES = {
 
 pytestmark = [
     pytest.mark.slow,
+    # The first test waits for all runs, each of which has a limit of its own.
+    pytest.mark.timeout(SECONDS * len(RUNS)),
     pytest.mark.skipif(
         not (TOOLS / ".installed").exists(), reason="no conformance suite: run tests/tools/install"
     ),
