@@ -67,11 +67,14 @@ def _watched(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run that skipped tests where nothing may be skipped: see `.ci/run`."""
+    """Fail a run that skipped tests where nothing may be skipped, and list what failed: see `.ci/run`."""
     reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped") if reporter else None
     if skipped and os.environ.get("FAIRLEAD_SKIPS") == "refuse":
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    elif reporter and (path := os.environ.get("FAIRLEAD_FAILED_TESTS")):
+        failed = {report.nodeid for kind in ("failed", "error") for report in reporter.stats.get(kind, ())}
+        Path(path).write_text("".join(f"{nodeid}\n" for nodeid in sorted(failed)), encoding="utf-8")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
