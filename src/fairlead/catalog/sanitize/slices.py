@@ -9,6 +9,7 @@ import json
 import math
 import re
 import secrets
+import string
 import time
 from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
@@ -106,13 +107,15 @@ def has_slow_numbers(raw: bytes) -> bool:
     """
     if len(raw) <= _QUICK_BYTES:
         return False
-    numbers = raw.translate(_NUMBERS)  # a tenth of what a regular expression takes
-    if numbers.count(b"0e000") + numbers.count(b"0e+000") > _MAX_EXPONENTS:
-        return True
-    return numbers.count(_LONG_NUMBER) > _MAX_LONG_NUMBERS
+    # A tenth of what a regular expression takes. Without most letters there is less to search; that some text
+    # looks like numbers then costs a little time, and nothing else.
+    numbers = raw.translate(_NUMBERS, _SIGNS_AND_LETTERS)
+    return numbers.count(b"0e000") > _MAX_EXPONENTS or numbers.count(_LONG_NUMBER) > _MAX_LONG_NUMBERS
 
 
-_NUMBERS = bytes.maketrans(b"123456789E-", b"000000000e+")
+_NUMBERS = bytes.maketrans(b"123456789E", b"000000000e")
+_SIGNS_AND_LETTERS = b"+-" + bytes(set(string.ascii_letters.encode()) - set(b"abcdefABCDEF"))
+"""Left out of the search. The letters that stay are in digests, where they keep digits apart."""
 _QUICK_BYTES = 4096
 _MAX_EXPONENTS = 500
 _LONG_NUMBER = b"0" * 128
