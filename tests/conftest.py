@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from hypothesis import settings
 
 from fairlead.config.load import LoadedConfig, load_config
 from fairlead.config.secrets.masking import SECRETS
+from fairlead.terminal.log_output import SDK_LOGGERS
 from fairlead.testing.watchdog import watch_loop
 from tests.loops import backend_of, chosen_loops
 
@@ -110,6 +112,17 @@ def secrets_of_this_test() -> Iterator[None]:
     before = dict(vars(SECRETS))
     yield
     vars(SECRETS).update(before, generation=SECRETS.generation + 1)
+
+
+@pytest.fixture(autouse=True)
+def log_handlers_of_this_test() -> Iterator[None]:
+    """A command that ran in this process logs to the stderr of its test: no later test has that handler."""
+    loggers = [logging.getLogger(name) for name in ("fairlead", *SDK_LOGGERS)]
+    before = [(logger, list(logger.handlers), logger.level) for logger in loggers]
+    yield
+    for logger, handlers, level in before:
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
 
 
 @dataclass(frozen=True)

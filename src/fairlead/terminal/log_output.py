@@ -20,7 +20,7 @@ MAX_LOG_BYTES: Final = 2 * 1024 * 1024
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-_LIBRARIES = ("mcp", "client")
+SDK_LOGGERS = ("mcp", "client")
 """Loggers of the MCP SDK, which say what happens on a connection."""
 
 
@@ -132,7 +132,7 @@ def log_verbosely() -> None:
     mask_logs(gate.log_line)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_TimedFormatter())
-    for name in ("fairlead", *_LIBRARIES):
+    for name in ("fairlead", *SDK_LOGGERS):
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
