@@ -32,6 +32,7 @@ from fairlead import (
 )
 from fairlead.host import sync_host
 from fairlead.host.extensions import ExtensionMessages
+from fairlead.host.loop_thread import LoopThread
 from fairlead.host.offers.prompts import Prompts
 from fairlead.host.offers.resources import Resources
 from fairlead.host.offers.skills import Skills
@@ -285,6 +286,40 @@ def run_program(tmp_path: Path, more: str = "") -> "subprocess.Popen[str]":
         text=True,
         start_new_session=True,
     )
+
+
+def test_ctrl_c_while_a_call_is_handed_to_the_loop_cancels_it() -> None:
+    thread = LoopThread()
+    begun, ended = threading.Event(), threading.Event()
+
+    class InterruptedPortal:
+        """A portal where Ctrl-C comes once the first work runs, before its future is known."""
+
+        def __init__(self, portal: Any) -> None:
+            self.portal = portal
+            self.is_first = True
+
+        def start_task_soon(self, function: Any) -> Any:
+            future = self.portal.start_task_soon(function)
+            if self.is_first:
+                self.is_first = False
+                assert begun.wait(SECONDS)
+                raise KeyboardInterrupt
+            return future
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    vars(thread)["_portal"] = InterruptedPortal(vars(thread)["_portal"])
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(work)
+    assert ended.is_set()
+    assert thread.run(lambda: 5) == 5
+    thread.stop()
 
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(0)", "host.tools.search('echo'); del host"])

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from inspect import isawaitable
-from typing import Final, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import anyio
+import anyio.lowlevel
 from anyio.from_thread import BlockingPortal
 
 from fairlead.errors import FairleadError, WaitTimedOut, WouldBlock
@@ -26,6 +27,34 @@ CLOSE_SECONDS: Final = 15.0
 """How long to wait for the end of the thread."""
 
 _deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("fairlead_deadline", default=None)
+
+
+class _RunningWork(Generic[ResultT]):
+    """Work that another thread waits for, which can be cancelled from the moment it is handed to the loop."""
+
+    def __init__(self, work: Callable[[], Awaitable[ResultT] | ResultT]) -> None:
+        self.is_cancelled = False
+        self.ended = threading.Event()
+        self._work = work
+        self._scope: anyio.CancelScope | None = None
+
+    async def run(self) -> ResultT:
+        """Do the work and return its result. Where it is cancelled nothing waits for one."""
+        try:
+            with anyio.CancelScope() as self._scope:
+                if self.is_cancelled:
+                    self._scope.cancel()
+                    await anyio.lowlevel.checkpoint()
+                made = self._work()
+                return await cast("Awaitable[ResultT]", made) if isawaitable(made) else cast("ResultT", made)
+            raise CancelledError
+        finally:
+            self.ended.set()
+
+    def cancel(self) -> None:
+        """Cancel it where it has begun."""
+        if self._scope is not None:
+            self._scope.cancel()
 
 
 class LoopThread:
@@ -60,31 +89,32 @@ class LoopThread:
             FairleadError: The thread was stopped.
         """
         self._require_usable()
-        ended = threading.Event()
-
-        async def call() -> ResultT:
-            try:
-                made = work()
-                return await cast("Awaitable[ResultT]", made) if isawaitable(made) else cast("ResultT", made)
-            finally:
-                ended.set()
-
+        running: _RunningWork[ResultT] = _RunningWork(work)
+        future: Future[ResultT] | None = None
         try:
-            future = self._portal.start_task_soon(call)
-        except RuntimeError as exc:
-            raise _stop_error() from exc
-        try:
+            future = self._portal.start_task_soon(running.run)
             return future.result(_seconds_left())
-        except CancelledError as exc:
-            raise _stop_error() from exc
         except BaseException as exc:
-            if future.done():
+            if future is not None and future.done():
+                if isinstance(exc, CancelledError):
+                    raise _stop_error() from exc
                 raise
-            future.cancel()
-            ended.wait(CANCEL_SECONDS)
+            # Ctrl-C may come while the work is started: then it runs, and there is no future of it here.
+            if not self._cancel(running) and isinstance(exc, RuntimeError):
+                raise _stop_error() from exc
             if isinstance(exc, TimeoutError):
                 raise WaitTimedOut("it took longer than `fail_after` allows, and was cancelled") from None
             raise
+
+    def _cancel(self, running: "_RunningWork[Any]") -> bool:
+        """Cancel work and wait a moment for its end. False: the loop takes no more work."""
+        running.is_cancelled = True
+        try:
+            self._portal.start_task_soon(running.cancel)
+        except RuntimeError:
+            return False
+        running.ended.wait(CANCEL_SECONDS)
+        return True
 
     def enter(
         self, block: Callable[[], AbstractAsyncContextManager[ResultT]]
