@@ -222,6 +222,39 @@ async def test_names_of_siblings_are_ordered_by_score_and_fit_a_budget(
         assert estimate(told.text) <= ANSWER_TOKENS * 1.05
 
 
+@pytest.mark.parametrize(("parameters", "shown"), [(0, 12), (12, 8)])
+async def test_short_signatures_leave_room_for_more_of_them(
+    machine: Machine, tmp_path: Path, parameters: int, shown: int
+) -> None:
+    needed = {f"detail_{each}": {"type": "string"} for each in range(parameters)}
+    schema = {"type": "object", "properties": needed, "required": [*needed]}
+    many = [{**tool(f"handle_case_{number}", "Handles it."), "inputSchema": schema} for number in range(40)]
+    server = ScriptedServer(tmp_path / "record", tools=many)
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        told = await host.tools.call("mcp_search_tools", {"queries": ["handle a case"]})
+        assert told.structured is not None
+        assert len(told.structured["tools"]) == shown
+        assert estimate(told.text) <= ANSWER_TOKENS * 1.05
+        more = await host.toolset().call("mcp_search_tools", {"queries": ["handle a case"], "limit": 20})
+        assert more.structured is not None
+        assert len(more.structured["tools"]) == 20
+
+
+async def test_hits_that_get_no_signature_are_named_also_where_each_is_of_another_server(
+    machine: Machine, tmp_path: Path
+) -> None:
+    servers = {
+        f"s{number}": ScriptedServer(
+            tmp_path / f"s{number}", tools=[tool(f"handle_case_{number}", f"Handles case {'x' * number}.")]
+        ).entry()
+        for number in range(15)
+    }
+    async with hosting(machine, servers=servers) as host:
+        told = await host.tools.call("mcp_search_tools", {"queries": ["handle a case"], "limit": 5})
+        assert told.structured is not None
+        assert len(told.structured["siblings"]) == 10
+
+
 async def test_the_same_tool_of_another_server_is_remembered_when_it_is_called(
     machine: Machine, tmp_path: Path
 ) -> None:
