@@ -1,6 +1,6 @@
 """What searches led to is remembered per principal; answers to models are short and show nothing twice."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fairlead.host.search_memory import (
     memory_prefix,
 )
 from fairlead.store.async_store import AsyncStore
+from fairlead.store.protocol import StoredValue
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 
@@ -161,6 +162,26 @@ async def test_what_another_process_remembers_and_forgets_is_noticed(tmp_path: P
         await other.forget("ada")
         now[0] += 60
         assert len(await one.recall("ada")) == 0
+
+
+async def test_what_is_forgotten_while_it_is_read_is_not_used_by_the_next_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = ToolEntry(key=ToolKey("x", "echo"), definition=b'{"name":"echo","inputSchema":{}}')
+    async with AsyncStore.open(tmp_path / "store.db") as store:
+        memory = SearchMemory(store)
+        await memory.remember("ada", entry, ["one"], "s1")
+        scan = store.scan
+
+        async def scan_and_forget(namespace: str, prefix: str = "") -> Sequence[StoredValue]:
+            monkeypatch.undo()
+            stored = await scan(namespace, prefix)
+            assert await memory.forget("ada") == 1
+            return stored
+
+        monkeypatch.setattr(store, "scan", scan_and_forget)
+        await memory.recall("ada")
+        assert len(await memory.recall("ada")) == 0
 
 
 def test_only_so_much_is_remembered() -> None:
