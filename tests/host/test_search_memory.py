@@ -261,6 +261,23 @@ async def test_short_signatures_leave_room_for_more_of_them(
         assert len(more.structured["tools"]) == 20
 
 
+async def test_an_answer_is_short_where_one_tool_stands_out(machine: Machine, tmp_path: Path) -> None:
+    servers = {
+        f"s{number}": ScriptedServer(
+            tmp_path / f"s{number}", tools=[tool(f"case_{number}", "A case of something else.")]
+        ).entry()
+        for number in range(12)
+    }
+    best = ScriptedServer(tmp_path / "best", tools=[tool("print_invoice", "Print an invoice on paper.")])
+    async with hosting(machine, servers={**servers, "best": best.entry()}) as host:
+        query = "print an invoice on paper in case"
+        told = await host.tools.call("mcp_search_tools", {"queries": [query]})
+        assert told.structured is not None
+        assert told.structured["tools"][0].startswith("best.print_invoice")
+        assert len(told.structured["tools"]) == 8
+        assert not told.structured["siblings"]
+
+
 async def test_hits_that_get_no_signature_are_named_also_where_each_is_of_another_server(
     machine: Machine, tmp_path: Path
 ) -> None:

@@ -26,6 +26,8 @@ RANKED = 30
 """Best hits: they are shown or named, and choose the servers whose other tools are named."""
 ANSWER_TOKENS = 700
 """Tokens up to which names are added to an answer."""
+WEAK = 0.3
+"""Share of the best score below which a hit is no more than another tool of its server."""
 MOST_SIBLINGS = 15
 MOST_TWINS = 4
 """Other servers with the same tool that its line names."""
@@ -56,7 +58,7 @@ def rank_tools(
     if meaning is not None:
         meaning = _ComparedOnce(meaning)
     find = partial(catalog.find, queries, past=past, meaning=meaning)
-    hits = find(server=server, limit=RANKED)
+    hits = _without_weak_ones(find(server=server, limit=RANKED))
     # By reciprocal ranks: one good hit says more about a server than many poor ones.
     scores: dict[str, float] = {}
     for rank, hit in enumerate(hits, start=1):
@@ -69,6 +71,15 @@ def rank_tools(
             server_id: [key for key in _by_score(catalog, find, server_id) if key not in found]
             for server_id in servers
         },
+    )
+
+
+def _without_weak_ones(hits: tuple[SearchHit, ...]) -> tuple[SearchHit, ...]:
+    """The first hits, and all that match nearly as well: where one tool stands out, an answer is short."""
+    return tuple(
+        hit
+        for place, hit in enumerate(hits)
+        if place < SHOWN_IN_ANY_CASE or hit.score >= WEAK * hits[0].score
     )
 
 
