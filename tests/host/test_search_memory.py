@@ -1,6 +1,6 @@
 """What searches led to is remembered per principal; answers to models are short and show nothing twice."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fairlead.host.search_memory import (
     memory_prefix,
 )
 from fairlead.store.async_store import AsyncStore
+from fairlead.store.protocol import StoredValue
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 
@@ -163,6 +164,26 @@ async def test_what_another_process_remembers_and_forgets_is_noticed(tmp_path: P
         assert len(await one.recall("ada")) == 0
 
 
+async def test_what_is_forgotten_while_it_is_read_is_not_used_by_the_next_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = ToolEntry(key=ToolKey("x", "echo"), definition=b'{"name":"echo","inputSchema":{}}')
+    async with AsyncStore.open(tmp_path / "store.db") as store:
+        memory = SearchMemory(store)
+        await memory.remember("ada", entry, ["one"], "s1")
+        scan = store.scan
+
+        async def scan_and_forget(namespace: str, prefix: str = "") -> Sequence[StoredValue]:
+            monkeypatch.undo()
+            stored = await scan(namespace, prefix)
+            assert await memory.forget("ada") == 1
+            return stored
+
+        monkeypatch.setattr(store, "scan", scan_and_forget)
+        await memory.recall("ada")
+        assert len(await memory.recall("ada")) == 0
+
+
 def test_only_so_much_is_remembered() -> None:
     many = [
         ToolMemory(
@@ -220,6 +241,56 @@ async def test_names_of_siblings_are_ordered_by_score_and_fit_a_budget(
         assert len(told.structured["tools"]) == 5
         assert told.structured["siblings"]
         assert estimate(told.text) <= ANSWER_TOKENS * 1.05
+
+
+@pytest.mark.parametrize(("parameters", "shown"), [(0, 12), (12, 8)])
+async def test_short_signatures_leave_room_for_more_of_them(
+    machine: Machine, tmp_path: Path, parameters: int, shown: int
+) -> None:
+    needed = {f"detail_{each}": {"type": "string"} for each in range(parameters)}
+    schema = {"type": "object", "properties": needed, "required": [*needed]}
+    many = [{**tool(f"handle_case_{number}", "Handles it."), "inputSchema": schema} for number in range(40)]
+    server = ScriptedServer(tmp_path / "record", tools=many)
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        told = await host.tools.call("mcp_search_tools", {"queries": ["handle a case"]})
+        assert told.structured is not None
+        assert len(told.structured["tools"]) == shown
+        assert estimate(told.text) <= ANSWER_TOKENS * 1.05
+        more = await host.toolset().call("mcp_search_tools", {"queries": ["handle a case"], "limit": 20})
+        assert more.structured is not None
+        assert len(more.structured["tools"]) == 20
+
+
+async def test_an_answer_is_short_where_one_tool_stands_out(machine: Machine, tmp_path: Path) -> None:
+    servers = {
+        f"s{number}": ScriptedServer(
+            tmp_path / f"s{number}", tools=[tool(f"case_{number}", "A case of something else.")]
+        ).entry()
+        for number in range(12)
+    }
+    best = ScriptedServer(tmp_path / "best", tools=[tool("print_invoice", "Print an invoice on paper.")])
+    async with hosting(machine, servers={**servers, "best": best.entry()}) as host:
+        query = "print an invoice on paper in case"
+        told = await host.tools.call("mcp_search_tools", {"queries": [query]})
+        assert told.structured is not None
+        assert told.structured["tools"][0].startswith("best.print_invoice")
+        assert len(told.structured["tools"]) == 8
+        assert not told.structured["siblings"]
+
+
+async def test_hits_that_get_no_signature_are_named_also_where_each_is_of_another_server(
+    machine: Machine, tmp_path: Path
+) -> None:
+    servers = {
+        f"s{number}": ScriptedServer(
+            tmp_path / f"s{number}", tools=[tool(f"handle_case_{number}", f"Handles case {'x' * number}.")]
+        ).entry()
+        for number in range(15)
+    }
+    async with hosting(machine, servers=servers) as host:
+        told = await host.tools.call("mcp_search_tools", {"queries": ["handle a case"], "limit": 5})
+        assert told.structured is not None
+        assert len(told.structured["siblings"]) == 10
 
 
 async def test_the_same_tool_of_another_server_is_remembered_when_it_is_called(

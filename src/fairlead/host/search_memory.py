@@ -92,6 +92,8 @@ class SearchMemory:
         self._store = store
         self._clock = clock
         self._known: OrderedDict[str, _RecalledMemory] = OrderedDict()
+        self._changes = 0
+        """Counts what was remembered and forgotten here: what was read meanwhile is read again."""
 
     async def recall(self, principal: str = LOCAL) -> PastQueries:
         """The past queries of a principal. Where they cannot be read, those that were read before."""
@@ -99,6 +101,7 @@ class SearchMemory:
         now = self._clock()
         if self._store is None or (known is not None and 0 <= now - known.read_at < FRESH_SECONDS):
             return known.past if known is not None else PastQueries()
+        changes = self._changes
         try:
             stored = await self._store.scan(NAMESPACE, memory_prefix(principal))
         except StoreError:
@@ -111,7 +114,7 @@ class SearchMemory:
             past, empty = await run_off_loop(lambda: self._decode(stored, now, before), size)
             await self._delete(empty)
             known = _RecalledMemory(versions, past, now)
-        known.read_at = now
+        known.read_at = now if changes == self._changes else 0.0
         self._known[principal] = known
         self._known.move_to_end(principal)
         if len(self._known) > _MOST_PRINCIPALS:
@@ -155,17 +158,19 @@ class SearchMemory:
                 break
         except StoreError:
             logger.warning("a search is not remembered", exc_info=True)
+        self._changes += 1
         if (known := self._known.get(principal)) is not None:
             known.read_at = 0.0
 
     async def forget(self, principal: str = LOCAL) -> int:
         """Forget the searches of a principal, and return how many queries those were."""
-        self._known.pop(principal, None)
         if self._store is None:
             return 0
         stored = await self._store.scan(NAMESPACE, memory_prefix(principal))
         for value in stored:
             await self._store.delete(NAMESPACE, value.key, expect=ANY)
+        self._changes += 1
+        self._known.pop(principal, None)
         return sum(len(memory.queries) for memory in read_memory(stored))
 
     def _decode(

@@ -101,6 +101,21 @@ def test_many_queries_of_one_server_do_not_keep_out_those_of_another() -> None:
     assert max(found, key=lambda key: found[key].score) == DEPLOY.key
 
 
+def test_the_same_query_again_is_found_among_any_number_that_share_its_words() -> None:
+    often = [memory_of(ToolKey("other", f"t{each}"), f"ship the website v{each}") for each in range(300)]
+    wanted = memory_of(DEPLOY.key, "ship the website", sessions=2)
+    for remembered in ((wanted, *often), (*often, wanted)):
+        match = PastQueries(remembered).match(INDEX, terms("the website to ship"), is_there)[DEPLOY.key]
+        assert match.text == "ship the website"
+
+
+def test_of_many_queries_with_a_word_the_newest_are_looked_at() -> None:
+    often = [memory_of(ToolKey("other", f"t{each}"), f"ship item{each}") for each in range(300)]
+    new = memory_of(DEPLOY.key)
+    new.add(["ship website"], "s", 1e9)
+    assert DEPLOY.key in PastQueries([new, *often]).match(INDEX, terms("ship it today"), is_there)
+
+
 def test_of_a_memory_that_grew_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fairlead.catalog.search.index import Index
-from fairlead.catalog.search.query import read_query
+from fairlead.catalog.search.query import read_query, weigh_clauses
 from fairlead.catalog.search.search import MOST_HITS, search
 from fairlead.catalog.tools import ToolKey
 from tests.catalog.tools import TOOLS, document
@@ -213,6 +213,43 @@ def test_a_word_stands_for_its_topic_and_not_the_other_way_round() -> None:
     )
     assert names("will I need an umbrella", index) == ["stall", "forecast"]
     assert names("weather", index) == ["forecast"]
+
+
+def test_a_word_that_no_tool_has_counts_more_by_what_it_stands_for() -> None:
+    weather = document("a", "forecast", "Shows the weather.")
+    known, unknown = (
+        Index.build([weather, document("b", "stall", f"Sells a {thing}.")])
+        for thing in ("umbrella", "parasol")
+    )
+    [query] = read_query("umbrella")
+    impacts = [weigh_clauses(index, query)[0]["weather"] for index in (known, unknown)]
+    assert 1.9 * impacts[0] < impacts[1] <= 2 * impacts[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "tool"),
+    [
+        ("somewhere to stay for two nights", "find_hotels"),
+        ("how do I get rid of this entry", "delete_record"),
+        ("tell me whenever the page changes", "create_page_monitor"),
+        ("swap all commas for dots", "replace_text"),
+        ("how far is it on foot", "get_directions"),
+        ("translate this into German", "translate_text"),
+        ("is the fridge door closed", "read_device_state"),
+    ],
+)
+def test_everyday_words_find_the_words_of_tools(query: str, tool: str) -> None:
+    tools = {
+        "find_hotels": "Search hotels and other accommodation.",
+        "delete_record": "Deletes a record from a collection.",
+        "create_page_monitor": "Creates a monitor for a web page.",
+        "replace_text": "Replaces text in a document.",
+        "get_directions": "Directions and distance between two locations.",
+        "translate_text": "Translates a text to another language.",
+        "read_device_state": "Reads the state of a smart home device.",
+    }
+    index = Index.build([document("x", name, description) for name, description in tools.items()])
+    assert names(query, index)[0] == tool
 
 
 def test_who_says_much_says_it_in_more_than_one_way_and_gets_no_related_words() -> None:

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from fairlead.catalog.search.index import Index
 from fairlead.catalog.search.search import search
-from fairlead.catalog.search.thesaurus import FAMILIES, RELATED, TOPICS
+from fairlead.catalog.search.thesaurus import FAMILIES, RELATED
 from fairlead.catalog.search.tokenize import STOP_WORDS, pieces, squash, stem, terms
+from fairlead.catalog.search.topics import TOPICS
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ class _Past(NamedTuple):
     ordered: tuple[str, ...]
     terms: frozenset[str]
     sessions: frozenset[str]
+    last_used: float
     weight: float
 
 
@@ -106,6 +107,10 @@ class _Likeness(NamedTuple):
     score: float
     text: str
     sessions: frozenset[str]
+
+
+def _age_key(past: _Past) -> float:
+    return past.last_used
 
 
 def _read_past(memory: ToolMemory) -> Sequence[_Past]:
@@ -121,6 +126,7 @@ def _read_past(memory: ToolMemory) -> Sequence[_Past]:
                 ordered=ordered,
                 terms=frozenset(ordered),
                 sessions=frozenset(past.sessions),
+                last_used=past.last_used,
                 weight=_SESSION_WEIGHTS[min(len(past.sessions), MOST_SESSIONS)],
             )
         )
@@ -139,17 +145,21 @@ class PastQueries:
         self._past: list[_Past] = []
         self._of_tools: dict[ToolKey, tuple[ToolMemory, Sequence[_Past]]] = {}
         self._postings: dict[str, list[int]] = {}
-        """By term, the places of past queries with it."""
+        """By term, the places of past queries with it, the newest last."""
+        self._same: dict[frozenset[str], list[int]] = {}
+        """By all of its terms, the places of a past query."""
         self._rarities: dict[str, float] = {}
         self._masses: dict[int, float] = {}
         self._masses_of: Index | None = None
         known_tools = known._of_tools if known is not None else {}
+        read: list[_Past] = []
         for memory in remembered:
             before = known_tools.get(memory.key)
             past = before[1] if before is not None and before[0] == memory else _read_past(memory)
             self._of_tools[memory.key] = (memory, past)
-            for each in past:
-                self._add(each)
+            read += past
+        for each in sorted(read, key=_age_key):
+            self._add(each)
 
     def __len__(self) -> int:
         return len(self._past)
@@ -163,6 +173,7 @@ class PastQueries:
                 postings[term] = [place]
             else:
                 posting.append(place)
+        self._same.setdefault(past.terms, []).append(place)
         self._past.append(past)
 
     def match(
@@ -195,7 +206,9 @@ class PastQueries:
         }
 
     def _candidates(self, rarities: Mapping[str, float]) -> list[int]:
-        """Past queries that share the rarest words, the most similar first."""
+        """Past queries of just these words, then those that share the rarest, the most similar first."""
+        # However many share its words: the same query again is not to be missed among them.
+        same = self._same.get(frozenset(rarities), [])[: -_VISITS - 1 : -1]
         sums: dict[int, float] = {}
         visits = _VISITS
         for rarity, term in sorted([(rarity, term) for term, rarity in rarities.items()], reverse=True):
@@ -208,7 +221,7 @@ class PastQueries:
                 if visits <= 0:
                     break
         best = sorted([(score, place) for place, score in sums.items()], reverse=True)
-        return self._spread([place for _, place in best])[:_CANDIDATES]
+        return self._spread([*dict.fromkeys([*same, *(place for _, place in best)])])[:_CANDIDATES]
 
     def _spread(self, places: list[int]) -> list[int]:
         """Some of each server first, so that many queries of one do not keep out those of another."""

@@ -8,8 +8,9 @@ from math import inf, sqrt
 from operator import add
 
 from fairlead.catalog.search.index import NAME, Index, round_impact
-from fairlead.catalog.search.thesaurus import RELATED, TOPICS
+from fairlead.catalog.search.thesaurus import RELATED
 from fairlead.catalog.search.tokenize import pieces, term, terms
+from fairlead.catalog.search.topics import TOPICS
 
 MOST_CHARACTERS = 2_000
 MOST_TERMS = 64
@@ -18,8 +19,10 @@ MOST_NAMES = 16
 
 RELATED_WEIGHT = 0.3
 """Weight of all related words of a term together, relative to it."""
-TOPIC_WEIGHT = 0.45
+TOPIC_WEIGHT = 0.5
 """Weight of all words of the topics that a term stands for, relative to it."""
+UNKNOWN_WORD = 2.0
+"""How much more the related words of a term count that no tool has: nothing else is found by it."""
 IMPLIED_WEIGHT = 0.6
 """Weight of a word that the kind of a value in a query implies, relative to the weightiest term."""
 QUESTION_WEIGHT = 0.3
@@ -29,9 +32,6 @@ _SHORTEST_CLAUSE = 3
 """Shortest clause in terms. A shorter one is joined to its neighbour: it rather ends in "Dr." than a step."""
 LONG_QUERY = 24
 """Longest query in terms that related words are added to: a longer one has its own synonyms."""
-_LONGEST_WITH_TOPICS = 16
-"""Longest query in terms that words of its topics are added to: a longer one names them."""
-
 _LONG_TEXT = 200
 """Longest query in characters that is read for what its form implies: a longer one says more in words."""
 
@@ -171,8 +171,7 @@ def weigh_clauses(index: Index, query: Query) -> list[Impacts]:
     if length <= LONG_QUERY:
         for clause, impacts in zip(query.clauses, clauses, strict=True):
             _add_related(index, clause, _build_related_terms(), RELATED_WEIGHT, impacts)
-            if length <= _LONGEST_WITH_TOPICS:
-                _add_related(index, clause, _build_topics(), TOPIC_WEIGHT, impacts)
+            _add_related(index, clause, _build_topics(), TOPIC_WEIGHT, impacts)
             _add_implied(index, query.implied, impacts)
     return clauses
 
@@ -190,15 +189,13 @@ def _add_related(
     impacts: Impacts,
 ) -> None:
     for word in dict.fromkeys(clause):
-        others = [
-            (other, rarity)
-            for other in related.get(word, ())
-            if other not in impacts and (rarity := index.rarity(other))
-        ]
-        # Never more than the word itself: a rare synonym of a common word says little.
-        most = impacts.get(word, inf)
-        for other, rarity in others:
-            impacts[other] = round_impact(weight / sqrt(len(others)) * min(most, rarity))
+        if word in related:
+            others = index.rarities([other for other in related[word] if other not in impacts])
+            # Never more than the word itself: a rare synonym of a common word says little.
+            most = impacts.get(word, inf)
+            each = weight * (1 if word in impacts else UNKNOWN_WORD) / sqrt(len(others) or 1)
+            for other, rarity in others.items():
+                impacts[other] = round_impact(each * min(most, rarity))
 
 
 def _add_implied(index: Index, implied: Sequence[tuple[str, float]], impacts: Impacts) -> None:

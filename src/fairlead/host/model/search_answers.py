@@ -4,23 +4,30 @@ An answer fits a token budget. Within a session, nothing is shown twice: what wa
 line, and its place goes to the next best.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import chain
 
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.search.memory import PastQueries
-from fairlead.catalog.search.score import SemanticIndex
+from fairlead.catalog.search.score import Likeness, SemanticIndex
 from fairlead.catalog.search.search import SearchHit
 from fairlead.catalog.signatures import estimate, signature
 from fairlead.catalog.tools import ToolKey
 from fairlead.host.search_memory import SearchSession
 
-SHOWN_AT_ONCE = 8
-"""Signatures in an answer, where the model does not say how many."""
-RANKED = 20
-"""Best hits that choose the servers whose tools are named."""
+SHOWN_AT_ONCE = 12
+"""Signatures in an answer at most, where the model does not say how many."""
+SHOWN_IN_ANY_CASE = 8
+"""Signatures however long they are; more only while all of them fit `SIGNATURE_TOKENS`."""
+SIGNATURE_TOKENS = 400
+RANKED = 30
+"""Best hits: they are shown or named, and choose the servers whose other tools are named."""
 ANSWER_TOKENS = 700
 """Tokens up to which names are added to an answer."""
+WEAK = 0.3
+"""Share of the best score below which a hit is no more than another tool of its server."""
 MOST_SIBLINGS = 15
 MOST_TWINS = 4
 """Other servers with the same tool that its line names."""
@@ -46,9 +53,12 @@ def rank_tools(
     meaning: SemanticIndex | None = None,
 ) -> RankedTools:
     """Search a catalog for an answer."""
-    hits = catalog.find(
-        queries, server=server, limit=RANKED, by_meaning=by_meaning, past=past, meaning=meaning
-    )
+    if by_meaning and meaning is None:
+        meaning = catalog.meaning
+    if meaning is not None:
+        meaning = _ComparedOnce(meaning)
+    find = partial(catalog.find, queries, past=past, meaning=meaning)
+    hits = _without_weak_ones(find(server=server, limit=RANKED))
     # By reciprocal ranks: one good hit says more about a server than many poor ones.
     scores: dict[str, float] = {}
     for rank, hit in enumerate(hits, start=1):
@@ -58,18 +68,40 @@ def rank_tools(
     return RankedTools(
         hits=hits,
         siblings={
-            server_id: [key for key in _by_score(catalog, queries, server_id) if key not in found]
+            server_id: [key for key in _by_score(catalog, find, server_id) if key not in found]
             for server_id in servers
         },
     )
 
 
-def _by_score(catalog: Catalog, queries: str | Sequence[str], server_id: str) -> Iterable[ToolKey]:
+def _without_weak_ones(hits: tuple[SearchHit, ...]) -> tuple[SearchHit, ...]:
+    """The first hits, and all that match nearly as well: where one tool stands out, an answer is short."""
+    return tuple(
+        hit
+        for place, hit in enumerate(hits)
+        if place < SHOWN_IN_ANY_CASE or hit.score >= WEAK * hits[0].score
+    )
+
+
+class _ComparedOnce:
+    """Tools that are compared with a query once: the search of each of the best servers asks again."""
+
+    def __init__(self, meaning: SemanticIndex) -> None:
+        self._compare = cache(meaning.compare)
+
+    def compare(self, text: str) -> Likeness:
+        """Compare all tools with a text."""
+        return self._compare(text)
+
+
+def _by_score(
+    catalog: Catalog, find: Callable[..., tuple[SearchHit, ...]], server_id: str
+) -> Iterable[ToolKey]:
     """The tools of a server, those first that match the queries best."""
     listed = [entry.key for entry in catalog.offerings[server_id].tools if catalog.of(entry.key) is not None]
     if len(listed) <= MOST_SIBLINGS:
         return listed
-    matching = [hit.key for hit in catalog.find(queries, server=server_id, limit=RANKED + MOST_SIBLINGS)]
+    matching = [hit.key for hit in find(server=server_id, limit=RANKED + MOST_SIBLINGS)]
     return dict.fromkeys([*matching, *listed])
 
 
@@ -122,6 +154,9 @@ def answer_search(
         else:
             fresh.append((hit, tool))
     lines = [_line(catalog, tool, hit.twins) for hit, tool in fresh]
+    if limit == SHOWN_AT_ONCE:
+        lines = lines[: _count_that_fit(lines)]
+        fresh = fresh[: len(lines)]
     names = [catalog.display_name(tool.key) for tool in known]
     used = estimate("\n".join([*lines, *names]))
     described = {tool.key for _, tool in fresh} | {tool.key for tool in known}
@@ -140,20 +175,31 @@ def answer_search(
     return SearchAnswer(tools=lines, shown_before=names, siblings=shown)
 
 
+def _count_that_fit(lines: Sequence[str]) -> int:
+    """How many signatures to show: a few in any case, and more while they are short."""
+    tokens = 0
+    for count, line in enumerate(lines):
+        tokens += estimate(line)
+        if count >= SHOWN_IN_ANY_CASE and tokens > SIGNATURE_TOKENS:
+            return count
+    return len(lines)
+
+
 def _siblings(
     ranked: RankedTools, rest: list[ToolKey], session: SearchSession, tokens: int, *, again: bool
 ) -> dict[str, list[ToolKey]]:
-    """Names to add: of each server, the hits that got no signature before its other tools."""
+    """Names to add while they fit: the hits that got no signature, then other tools of the best servers."""
     chosen: dict[str, list[ToolKey]] = {}
-    for server_id, others in ranked.siblings.items():
-        of_server = [key for key in rest if key.server_id == server_id]
-        keys = [key for key in (*of_server, *others) if again or not session.has_named(key)]
-        for key in keys[:MOST_SIBLINGS]:
-            tokens -= estimate(f"{key.shown_tool}, ")
-            if tokens < 0:
-                return chosen
-            chosen.setdefault(server_id, []).append(key)
-    return chosen
+    for key in (*rest, *chain.from_iterable(ranked.siblings.values())):
+        named = chosen.get(key.server_id, [])
+        if len(named) == MOST_SIBLINGS or (session.has_named(key) and not again):
+            continue
+        tokens -= estimate(f"{key.shown_tool}, " if named else f"also {key.server_id}: {key.shown_tool}\n")
+        if tokens < 0:
+            break
+        chosen[key.server_id] = [*named, key]
+    best_first = dict.fromkeys([*ranked.siblings, *chosen])
+    return {server_id: chosen[server_id] for server_id in best_first if server_id in chosen}
 
 
 def _tools_of_hit(hit: SearchHit) -> tuple[ToolKey, ...]:
