@@ -86,6 +86,8 @@ class ValueReadings:
     urls: dict[str, None] = field(default_factory=dict[str, None])
     """URLs found in the texts, or formed from a text without a scheme."""
     may_be_any_path: bool = False
+    may_ignore_case: bool = False
+    """Whether they name files of another machine, where `/ETC` may be `/etc`."""
     is_incomplete: bool = False
     """Whether a limit cut the reading short."""
 
@@ -176,6 +178,12 @@ def _narrowing_match(value: ValueReadings, globs: tuple[str, ...]) -> ArgumentMa
         one.startswith(other) or other.startswith(one)
         for one in beginnings
         for other in value.possible_prefixes
+    ):
+        return "maybe"
+    if value.may_ignore_case and any(
+        _fits(path.casefold(), glob.casefold())
+        for glob in path_globs
+        for path in (*value.paths, *value.possible_paths)
     ):
         return "maybe"
     return "no"
@@ -276,8 +284,10 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
     if not steps:
         found.append(value)
         return
-    if isinstance(value, str) and (value := _parse_nested_json(value)) is _UNREAD:
-        found.append(_UNREAD)
+    if isinstance(value, str):
+        text, value = value, _parse_nested_json(value)
+        if value is _UNREAD or (not is_list(value) and not is_object(value) and _mentions(text, steps)):
+            found.append(_UNREAD)
     if is_list(value):
         for index, item in enumerate(value[: MAX_VALUES + 1]):
             _find_values(item, steps, found, depth - 1)
@@ -292,8 +302,25 @@ def _find_members(value: dict[str, object], steps: list[str], found: list[object
         found.append(_UNREAD)
     wanted = {_plain_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
     for key, item in islice(value.items(), MAX_VALUES):
+        if key in _INHERITED:
+            _find_values(item, steps, found, depth - 1)
+        if isinstance(item, str) and _plain_key(item) in wanted:  # {"name": "path", "value": "/etc"}
+            found.append(_UNREAD)
         for taken in {wanted[name] for name in map(_plain_key, spellings_of(key)) if name in wanted}:
             _find_values(item, steps[taken:], found, depth - 1)
+
+
+def _mentions(text: str, steps: list[str]) -> bool:
+    """Whether a text where an object was expected may give the argument in another form than JSON.
+
+    A server may read a form (`path=…`), YAML, JSON with comments or an encoding of one of these.
+    """
+    name = re.compile(rf"(?<![^\W_]){re.escape(_plain_key(steps[0]))}(?![^\W_])")
+    return any(name.search(_plain_key(spelling)) for spelling in spellings_of(text))
+
+
+_INHERITED: Final = frozenset({"__proto__", "constructor", "prototype"})
+"""Keys whose members an object has too once JavaScript has copied it."""
 
 
 def _parse_nested_json(text: str) -> object:
@@ -349,7 +376,7 @@ class _ArgumentReader:
     def __init__(self, context: PathContext) -> None:
         self._context = context
         self._expander = WildcardExpander()
-        self._found = ValueReadings()
+        self._found = ValueReadings(may_ignore_case=context.cwd is None)
         self._seen: set[str] = set()
         self._count = 0
         self._spellings = 0
