@@ -36,6 +36,10 @@ def cache(path: str, *, flags: int) -> Callable[[Path], None]:
     return change
 
 
+def make_environment(project: Path) -> None:
+    write_tree(project, {".venv": {"bin": {"python": Link("/usr/bin/env")}}})
+
+
 def with_env(entry: dict[str, Any], **env: str) -> dict[str, Any]:
     return {**entry, "env": env}
 
@@ -102,6 +106,7 @@ X = "sub/x.py"
         (line("-M:mcp", command="clojure"), rewrite(X)),
         (line("run", "mcp", command="pixi"), rewrite(X)),
         (line("run", command="flask"), rewrite("app.py")),
+        (line("run", "-w", "packages/a", "x", command="npm"), plant("packages/a/node_modules/.bin/tool")),
         (line("-m", "flask", "run", command="python3"), plant(".flaskenv")),
         (line("-um", "pytest", command="python3"), plant("conftest.py")),
     ],
@@ -141,7 +146,7 @@ def test_what_runners_read_by_themselves_cannot_change_after_consent(
         ),
         pytest.param(
             line("run", "server.py", command="uv"),
-            lambda folder: write_tree(folder, {".venv": {"bin": {"python": Link("/usr/bin/env")}}}),
+            make_environment,
             id="an environment that uv made",
         ),
         pytest.param(
@@ -169,9 +174,11 @@ def test_a_file_of_the_repository_around_a_submodule_is_bound(machine: Machine, 
     (project / ".git").rmdir()
     write_tree(project, {".git": "gitdir: ../.git/modules/x"})
     write_tree(project.parent, {".git": {}, "outer.py": "1"})
-    before = key_of(machine, line("../outer.py", command="python3"))
-    rewrite("outer.py")(project.parent)
-    assert key_of(machine, line("../outer.py", command="python3")) != before
+    for entry in (line("../outer.py", command="python3"), line("-c", "cd .. && ./outer.py")):
+        before = key_of(machine, entry)
+        assert key_of(machine, entry) == before
+        rewrite("outer.py", f"{before}")(project.parent)
+        assert key_of(machine, entry) != before
 
 
 def test_a_link_of_the_project_to_a_process_is_no_error_when_it_changes(

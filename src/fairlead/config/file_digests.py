@@ -56,6 +56,8 @@ class ProjectFolders:
         real = {Path(os.path.realpath(folder)) for folder in folders}
         self.roots = tuple(sorted(root for root in real if real.isdisjoint(root.parents)))
         """Folders that contain all others."""
+        self.outer = tuple(repositories[1:])
+        """Repositories around the innermost one, as around a submodule."""
         self._identities = {
             found for folder in (*folders, *repositories) if (found := _identity(folder)) is not None
         }
@@ -151,6 +153,17 @@ def digest_folder(folder: str, mentioned: str = "") -> str:
             name = os.path.relpath(entry.path, folder)
             digest.update(f"{name}\0{content}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def installed_folders(folder: str) -> list[str]:
+    """Folders in a folder that package managers fill, also deep in it: packages have their own."""
+    found: list[str] = []
+    for seen, (here, names, _) in enumerate(os.walk(folder)):
+        if seen > _MAX_FOLDER_ENTRIES:
+            break  # the folder itself is too large to be bound, and the user is told
+        found += [os.path.join(here, name) for name in names if name in INSTALLED_FOLDERS]
+        names[:] = [name for name in names if name not in INSTALLED_FOLDERS and name != ".git"]
+    return found
 
 
 def _walk(folder: str) -> Iterator[os.DirEntry[str]]:

@@ -25,18 +25,18 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 from fairlead.config import runners
 from fairlead.config.file_digests import (
-    INSTALLED_FOLDERS,
     WORD_BREAKS,
     BoundFile,
     ProjectFolders,
     bind_file,
     bind_folder,
+    installed_folders,
     is_data_file,
     shebang_words,
     unchecked_caches,
@@ -144,10 +144,9 @@ class _Inputs:
         """Folders whose content decides."""
         if not self._runs_anything:
             return self._folders
-        roots = [str(root) for root in self._project.roots]
+        roots = [str(root) for root in (*self._project.roots, *self._project.outer)]
         places = {*roots, str(self._folder)} if self._folder in self._project else {*roots}
-        installed = {os.path.join(place, name) for place in places for name in INSTALLED_FOLDERS}
-        return {*self._folders, *roots, *filter(os.path.isdir, installed)}
+        return {*self._folders, *roots, *chain.from_iterable(map(installed_folders, places))}
 
     def read_command(self, argv: Sequence[str]) -> None:
         """Add what a command line names, and note whether it may run what it does not name."""

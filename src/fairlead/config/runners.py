@@ -1,6 +1,8 @@
 """Programs that run other code, and what they read by themselves: tables for `launch.py`."""
 
+import os
 import re
+from collections.abc import Iterable
 
 EXECUTION_VARIABLES = re.compile(
     r"PATH|PATHEXT|IFS|ENV|SHELLOPTS|PS4|(?:LD|DYLD)_\w+|GLIBC_TUNABLES|GCONV_PATH"
@@ -113,3 +115,14 @@ MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 INSTALLED = ("node_modules/.bin", ".venv/bin", "venv/bin", ".venv/Scripts")
 INTERPRETERS = (".venv/bin/python", ".venv/bin/python3")
 """What `uv run` executes a script with."""
+_ELSEWHERE = re.compile(
+    r"docker|podman|nerdctl|ssh|mosh|kubectl|oc|wsl(?:\.exe)?|lxc|incus|multipass|limactl|flatpak|toolbox|distrobox"
+    r"|systemd-nspawn|chroot|nsenter|vagrant|devcontainer"
+)
+
+
+def runs_elsewhere(argv: Iterable[str]) -> bool:
+    """Whether paths mean other files to the program of a command line: in a container, by `ssh`."""
+    return any(
+        _ELSEWHERE.fullmatch(os.path.basename(word)) for argument in argv for word in argument.split()[:1]
+    )
