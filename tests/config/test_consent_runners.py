@@ -1,6 +1,7 @@
 """Consent is bound to what programs that run other code read by themselves: settings, packages, bytecode."""
 
 import importlib.util
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,10 @@ X = "sub/x.py"
             with_env(line("-y", "thing", command="npx"), PLAYWRIGHT_BROWSERS_PATH="tools"),
             rewrite("tools/start"),
         ),
+        (with_env(line("-c", "true", command="zsh"), FPATH="sub"), plant("sub/true")),
+        (with_env(TRUE, RUBYGEMS_GEMDEPS="a.txt"), rewrite("a.txt")),
+        (with_env(TRUE, GTK_MODULES="sub/module"), plant("sub/module.so")),
+        (with_env(TRUE, PERLLIB="sub"), plant("sub/strict.pm")),
         (line("-m", "sx", command="python3"), cache("__pycache__/sx.cpython-311.pyc", flags=1)),
         (line("-m", "app", command="python3"), cache("app/__pycache__/__main__.cpython-312.pyc", flags=1)),
         (line("-c", "import sx", command="python3"), cache("__pycache__/sx.cpython-311.pyc", flags=1)),
@@ -179,6 +184,19 @@ def test_a_file_of_the_repository_around_a_submodule_is_bound(machine: Machine, 
         assert key_of(machine, entry) == before
         rewrite("outer.py", f"{before}")(project.parent)
         assert key_of(machine, entry) != before
+
+
+@pytest.mark.requirement("HARD-72")
+@pytest.mark.parametrize("name", ["package.json", "node_modules/server/package.json", "__pycache__/sx.x.pyc"])
+def test_no_pipe_in_the_place_of_a_manifest_holds_the_check(
+    machine: Machine, project: Path, name: str
+) -> None:
+    write_tree(project, {"sx.py": "1"})
+    (project / name).unlink(missing_ok=True)
+    (project / name).parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(project / name)
+    for entry in (line("-y", "server", command="npx"), line("-m", "sx", command="python3")):
+        assert key_of(machine, entry) == key_of(machine, entry)
 
 
 def test_a_link_of_the_project_to_a_process_is_no_error_when_it_changes(

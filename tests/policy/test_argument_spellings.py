@@ -200,6 +200,22 @@ def test_an_object_that_says_nothing_about_the_argument_is_no_doubt(options: Any
     assert narrowing({"options.path": "/etc/**"}, {"options": options}) == "no"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "a%41&#47;\\u0041 " * 400_000,
+        ["a%41&#47;\\u0041 " * 30] * 2_000,
+        ["x" * 4_000] * 2_000,
+        {"a": ["%41&amp;=20\\x41" * 100] * 1_000},
+    ],
+    ids=["one text", "many texts", "plain texts", "below a member"],
+)
+def test_texts_in_the_place_of_an_object_are_looked_at_in_bounded_time(options: Any) -> None:
+    started = time.process_time()
+    narrowing({"options.path": "/etc/**"}, {"options": options})
+    assert time.process_time() - started < 1.0
+
+
 def test_an_object_of_very_many_members_is_a_doubt_and_not_searched() -> None:
     started = time.process_time()
     members = {f"k{number}%41": 1 for number in range(100_000)}

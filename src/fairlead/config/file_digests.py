@@ -198,7 +198,7 @@ def unchecked_caches(path: str) -> list[str]:
 
 
 def _is_unchecked_cache(path: str) -> bool:
-    flags = int.from_bytes(_first_bytes(path, 8)[4:], "little")
+    flags = int.from_bytes(first_bytes(path, 8)[4:], "little")
     return flags & _HASH_BASED != 0 and flags & _CHECKS_SOURCE == 0
 
 
@@ -215,11 +215,11 @@ def _is_matched(name: str, text: str) -> bool:
 
 def shebang_words(script: str | Path) -> list[str]:
     """Words of a script's `#!` line; none where it is no script."""
-    first = _first_bytes(script, _SHEBANG_BYTES).partition(b"\n")[0]
+    first = first_bytes(script, _SHEBANG_BYTES).partition(b"\n")[0]
     return first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
 
 
-def _first_bytes(path: str | Path, size: int) -> bytes:
+def first_bytes(path: str | Path, size: int) -> bytes:
     """First bytes of a regular file; none of anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

@@ -36,6 +36,7 @@ from fairlead.config.file_digests import (
     ProjectFolders,
     bind_file,
     bind_folder,
+    first_bytes,
     installed_folders,
     is_data_file,
     shebang_words,
@@ -45,6 +46,7 @@ from fairlead.config.untyped import as_object
 
 _MAX_DEPTH = 5
 _MAX_LINKS = 40
+_MAX_MANIFEST = 1 << 20
 _PROCESS_PATH = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:cwd|fd/\d+)")
 _MAX_COMMANDS = 100
 _MAX_MOUNTS = 20
@@ -199,7 +201,8 @@ class _Inputs:
             self._runs_anything |= script is None
             self._note(*(path for path in self._upwards(runners.INTERPRETERS) if self._is_ours(path)))
             self._read_programs(options)
-        self._runs_anything |= any(map(runners.RUNS_PROJECT.fullmatch, _modules(arguments)))
+        own = arguments if script is None else arguments[: script + 2]
+        self._runs_anything |= any(map(runners.RUNS_PROJECT.fullmatch, _modules(own)))
         self._note_words(arguments, lambda at: script is None or at <= script)
 
     def _starts_script(self, names: Iterable[str], arguments: Sequence[str], at: int) -> bool:
@@ -536,9 +539,8 @@ def _runs_unnamed(arguments: Sequence[str]) -> bool:
 
 def _manifest_fields(manifest: str) -> dict[str, Any]:
     try:
-        with open(manifest, "rb") as file:
-            return as_object(json.loads(file.read(1 << 20)))
-    except (OSError, ValueError, RecursionError):
+        return as_object(json.loads(first_bytes(manifest, _MAX_MANIFEST)))
+    except (ValueError, RecursionError):
         return {}
 
 

@@ -270,7 +270,9 @@ def _values(arguments: Mapping[str, object], name: str) -> list[object]:
     """
     found: list[object] = []
     _find_values(dict(arguments), name.split("."), found, MAX_DEPTH)
-    return found
+    values = [value for value in found if not isinstance(value, _OtherForm)]
+    forms = [form for form in found if isinstance(form, _OtherForm)]
+    return [*values, _UNREAD] if _may_be_given(forms) else values
 
 
 _UNREAD: Final = object()
@@ -286,8 +288,8 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
         return
     if isinstance(value, str):
         text, value = value, _parse_nested_json(value)
-        if value is _UNREAD or (not is_list(value) and not is_object(value) and _mentions(text, steps)):
-            found.append(_UNREAD)
+        if not is_list(value) and not is_object(value):
+            found.append(_UNREAD if value is _UNREAD else _OtherForm(text, steps[0]))
     if is_list(value):
         for index, item in enumerate(value[: MAX_VALUES + 1]):
             _find_values(item, steps, found, depth - 1)
@@ -310,15 +312,28 @@ def _find_members(value: dict[str, object], steps: list[str], found: list[object
             _find_values(item, steps[taken:], found, depth - 1)
 
 
-def _mentions(text: str, steps: list[str]) -> bool:
-    """Whether a text where an object was expected may give the argument in another form than JSON.
+@dataclass(frozen=True, slots=True)
+class _OtherForm:
+    """A text in the place of an object that may have the argument, in another form than JSON."""
 
-    A server may read a form (`path=…`), YAML, JSON with comments or an encoding of one of these.
-    """
-    name = re.compile(rf"(?<![^\W_]){re.escape(_plain_key(steps[0]))}(?![^\W_])")
-    return any(name.search(_plain_key(spelling)) for spelling in spellings_of(text))
+    text: str
+    name: str
 
 
+def _may_be_given(forms: list[_OtherForm]) -> bool:
+    """Whether a text may give an argument as a form (`path=…`), YAML, JSON with comments, or encoded."""
+    for name in {form.name for form in forms}:
+        text = "\n".join(form.text for form in forms if form.name == name)
+        wanted = re.compile(rf"(?<![^\W_]){re.escape(_plain_key(name))}(?![^\W_])")
+        is_long = len(text) > MAX_PATH_LENGTH
+        spellings = (text,) if is_long else spellings_of(text)
+        if any(wanted.search(_plain_key(each)) for each in spellings) or (is_long and _ESCAPE.search(text)):
+            return True
+    return False
+
+
+_ESCAPE = re.compile(r"[%\\&=+]")
+"""What begins an escape: a long text is not decoded to look for a name."""
 _INHERITED: Final = frozenset({"__proto__", "constructor", "prototype"})
 """Keys whose members an object has too once JavaScript has copied it."""
 
