@@ -195,9 +195,13 @@ def test_a_member_that_javascript_inherits_is_no_hiding_place() -> None:
     assert narrowing({"options.path": "/etc/**"}, {"__proto__": {"options": {"path": "/etc/x"}}}) == "yes"
 
 
-@pytest.mark.parametrize("options", ["fast", ["a", "b"], {"mode": "fast"}, {"path": "/tmp/x"}, "", None])
+@pytest.mark.parametrize(
+    "options",
+    ["fast", ["a", "b"], {"mode": "fast"}, {"path": "/tmp/x", "sort": "path"}, "", None],
+)
 def test_an_object_that_says_nothing_about_the_argument_is_no_doubt(options: Any) -> None:
     assert narrowing({"options.path": "/etc/**"}, {"options": options}) == "no"
+    assert narrowing(ETC, {"path": "/tmp/x", "sort": "path", "options": options}) == "no"
 
 
 @pytest.mark.parametrize(

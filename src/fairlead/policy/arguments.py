@@ -303,13 +303,15 @@ def _find_members(value: dict[str, object], steps: list[str], found: list[object
     if len(value) > MAX_VALUES:
         found.append(_UNREAD)
     wanted = {_plain_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
+    is_pair = depth < MAX_DEPTH
     for key, item in islice(value.items(), MAX_VALUES):
         if key in _INHERITED:
             _find_values(item, steps, found, depth - 1)
-        if isinstance(item, str) and _plain_key(item) in wanted:  # {"name": "path", "value": "/etc"}
-            found.append(_UNREAD)
         for taken in {wanted[name] for name in map(_plain_key, spellings_of(key)) if name in wanted}:
+            is_pair = False
             _find_values(item, steps[taken:], found, depth - 1)
+    if is_pair and any(isinstance(item, str) and _plain_key(item) in wanted for item in value.values()):
+        found.append(_UNREAD)  # {"name": "path", "value": "/etc"}
 
 
 @dataclass(frozen=True, slots=True)
