@@ -155,15 +155,16 @@ def digest_folder(folder: str, mentioned: str = "") -> str:
     return digest.hexdigest()
 
 
-def installed_folders(folder: str) -> list[str]:
-    """Folders in a folder that package managers fill, also deep in it: packages have their own."""
+def installed_programs(folder: str) -> list[str]:
+    """Folders of programs that package managers fill, also deep in a folder: packages have their own."""
     found: list[str] = []
     for seen, (here, names, _) in enumerate(os.walk(folder)):
-        if seen > _MAX_FOLDER_ENTRIES:
+        if seen > MAX_FOLDER_FILES:
             break  # the folder itself is too large to be bound, and the user is told
-        found += [os.path.join(here, name) for name in names if name in INSTALLED_FOLDERS]
+        installed = [os.path.join(here, name) for name in names if name in INSTALLED_FOLDERS]
+        found += [os.path.join(each, place) for each in installed for place in (".bin", "bin", "Scripts")]
         names[:] = [name for name in names if name not in INSTALLED_FOLDERS and name != ".git"]
-    return found
+    return [each for each in found if os.path.isdir(each)]
 
 
 def _walk(folder: str) -> Iterator[os.DirEntry[str]]:

@@ -31,13 +31,14 @@ from typing import Any
 
 from fairlead.config import runners
 from fairlead.config.file_digests import (
+    INSTALLED_FOLDERS,
     WORD_BREAKS,
     BoundFile,
     ProjectFolders,
     bind_file,
     bind_folder,
     first_bytes,
-    installed_folders,
+    installed_programs,
     is_data_file,
     shebang_words,
     unchecked_caches,
@@ -148,7 +149,9 @@ class _Inputs:
             return self._folders
         roots = [str(root) for root in (*self._project.roots, *self._project.outer)]
         places = {*roots, str(self._folder)} if self._folder in self._project else {*roots}
-        return {*self._folders, *roots, *chain.from_iterable(map(installed_folders, places))}
+        installed = {os.path.join(place, name) for place in places for name in INSTALLED_FOLDERS}
+        programs = chain.from_iterable(map(installed_programs, places))
+        return {*self._folders, *roots, *filter(os.path.isdir, installed), *programs}
 
     def read_command(self, argv: Sequence[str]) -> None:
         """Add what a command line names, and note whether it may run what it does not name."""
