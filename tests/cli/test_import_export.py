@@ -344,6 +344,30 @@ def test_a_projects_server_leaves_only_once_it_was_approved(
 @pytest.mark.requirement("HARD-78")
 @pytest.mark.parametrize("agent", FORMATS)
 @pytest.mark.parametrize(
+    "entry",
+    [{"command": "./run"}, {"command": "python3", "args": ["run"]}, {"command": "bin/run", "cwd": "tools"}],
+)
+def test_a_projects_program_is_not_that_of_another_repository_elsewhere(
+    fairlead: Fairlead, machine: Machine, agent: str, entry: dict[str, Any]
+) -> None:
+    machine.write_project(json.dumps({"servers": {"x": {**entry, "trust": "trusted"}}}))
+    for name in ("run", "tools/bin/run"):
+        write(machine.project / name, "#!/bin/sh\n").chmod(0o755)
+    assert fairlead("approve", "x", "--yes").status == 0
+    outcome = fairlead("export", "--to", agent)
+    if "--lose folder" in outcome.err:
+        assert exported_ids(outcome, agent) == set()
+        outcome = fairlead("export", "--to", agent, "--lose", "folder")
+        assert "lost: its folder" in outcome.err
+    else:
+        assert str(machine.project / entry.get("cwd", "")) in outcome.out
+    assert exported_ids(outcome, agent) == {"x"}
+    assert "/" not in entry["command"] or str(machine.project / entry.get("cwd", "")) in outcome.out
+
+
+@pytest.mark.requirement("HARD-78")
+@pytest.mark.parametrize("agent", FORMATS)
+@pytest.mark.parametrize(
     ("entry", "policy", "lost"),
     [
         ({}, {}, "tools"),

@@ -13,7 +13,7 @@ from fairlead.host.host import Host
 from fairlead.host.model.toolset import ProviderTools
 from fairlead.host.operator import UNATTENDED, ApprovalAnswer, ApprovalRequest, Callbacks, Operator
 from fairlead.testing import ScriptedServer
-from tests.conftest import Machine
+from tests.conftest import Machine, write
 from tests.host.support import SECONDS
 
 ECHO: dict[str, Any] = {
@@ -240,6 +240,20 @@ async def test_a_link_in_the_servers_folder_does_not_lead_past_a_rule(
         for path in ("notes/passwd", "./notes", f"{machine.project}/notes/passwd"):
             with pytest.raises(CallDenied):
                 await host.call("x", "echo", {"path": path})
+
+
+@pytest.mark.requirement("HARD-76")
+async def test_in_a_container_a_relative_path_may_be_any(machine: Machine, server: ScriptedServer) -> None:
+    policy = {"rules": [{"action": "deny", "arguments": {"path": "/etc/**"}}]}
+    docker = write(machine.home / "bin" / "docker", '#!/bin/sh\nexec "$@"\n')
+    docker.chmod(0o755)
+    entry = server.entry()
+    fields = {"approval": "allow", "command": str(docker), "args": [entry["command"], *entry["args"]]}
+    async with hosting(machine, UNATTENDED, server, fields=fields, policy=policy) as host:
+        for path in ("etc/passwd", "passwd", "/ETC/passwd"):
+            with pytest.raises(ApprovalRequired):
+                await host.call("x", "echo", {"path": path})
+        assert not (await host.call("x", "echo", {"path": "/data/etc/passwd"})).is_error
 
 
 @pytest.mark.requirement("HARD-76")

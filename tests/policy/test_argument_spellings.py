@@ -149,6 +149,77 @@ def test_a_long_text_without_other_spellings_is_decided_as_a_short_one() -> None
     assert allows({"query": "select *"}, {"query": text.strip()})
 
 
+@pytest.mark.requirement("HARD-76")
+@pytest.mark.parametrize("value", ["/ETC/PASSWD", "/Etc/shadow", "file:///ETC/passwd", ["/tmp", "/eTc/x"]])
+def test_on_another_machine_case_may_not_count(value: Any) -> None:
+    assert narrowing(ETC, {"path": value}, REMOTE) == "maybe"
+    assert narrowing(ETC, {"path": value}, LOCAL) == "no"
+
+
+FORM = "path=%2Fetc%2Fpasswd"
+PAIR = {"path": "/etc/passwd"}
+
+
+@pytest.mark.requirement("HARD-76")
+@pytest.mark.parametrize(
+    "options",
+    [
+        FORM,
+        f"a=b&{FORM}",
+        "path: /etc/passwd\n",
+        "%7B%22path%22%3A%22%2Fetc%2Fpasswd%22%7D",
+        "&#123;&quot;p&#97;th&quot;:&quot;/etc/passwd&quot;}",
+        f"// settings\n{json.dumps(PAIR)}",
+        f"/**/{json.dumps(PAIR)}",
+        "<path>/etc/passwd</path>",
+        "[options]\nPATH = /etc/passwd",
+        "--path /etc/passwd",
+        [FORM],
+        ["path", "/etc/passwd"],
+        [["path", "/etc/passwd"]],
+        [{"name": "path", "value": "/etc/passwd"}],
+        {"key": "path", "value": "/etc/passwd"},
+        {"__proto__": PAIR},
+        {"constructor": {"prototype": PAIR}},
+    ],
+    ids=str,
+)
+def test_an_object_in_another_form_is_a_doubt(options: Any) -> None:
+    assert narrowing({"options.path": "/etc/**"}, {"options": options}) != "no"
+    assert not allows({"options.path": "/home/me/**"}, {"options": options})
+
+
+@pytest.mark.requirement("HARD-76")
+def test_a_member_that_javascript_inherits_is_no_hiding_place() -> None:
+    assert narrowing(ETC, {"path": "/home/me/x", "__proto__": {"path": "/etc/passwd"}}) == "yes"
+    assert narrowing({"options.path": "/etc/**"}, {"__proto__": {"options": {"path": "/etc/x"}}}) == "yes"
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["fast", ["a", "b"], {"mode": "fast"}, {"path": "/tmp/x", "sort": "path"}, "", None],
+)
+def test_an_object_that_says_nothing_about_the_argument_is_no_doubt(options: Any) -> None:
+    assert narrowing({"options.path": "/etc/**"}, {"options": options}) == "no"
+    assert narrowing(ETC, {"path": "/tmp/x", "sort": "path", "options": options}) == "no"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "a%41&#47;\\u0041 " * 400_000,
+        ["a%41&#47;\\u0041 " * 30] * 2_000,
+        ["x" * 4_000] * 2_000,
+        {"a": ["%41&amp;=20\\x41" * 100] * 1_000},
+    ],
+    ids=["one text", "many texts", "plain texts", "below a member"],
+)
+def test_texts_in_the_place_of_an_object_are_looked_at_in_bounded_time(options: Any) -> None:
+    started = time.process_time()
+    narrowing({"options.path": "/etc/**"}, {"options": options})
+    assert time.process_time() - started < 1.0
+
+
 def test_an_object_of_very_many_members_is_a_doubt_and_not_searched() -> None:
     started = time.process_time()
     members = {f"k{number}%41": 1 for number in range(100_000)}

@@ -5,24 +5,27 @@ format supports them. Where it does not, the server is left out and a note names
 that loss and export it all the same. A project's server without consent is never exported.
 """
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fairlead.config.command_lines import command_line
-from fairlead.config.consent import reference_problems
+from fairlead.config.consent import consent_to, reference_problems, with_bound_values, working_folder
 from fairlead.config.dialects.codex import CODEX
 from fairlead.config.dialects.dialect import ConfigDialect, ConversionNote, ExportedDocument
 from fairlead.config.dialects.fields import is_pattern
 from fairlead.config.load import LoadedServer
 from fairlead.config.merge import STRICTNESS
 from fairlead.config.models import ApprovalMode
+from fairlead.config.paths import expand_home
 from fairlead.config.secrets.redaction import literal_secrets
 from fairlead.config.untyped import as_object
 from fairlead.policy.decision import BundleFilter, CallPolicy
 from fairlead.policy.quarantine import ScreenedListing
 
-Loss = Literal["tools", "rules", "approval", "sandbox"]
+Loss = Literal["tools", "rules", "approval", "sandbox", "folder"]
 LOSSES: tuple[Loss, ...] = get_args(Loss)
 
 _PLAIN = "left out: a secret in plain text would go with it; move it to `env` or a reference first"
@@ -31,6 +34,7 @@ _MEANS: Mapping[Loss, str] = {
     "rules": "your policy rules about its calls",
     "approval": "approval before calls",
     "sandbox": "its sandbox: it would run with all your rights",
+    "folder": "its folder: it would run files of these names from wherever the agent is started",
 }
 _FIELDS: Mapping[str, Loss] = {
     "allow_tools": "tools",
@@ -140,6 +144,11 @@ def _portable(
         entry |= _lists_as_written(lists)
     if (approval := _effective_approval(server, entry.pop("approval", None), lists)) is not None:
         entry["approval"] = approval
+    if server.needs_consent and (folder := working_folder(server.definition, entry.get("cwd"))):
+        entry = _with_folder(entry, folder)
+        if _noted_fields(dialect, server.server_id, entry) & {"cwd"}:
+            del entry["cwd"]
+            lost |= {"folder"} if _runs_projects_files(server) else set()
     lost |= _find_losses(dialect, server.server_id, entry)
     # An empty list means all tools to some formats, and a name with a star is a pattern to others.
     is_unsupported = lists is not None and (lists.allowed == () or any(map(is_pattern, lists.denied)))
@@ -162,9 +171,31 @@ def _portable(
 
 def _find_losses(dialect: ConfigDialect, server_id: str, entry: dict[str, Any]) -> set[Loss]:
     """Restrictions of an entry that a format does not support, by its writer's notes."""
+    return {_FIELDS[field] for field in _noted_fields(dialect, server_id, entry) if field in _FIELDS}
+
+
+def _noted_fields(dialect: ConfigDialect, server_id: str, entry: dict[str, Any]) -> set[str]:
+    """Fields of an entry that a format does not have as they are."""
     written = dialect.require_writer()({server_id: entry})
-    fields = (note.field.partition(".")[0] for note in written.notes if note.server_id == server_id)
-    return {_FIELDS[field] for field in fields if field in _FIELDS}
+    return {note.field.partition(".")[0] for note in written.notes if note.server_id == server_id}
+
+
+def _with_folder(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Entry of a project's server that starts its own program, and not that of another repository."""
+    if "command" not in entry:
+        return entry
+    command, folder = str(entry["command"]), folder.absolute()
+    if "/" in command:
+        command = os.path.normpath(folder / expand_home(command))
+    return {**entry, "command": command, "cwd": os.path.normpath(folder)}
+
+
+def _runs_projects_files(server: LoadedServer) -> bool:
+    """Whether consent to it is bound to files of its project."""
+    entry = with_bound_values(server.definition, server.env)
+    launch = consent_to(server.definition, entry, server.env).launch
+    # Outside the project only real paths are bound: the interpreter of `npx`, say.
+    return launch is not None and any(file.content is not None for file in (launch.program, *launch.files))
 
 
 def _worth_telling(notes: Iterable[ConversionNote]) -> list[ConversionNote]:

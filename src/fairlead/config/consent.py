@@ -25,9 +25,10 @@ from typing import Any
 
 from fairlead.config.extension_files import ExtensionFolder, read_extension_folder
 from fairlead.config.file_digests import NOT_BOUND, BoundFile, ProjectFolders
-from fairlead.config.launch import EXECUTION_VARIABLES, Launch, bind_variables, resolve_launch
+from fairlead.config.launch import Launch, bind_variables, resolve_launch
 from fairlead.config.merge import FieldPath, ServerDefinition
 from fairlead.config.paths import expand_home, home_folder, state_folder
+from fairlead.config.runners import EXECUTION_VARIABLES
 from fairlead.config.secrets.redaction import redact_url
 from fairlead.config.secrets.references import SecretReference, references, resolve, strings
 from fairlead.config.untyped import as_list, as_object, value_at

@@ -1,11 +1,13 @@
 """Digests of a project's files and folders, which consent is bound to."""
 
+import glob
 import os
 import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from pathlib import Path
 
 from fairlead.config.paths import FILE_NAME, LOCK_NAME
@@ -30,6 +32,8 @@ _DATA_SUFFIX = re.compile(
 )
 """Suffixes of data files: such an argument is data, unless executable or an interpreter's first file."""
 _SHEBANG_BYTES = 256
+_HASH_BASED, _CHECKS_SOURCE = 1, 2
+"""Flags of a file of bytecode."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,11 +51,16 @@ class ProjectFolders:
     """Folders in which a project can change files, compared by identity so that no spelling escapes."""
 
     def __init__(self, base: Path, home: Path, *more: Path) -> None:
-        folders = [base, _repository(base, home), *more]
+        repositories = _repositories(base, home)
+        folders = [base, *repositories[:1], *more]
         real = {Path(os.path.realpath(folder)) for folder in folders}
         self.roots = tuple(sorted(root for root in real if real.isdisjoint(root.parents)))
         """Folders that contain all others."""
-        self._identities = {found for folder in folders if (found := _identity(folder)) is not None}
+        self.outer = tuple(repositories[1:])
+        """Repositories around the innermost one, as around a submodule."""
+        self._identities = {
+            found for folder in (*folders, *repositories) if (found := _identity(folder)) is not None
+        }
 
     def __contains__(self, path: str | Path) -> bool:
         absolute = os.path.abspath(path)
@@ -60,14 +69,10 @@ class ProjectFolders:
         return any(_identity(folder) in self._identities for folder in folders)
 
 
-def _repository(base: Path, home: Path) -> Path:
-    """Repository of a folder: a submodule or worktree has a file for its `.git`."""
-    for folder in (base, *base.parents):
-        if folder == home:
-            break
-        if os.path.lexists(folder / ".git"):
-            return folder
-    return base
+def _repositories(base: Path, home: Path) -> list[Path]:
+    """Repositories around a folder, innermost first: a submodule or worktree has a file for its `.git`."""
+    around = takewhile(lambda folder: folder != home, (base, *base.parents))
+    return [folder for folder in around if os.path.lexists(folder / ".git")]
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:
@@ -150,6 +155,18 @@ def digest_folder(folder: str, mentioned: str = "") -> str:
     return digest.hexdigest()
 
 
+def installed_programs(folder: str) -> list[str]:
+    """Folders of programs that package managers fill, also deep in a folder: packages have their own."""
+    found: list[str] = []
+    for seen, (here, names, _) in enumerate(os.walk(folder)):
+        if seen > MAX_FOLDER_FILES:
+            break  # the folder itself is too large to be bound, and the user is told
+        installed = [os.path.join(here, name) for name in names if name in INSTALLED_FOLDERS]
+        found += [os.path.join(each, place) for each in installed for place in (".bin", "bin", "Scripts")]
+        names[:] = [name for name in names if name not in INSTALLED_FOLDERS and name != ".git"]
+    return [each for each in found if os.path.isdir(each)]
+
+
 def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
     """Every file and link below a folder, always in the same order. Unreadable folders are left out."""
     pending = [folder]
@@ -163,10 +180,27 @@ def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
         for entry in listed:
             if os.path.basename(here) == ".git" and entry.name not in _GIT_FILES:
                 continue
+            if os.path.basename(here) == "__pycache__" and not _is_unchecked_cache(entry.path):
+                continue  # written anew by each run, and only used if it fits its source
             if not entry.is_dir(follow_symlinks=False):
                 yield entry
-            elif entry.name not in INSTALLED_FOLDERS and entry.name != "__pycache__":
+            elif entry.name not in INSTALLED_FOLDERS:
                 pending.append(entry.path)
+
+
+def unchecked_caches(path: str) -> list[str]:
+    """Bytecode that Python runs in the place of a module without a look at it (PEP 552)."""
+    folder, name = os.path.split(path)
+    stem, suffix = os.path.splitext(name)
+    if suffix != ".py":
+        return []
+    found = glob.glob(os.path.join(glob.escape(folder), "__pycache__", f"{glob.escape(stem)}.*.pyc"))
+    return sorted(filter(_is_unchecked_cache, found))
+
+
+def _is_unchecked_cache(path: str) -> bool:
+    flags = int.from_bytes(first_bytes(path, 8)[4:], "little")
+    return flags & _HASH_BASED != 0 and flags & _CHECKS_SOURCE == 0
 
 
 def _is_mentioned(name: str, text: str) -> bool:
@@ -182,15 +216,22 @@ def _is_matched(name: str, text: str) -> bool:
 
 def shebang_words(script: str | Path) -> list[str]:
     """Words of a script's `#!` line; none where it is no script."""
-    try:
-        descriptor = os.open(script, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return []
-            first = file.read(_SHEBANG_BYTES).partition(b"\n")[0]
-    except OSError:
-        return []
+    first = first_bytes(script, _SHEBANG_BYTES).partition(b"\n")[0]
     return first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+
+
+def first_bytes(path: str | Path, size: int) -> bytes:
+    """First bytes of a regular file; none of anything else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def is_data_file(path: str) -> bool:

@@ -17,14 +17,19 @@ data.
 Not covered: what a program imports, loads or downloads once it runs.
 """
 
+import glob
+import json
 import os
 import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
+from fairlead.config import runners
 from fairlead.config.file_digests import (
     INSTALLED_FOLDERS,
     WORD_BREAKS,
@@ -32,86 +37,18 @@ from fairlead.config.file_digests import (
     ProjectFolders,
     bind_file,
     bind_folder,
+    first_bytes,
+    installed_programs,
     is_data_file,
     shebang_words,
+    unchecked_caches,
 )
+from fairlead.config.untyped import as_object
 
-EXECUTION_VARIABLES = re.compile(
-    r"PATH|PATHEXT|IFS|ENV|SHELLOPTS|PS4|(?:LD|DYLD)_\w+|GLIBC_TUNABLES|GCONV_PATH"
-    r"|BASH_ENV|BASH_FUNC_.*|ZDOTDIR|NODE_(?:OPTIONS|PATH|EXTRA_CA_CERTS)|(?:NPM_CONFIG|npm_config)_\w+|PYTHON\w*"
-    r"|VIRTUAL_ENV|UV_\w+|PIP_\w+|PERL5?(?:LIB|OPT|DB)|RUBY(?:LIB|OPT)|GEM_(?:HOME|PATH)|BUNDLE_\w+|PHPRC"
-    r"|PHP_INI_SCAN_DIR|LUA_(?:PATH|CPATH|INIT)\w*|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH"
-    r"|DOTNET_\w+|CORECLR_\w+|GIT_\w+|SSH_ASKPASS|EDITOR|VISUAL|PAGER|BROWSER|SHELL|HOME|XDG_\w+|DENO_\w+|BUN_\w+"
-    r"|\w*_PROXY|\w*_proxy|DOCKER_(?:HOST|CONTEXT|CONFIG)|COMPOSE_FILE|KUBECONFIG|OPENSSL_\w+|SSL_CERT_\w+"
-    r"|\w+_CA_BUNDLE|MAKEFILES|MAKEFLAGS|GNUMAKEFLAGS|CARGO_\w+|RUST\w+|GO(?:FLAGS|PATH|ROOT|BIN|ENV|PROXY)"
-    r"|(?:YARN|PNPM|COREPACK|VOLTA|NVM|ASDF|PYENV|MISE|RBENV)_\w+|JAVA_(?:HOME|OPTS)|(?:MAVEN|GRADLE)_OPTS"
-    r"|R_(?:PROFILE|ENVIRON|LIBS)\w*|JULIA_\w+|ERL_\w+|ELIXIR_ERL_OPTIONS|MIX_\w+|COMPOSER\w*|LESSOPEN|MANPAGER"
-    r"|CURL_HOME|AWS_(?:CONFIG|SHARED_CREDENTIALS)_FILE|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_\w+"
-)
-"""Variables that decide which code runs or which hosts are contacted, for any program."""
-
-_SHELL = re.compile(r"(?:sh|ash|bash|dash|zsh|ksh|mksh|fish|pwsh|powershell|cmd)[\d.]*")
-_LANGUAGE = re.compile(
-    r"(?:python|pypy|node|nodejs|ruby|perl|php|lua|luajit|java|tsx|ts-node|rscript|julia|deno|uv)[\d.]*w?|"
-    + _SHELL.pattern
-)
-"""Interpreters: they run the first file they are given; the rest is for that file."""
-_FETCHER = re.compile(r"npx|bunx|pnpx|uvx|pipx|docker|podman")
-"""Runners of a package or image by its name; the rest is for that package."""
-_FETCHES = {"npm": {"exec", "x"}, "pnpm": {"dlx"}, "yarn": {"dlx"}, "bun": {"x"}, "uv": {"tool"}}
-"""Subcommands that do the same."""
-_RUNS_PROJECT = re.compile(
-    r"npm|pnpm|yarn|bun|poetry|pdm|hatch|rye|pipenv|g?make|just|task|cargo|go|git|hg|gradlew?|mvn|ant|sbt|rake"
-    r"|bundle|ninja|cmake|tox|nox|invoke|mise|direnv|find|fd|xargs|parallel|watchexec|nodemon|dotnet|mix"
-    r"|composer|bazel|nix|nix-shell|devbox|turbo|nx|lerna|busybox|docker-compose|systemd-run|script|g?awk|sed|tclsh"
-)
-"""Programs whose arguments do not name what they run: manifests, aliases and targets of the project do."""
-_CODE_OPTION = re.compile(
-    r"-[A-Za-z]{0,5}[cepE]|-[bBdEiIOqsSuvxlnwaT]*[ceE].*|-r"
-    r"|--(?:eval|print|run|test)\b.*|eval|task|repl|/c|-Command"
-)
-"""Options (before the first file) whose value is code, or a target that a manifest describes."""
-_CALL_OPTION = re.compile(r"-c|--call|--shell-auto-fallback|--shell-mode")
-_FOLDER_OPTION = re.compile(
-    r"--(?:from|with|with-editable|package|directory|project|prefix|cwd|dir|workspace|extra-pip-args)"
-    r"|-[pCw]"
-)
-"""Options of package runners whose value is a folder with code."""
-_FLAG = re.compile(r"-[uvxqBIsE]+|--")
-"""Options of Python and shells without a value, so that a script may follow."""
-_CODE_SUFFIXES = (
-    *(".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".tsx", ".jsx", ".node", ".wasm"),
-    *(".rb", ".lua", ".so", ".class"),
-)
-"""Suffixes that runtimes add to the name of a file: `node build/index`, `ruby -r./hook`."""
-_CODE_FILE = re.compile(
-    r".+\.(?:[cm]?[jt]sx?|node|py[cdwz]?|rb|p[lm]|php|lua|jar|so|dylib|wasm|exe|bat|cmd|ps1|\w*sh)"
-)
-_EXPANDS = re.compile(r"[$`*?\[\]{}!;&|<>()\n#\\]|~[+-]")
-_URL = re.compile(r"https?://\S+")
-_JS, _PY = ("package.json", ".npmrc", ".yarnrc.yml", "bunfig.toml"), ("pyproject.toml", "uv.toml")
-_CONTAINERS = ("compose.yaml", "compose.yml", "docker-compose.yml", "Dockerfile")
-_MANIFESTS = {
-    **dict.fromkeys(("npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx"), _JS),
-    **dict.fromkeys(("uv", "uvx", "pipx", "poetry", "pdm", "hatch", "rye"), _PY),
-    "deno": ("deno.json", "deno.jsonc"),
-    "make": ("GNUmakefile", "makefile", "Makefile"),
-    "just": ("justfile", ".justfile", "Justfile"),
-    "task": ("Taskfile.yml", "Taskfile.yaml"),
-    "cargo": ("Cargo.toml", ".cargo/config.toml"),
-    **dict.fromkeys(("docker", "podman"), _CONTAINERS),
-    "mise": ("mise.toml", ".mise.toml"),
-    "direnv": (".envrc",),
-}
-"""Files of the working directory (or a parent, inside the project) that define what such a program runs."""
-_PACKAGE = (
-    *("package.json", "__main__.py", "pyproject.toml", "setup.py", "deno.json"),
-    *(f"index{suffix}" for suffix in (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".tsx", ".jsx")),
-)
-_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
-"""A module of Python, with or without a name in it: `uvicorn app.server:app`, `FLASK_APP=server`."""
-_INSTALLED = ("node_modules/.bin", ".venv/bin", "venv/bin", ".venv/Scripts")
 _MAX_DEPTH = 5
+_MAX_LINKS = 40
+_MAX_MANIFEST = 1 << 20
+_PROCESS_PATH = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:cwd|fd/\d+)")
 _MAX_COMMANDS = 100
 _MAX_MOUNTS = 20
 _MAX_WORDS = 5_000
@@ -210,10 +147,11 @@ class _Inputs:
         """Folders whose content decides."""
         if not self._runs_anything:
             return self._folders
-        roots = [str(root) for root in self._project.roots]
+        roots = [str(root) for root in (*self._project.roots, *self._project.outer)]
         places = {*roots, str(self._folder)} if self._folder in self._project else {*roots}
         installed = {os.path.join(place, name) for place in places for name in INSTALLED_FOLDERS}
-        return {*self._folders, *roots, *filter(os.path.isdir, installed)}
+        programs = chain.from_iterable(map(installed_programs, places))
+        return {*self._folders, *roots, *filter(os.path.isdir, installed), *programs}
 
     def read_command(self, argv: Sequence[str]) -> None:
         """Add what a command line names, and note whether it may run what it does not name."""
@@ -229,19 +167,21 @@ class _Inputs:
         if found is not None and found in self._project:
             self._note(found)
         self._note(*self._interpreters(found))
-        fetches = any(_FETCHER.fullmatch(name) for name in names) or any(
-            not _FETCHES.get(name, set[str]()).isdisjoint(arguments[:2]) for name in names
+        self._runs_anything |= self._passes_process_table(program)
+        fetches = any(runners.FETCHER.fullmatch(name) for name in names) or any(
+            not runners.FETCHES.get(name, set[str]()).isdisjoint(arguments[:2]) for name in names
         )
-        is_language = any(_LANGUAGE.fullmatch(name) for name in names)
+        is_language = any(runners.LANGUAGE.fullmatch(name) for name in names)
         self._note(*self._manifests(names))
-        if fetches or is_language or any(name in _MANIFESTS for name in names):
+        if fetches or is_language or any(name in runners.MANIFESTS for name in names):
+            self._note(*self._upwards(runners.VERSION_FILES))
             self._note(*self._find_installed(word for argument in arguments for word in _words(argument)))
         if fetches:
-            self._read_fetcher(arguments)
+            self._read_fetcher(arguments, in_container=not {"docker", "podman"}.isdisjoint(names))
         elif is_language:
             self._read_language(names, arguments)
         else:
-            self._runs_anything |= any(_RUNS_PROJECT.fullmatch(name) for name in names)
+            self._runs_anything |= any(runners.RUNS_PROJECT.fullmatch(name) for name in names)
             self._read_unknown(arguments)
 
     def _read_language(self, names: set[str], arguments: Sequence[str]) -> None:
@@ -250,19 +190,22 @@ class _Inputs:
         places = range(start, len(arguments))
         script = next((at for at in places if self._starts_script(names, arguments, at)), None)
         options = arguments if script is None else arguments[:script]
-        is_shell = any(_SHELL.fullmatch(name) for name in names)
+        is_shell = any(runners.SHELL.fullmatch(name) for name in names)
         for at, option in enumerate(options):
-            if _CODE_OPTION.fullmatch(option) and not (option == "-r" and "php" not in names):
+            if runners.CODE_OPTION.fullmatch(option) and not (option == "-r" and "php" not in names):
                 if not is_shell:
                     self._runs_anything = True
                 for line in options[at + 1 :]:
                     if is_shell and line[:1] not in ("-", "+"):
                         self._read_line(line)
-            elif re.search(r"\s", option) or _EXPANDS.search(option):
+            elif re.search(r"\s", option) or runners.EXPANDS.search(option):
                 self._read_line(option)
         if "uv" in names:
             self._runs_anything |= script is None
+            self._note(*(path for path in self._upwards(runners.INTERPRETERS) if self._is_ours(path)))
             self._read_programs(options)
+        own = arguments if script is None else arguments[: script + 2]
+        self._runs_anything |= any(map(runners.RUNS_PROJECT.fullmatch, _modules(own)))
         self._note_words(arguments, lambda at: script is None or at <= script)
 
     def _starts_script(self, names: Iterable[str], arguments: Sequence[str], at: int) -> bool:
@@ -271,40 +214,62 @@ class _Inputs:
         is_python = any(name.startswith(("python", "pypy", "uv")) for name in names)
         if is_python and re.fullmatch(r"-[bBdEiIOqsSuvxPR]*m.*", word):
             return True
-        has_flags = is_python or any(_SHELL.fullmatch(name) for name in names)
-        is_flag = has_flags and _FLAG.fullmatch(before) is not None
+        has_flags = is_python or any(runners.SHELL.fullmatch(name) for name in names)
+        is_flag = has_flags and runners.FLAG.fullmatch(before) is not None
         if before.startswith(("-", "+", "/c")) and "=" not in before and not is_flag:
             return False  # it may be the option's value: then more options follow
         return "\0" not in word and os.path.exists(os.path.join(self._folder, word))
 
-    def _read_fetcher(self, arguments: Sequence[str]) -> None:
+    def _read_fetcher(self, arguments: Sequence[str], *, in_container: bool) -> None:
         """Read `npx [options] package [arguments of the package]`."""
         if not {"compose", "build", "buildx", "bake"}.isdisjoint(arguments):
             self._runs_anything = True
-        package = len(arguments)
-        for at, word in enumerate(arguments):
-            is_subcommand = word in ("exec", "x", "dlx", "tool", "run")
-            if not word.startswith("-") and not is_subcommand and not self._is_there(word):
-                package = at
-                break
+        package = self._package_place(arguments)
         for before, argument in zip(("", *arguments), arguments, strict=False):
             option, equals, value = argument.partition("=")
-            if _CALL_OPTION.fullmatch(before):
+            if runners.CALL_OPTION.fullmatch(before):
                 option, value = before, argument
-            if _CALL_OPTION.fullmatch(option) and value and (equals or value == argument):
+            if runners.CALL_OPTION.fullmatch(option) and value and (equals or value == argument):
                 self._read_line(value, may_be_data=True)
 
         if mounts := dict(_mounts(arguments)):
             self._runs_anything |= len(mounts) > _MAX_MOUNTS
             words = [word for argument in arguments for word in _words(argument)]
+            self._runs_anything |= any(map(self._is_there, mounts)) and _runs_unnamed(arguments)
             for host, inside in list(mounts.items())[:_MAX_MOUNTS]:
                 self._read_mounted(host, inside, words)
+        if not in_container:
+            self._read_wrapped(arguments[package + 1 :])
 
         def is_code(at: int) -> bool:
             option = arguments[at - 1] if at else ""
-            return at < package or any(map(_FOLDER_OPTION.match, (option, arguments[at])))
+            return at < package or any(map(runners.FOLDER_OPTION.match, (option, arguments[at])))
 
         self._note_words(arguments, is_code)
+
+    def _package_place(self, arguments: Sequence[str]) -> int:
+        """Place of the package that a runner fetches; behind the end if it is a file or folder."""
+        subcommands = ("exec", "x", "dlx", "tool", "run")
+        return next(
+            (
+                at
+                for at, word in enumerate(arguments)
+                if not word.startswith("-") and word not in subcommands and not self._is_there(word)
+            ),
+            len(arguments),
+        )
+
+    def _read_wrapped(self, arguments: Sequence[str]) -> None:
+        """Read the command line that a fetched package may be told to run: `uvx mcp-proxy -- sh -c …`."""
+        for at, argument in enumerate(arguments):
+            first = "".join(argument.split()[:1])
+            if first in runners.SHELL_BUILTINS and first != argument:
+                self._read_line(argument)
+            elif runners.LANGUAGE.fullmatch(_stem(first)) and self._is_program(first):
+                if first == argument:
+                    self.read_command(arguments[at:])
+                else:
+                    self._read_line(argument)
 
     def _read_mounted(self, host: str, inside: str, words: Iterable[str]) -> None:
         """Add the files of a mounted folder that a container's command line names, by their path there."""
@@ -318,9 +283,9 @@ class _Inputs:
     def _read_unknown(self, arguments: Sequence[str]) -> None:
         """Read the arguments of any other program: a wrapper (`env`, `flock`), or a server."""
         for argument in arguments:
-            if _URL.fullmatch(argument):
+            if runners.URL.fullmatch(argument):
                 continue
-            if re.search(r"\s", argument) or _EXPANDS.search(argument):
+            if re.search(r"\s", argument) or runners.EXPANDS.search(argument):
                 lines = [argument, argument.partition("=")[2], re.sub(r"^-\w", "", argument)]
                 known = [line for line in lines if self._is_program("".join(line.split()[:1]))]
                 for line in known or [argument]:
@@ -346,13 +311,14 @@ class _Inputs:
             words = []
         if words[:1] in (["exec"], ["command"]):
             words = words[1:]
-        if words and not _EXPANDS.search(line) and self._is_program(words[0]):
+        if words and not runners.EXPANDS.search(line) and self._is_program(words[0]):
             self.read_command(words)
-        elif not may_be_data or re.search(r"\s", line) or _EXPANDS.search(line):
+        elif not may_be_data or re.search(r"\s", line) or runners.EXPANDS.search(line):
             self._runs_anything = True
 
     def _note(self, *paths: str) -> None:
-        self.files.update(dict.fromkeys(paths))
+        for path in paths:
+            self.files.update(dict.fromkeys((path, *unchecked_caches(path))))
 
     def _note_words(
         self, arguments: Sequence[str], is_code: Callable[[int], bool], *, first_is_code: bool = True
@@ -365,11 +331,15 @@ class _Inputs:
             first_is_code: Whether the first file is run, even if its name is that of data.
         """
         for at, argument in enumerate(arguments):
-            is_module = at > 0 and re.fullmatch(r"-\w*m", arguments[at - 1]) is not None
+            before = arguments[at - 1] if at else ""
+            is_module = re.fullmatch(r"-\w*m", before) is not None
+            is_setting = argument.startswith("@") or any(
+                runners.SETTINGS_OPTION.fullmatch(option) for option in (before, argument.partition("=")[0])
+            )
             for word in _words(argument):
                 for path in self._find_named_files(word, is_module=is_module):
                     if not os.path.isdir(path):
-                        if first_is_code or not is_data_file(path):
+                        if first_is_code or is_setting or not is_data_file(path):
                             first_is_code = False
                             self._note(path)
                     elif is_code(at):
@@ -383,9 +353,11 @@ class _Inputs:
         Of a variable that is not known to do so, the programs and scripts: `CHROME_PATH`, say.
         """
         for name, value in variables.items():
-            is_known = EXECUTION_VARIABLES.fullmatch(name) is not None
+            is_known = runners.EXECUTION_VARIABLES.fullmatch(name) is not None
             # A shell expands `$PWD/hook` and `$(…)` in `BASH_ENV`.
             self._runs_anything |= is_known and not {"$", "`"}.isdisjoint(value)
+            if is_known and re.search("PATH|LIB", name) and "" in value.split(os.pathsep):
+                self._folders.update({str(self._folder)} if self._folder in self._project else ())
             for word in WORD_BREAKS.split(value):
                 for path in self._find_named_files(word):
                     if not os.path.isdir(path):
@@ -401,14 +373,16 @@ class _Inputs:
         settings = os.path.join(os.path.dirname(os.path.dirname(found)), "pyvenv.cfg")
         if os.path.exists(settings):
             yield settings
+        for word in shebang_words(found)[1:]:
+            yield from filter(os.path.isfile, self._find_named_files(word))
         interpreter = self._interpreter(found)
         if interpreter is not None:
             yield interpreter
             yield from self._interpreters(interpreter, depth + 1)
 
     def _manifests(self, names: Iterable[str]) -> Iterator[str]:
-        for name in sorted(_MANIFESTS.keys() & names):
-            for path in self._upwards(_MANIFESTS[name]):
+        for name in sorted(runners.MANIFESTS.keys() & names):
+            for path in self._upwards(runners.MANIFESTS[name]):
                 yield path
                 if os.path.basename(path) == "package.json":
                     yield from _entry_points(path)
@@ -418,18 +392,45 @@ class _Inputs:
         path = os.path.join(self._folder, os.path.expanduser(word.removeprefix("file:")))
         return "\0" not in path and os.path.exists(path) and path in self._project
 
+    def _is_ours(self, path: str) -> bool:
+        """Whether the project has this file itself, and not only a link to it."""
+        return os.path.realpath(path) in self._project
+
+    def _passes_process_table(self, word: str) -> bool:
+        """Whether a path leads through a process's folder or descriptors, links followed.
+
+        It means another file to the process that opens it: `/proc/self/cwd/server.py`.
+        """
+        word = os.path.expanduser(word)
+        path, links, rest = "/" if word.startswith("/") else str(self._folder), 0, word.split("/")[::-1]
+        while rest:
+            part = rest.pop()
+            if part in ("", "."):
+                continue
+            path = os.path.dirname(path) if part == ".." else os.path.join(path, part)
+            if _PROCESS_PATH.fullmatch(path) and (rest or path.endswith("cwd")):
+                return True
+            if os.path.islink(path):
+                target, links = os.readlink(path), links + 1
+                if links > _MAX_LINKS:
+                    return True
+                path = "/" if target.startswith("/") else os.path.dirname(path)
+                rest += target.split("/")[::-1]
+        return False
+
     def _find_named_files(self, word: str, *, is_module: bool = False) -> Iterator[str]:
         self._words += 1
         if len(word) > _MAX_NAME or self._words > _MAX_WORDS:
             self._runs_anything |= self._words > _MAX_WORDS
             return
         spellings = [word.removeprefix("file://").removeprefix("file:").lstrip("@")]
+        self._runs_anything |= "\0" not in word and self._passes_process_table(spellings[0])
         if word.startswith("-") and len(word) > 2 and not word.startswith("--"):
             spellings.append(word[2:])  # -r./hook.js
         names = [spelling for spelling in spellings if spelling and not spelling.startswith("-")]
-        spellings += [f"{name}{suffix}" for name in names for suffix in _CODE_SUFFIXES]
+        spellings += [f"{name}{suffix}" for name in names for suffix in runners.CODE_SUFFIXES]
         attached = re.fullmatch(r"-[a-zA-Z]*?m(\w.*)", word)  # -mNAME
-        may_be_module = _MODULE.fullmatch(word) and not os.path.isdir(os.path.join(self._folder, word))
+        may_be_module = runners.MODULE.fullmatch(word) and not os.path.isdir(os.path.join(self._folder, word))
         for module in [word] * (is_module or bool(may_be_module)) + ([attached[1]] if attached else []):
             path = module.replace(".", "/")
             spellings += [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"]
@@ -447,16 +448,27 @@ class _Inputs:
                 return
             yield from (path for name in names if os.path.exists(path := os.path.join(folder, name)))
 
+    def _upwards_matching(self, pattern: str) -> Iterator[str]:
+        for folder in self._upwards((pattern.partition("/")[0],)):
+            yield from sorted(glob.glob(os.path.join(glob.escape(os.path.dirname(folder)), pattern)))
+
     def _find_installed(self, words: Iterable[str]) -> Iterator[str]:
         programs = [
             word for word in words if word and not word.startswith(("-", "/", ".")) and "\0" not in word
         ]
         for name in dict.fromkeys(programs):
-            bare = re.sub(r"(?<=.)@[^/]*$", "", name).rpartition("/")[2]  # @scope/name@1.2 installs `name`
-            yield from self._upwards(f"{place}/{bare}" for place in _INSTALLED if bare)
+            package = re.sub(r"(?<=.)@[^/]*$", "", name)  # @scope/name@1.2
+            for manifest in self._upwards((f"node_modules/{package}/package.json",)):
+                yield manifest
+                yield from _entry_points(manifest)
+                programs = as_object(_manifest_fields(manifest).get("bin"))
+                yield from self._upwards(f"node_modules/.bin/{program}" for program in programs)
+            if bare := package.rpartition("/")[2]:
+                yield from self._upwards(f"{place}/{bare}" for place in runners.INSTALLED)
+                yield from self._upwards_matching(f"__pypackages__/*/*/[bS]*/{glob.escape(bare)}")
 
     def _package(self, folder: str) -> Iterator[str]:
-        for name in _PACKAGE:
+        for name in runners.PACKAGE:
             path = os.path.join(folder, name)
             if os.path.isfile(path):
                 yield path
@@ -496,7 +508,7 @@ def _mounts(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _is_code(path: str) -> bool:
     """Whether a file is a program or a script."""
-    if _CODE_FILE.fullmatch(os.path.basename(path).lower()):
+    if runners.CODE_FILE.fullmatch(os.path.basename(path).lower()):
         return True
     return os.path.isfile(path) and (os.access(path, os.X_OK) or bool(shebang_words(path)))
 
@@ -511,18 +523,33 @@ def _stem(name: str) -> str:
     return re.sub(r"(?:\.exe|\.cmd|\.bat)$", "", os.path.basename(name).lower())
 
 
+def _modules(arguments: Sequence[str]) -> list[str]:
+    """Modules that Python is told to run: `-m pytest`, `-mpytest`."""
+    found = [
+        (re.fullmatch(r"-[bBdEiIOqsSuvxPR]*m(.*)", word), after) for word, after in pairwise((*arguments, ""))
+    ]
+    return [(str(match[1]) or after).partition(".")[0] for match, after in found if match]
+
+
+def _runs_unnamed(arguments: Sequence[str]) -> bool:
+    """Whether a command line in a container runs what it does not name: `npm start`, `sh -c …`."""
+    return any(
+        runners.RUNS_PROJECT.fullmatch(word)
+        or (runners.SHELL.fullmatch(os.path.basename(word)) and re.fullmatch(r"-\w*c", after))
+        for word, after in pairwise((*arguments, ""))
+    )
+
+
+def _manifest_fields(manifest: str) -> dict[str, Any]:
+    try:
+        return as_object(json.loads(first_bytes(manifest, _MAX_MANIFEST)))
+    except (ValueError, RecursionError):
+        return {}
+
+
 def _entry_points(manifest: str) -> Iterator[str]:
     """Files that a package's manifest declares as entry points."""
-    import json
-
-    try:
-        with open(manifest, "rb") as file:
-            data: object = json.loads(file.read(1 << 20))
-    except (OSError, ValueError, RecursionError):
-        return
-    from fairlead.config.untyped import as_object
-
-    fields = as_object(data)
+    fields = _manifest_fields(manifest)
     programs = fields.get("bin")
     named = [fields.get("main"), programs, *as_object(programs).values()]
     for name in named:

@@ -21,6 +21,7 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedRule
 from fairlead.config.models import ApprovalMode
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
+from fairlead.config.runners import runs_elsewhere
 from fairlead.errors import (
     ApprovalRequired,
     ArgumentsInvalid,
@@ -425,7 +426,8 @@ def _path_context(managed: ManagedServer) -> PathContext:
     declared: Mapping[str, str] = getattr(config, "env", {})
     homes = [declared.get("HOME"), os.environ.get("HOME"), os.path.expanduser("~")]
     known = dict.fromkeys(home for home in homes if home and home.startswith("/"))
-    if server.transport in ("http", "sse"):
+    argv = (str(getattr(config, "command", None) or ""), *getattr(config, "args", ()))
+    if server.transport in ("http", "sse") or runs_elsewhere(argv):
         return PathContext(cwd=None, homes=tuple(known))
     folder = server.working_folder(config)
     return PathContext(cwd=os.path.abspath(folder) if folder else os.getcwd(), homes=tuple(known))

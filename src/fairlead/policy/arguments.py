@@ -86,6 +86,8 @@ class ValueReadings:
     urls: dict[str, None] = field(default_factory=dict[str, None])
     """URLs found in the texts, or formed from a text without a scheme."""
     may_be_any_path: bool = False
+    may_ignore_case: bool = False
+    """Whether they name files of another machine, where `/ETC` may be `/etc`."""
     is_incomplete: bool = False
     """Whether a limit cut the reading short."""
 
@@ -178,6 +180,12 @@ def _narrowing_match(value: ValueReadings, globs: tuple[str, ...]) -> ArgumentMa
         for other in value.possible_prefixes
     ):
         return "maybe"
+    if value.may_ignore_case and any(
+        _fits(path.casefold(), glob.casefold())
+        for glob in path_globs
+        for path in (*value.paths, *value.possible_paths)
+    ):
+        return "maybe"
     return "no"
 
 
@@ -262,7 +270,9 @@ def _values(arguments: Mapping[str, object], name: str) -> list[object]:
     """
     found: list[object] = []
     _find_values(dict(arguments), name.split("."), found, MAX_DEPTH)
-    return found
+    values = [value for value in found if not isinstance(value, _OtherForm)]
+    forms = [form for form in found if isinstance(form, _OtherForm)]
+    return [*values, _UNREAD] if _may_be_given(forms) else values
 
 
 _UNREAD: Final = object()
@@ -276,8 +286,10 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
     if not steps:
         found.append(value)
         return
-    if isinstance(value, str) and (value := _parse_nested_json(value)) is _UNREAD:
-        found.append(_UNREAD)
+    if isinstance(value, str):
+        text, value = value, _parse_nested_json(value)
+        if not is_list(value) and not is_object(value):
+            found.append(_UNREAD if value is _UNREAD else _OtherForm(text, steps[0]))
     if is_list(value):
         for index, item in enumerate(value[: MAX_VALUES + 1]):
             _find_values(item, steps, found, depth - 1)
@@ -291,9 +303,41 @@ def _find_members(value: dict[str, object], steps: list[str], found: list[object
     if len(value) > MAX_VALUES:
         found.append(_UNREAD)
     wanted = {_plain_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
+    is_pair = depth < MAX_DEPTH
     for key, item in islice(value.items(), MAX_VALUES):
+        if key in _INHERITED:
+            _find_values(item, steps, found, depth - 1)
         for taken in {wanted[name] for name in map(_plain_key, spellings_of(key)) if name in wanted}:
+            is_pair = False
             _find_values(item, steps[taken:], found, depth - 1)
+    if is_pair and any(isinstance(item, str) and _plain_key(item) in wanted for item in value.values()):
+        found.append(_UNREAD)  # {"name": "path", "value": "/etc"}
+
+
+@dataclass(frozen=True, slots=True)
+class _OtherForm:
+    """A text in the place of an object that may have the argument, in another form than JSON."""
+
+    text: str
+    name: str
+
+
+def _may_be_given(forms: list[_OtherForm]) -> bool:
+    """Whether a text may give an argument as a form (`path=…`), YAML, JSON with comments, or encoded."""
+    for name in {form.name for form in forms}:
+        text = "\n".join(form.text for form in forms if form.name == name)
+        wanted = re.compile(rf"(?<![^\W_]){re.escape(_plain_key(name))}(?![^\W_])")
+        is_long = len(text) > MAX_PATH_LENGTH
+        spellings = (text,) if is_long else spellings_of(text)
+        if any(wanted.search(_plain_key(each)) for each in spellings) or (is_long and _ESCAPE.search(text)):
+            return True
+    return False
+
+
+_ESCAPE = re.compile(r"[%\\&=+]")
+"""What begins an escape: a long text is not decoded to look for a name."""
+_INHERITED: Final = frozenset({"__proto__", "constructor", "prototype"})
+"""Keys whose members an object has too once JavaScript has copied it."""
 
 
 def _parse_nested_json(text: str) -> object:
@@ -349,7 +393,7 @@ class _ArgumentReader:
     def __init__(self, context: PathContext) -> None:
         self._context = context
         self._expander = WildcardExpander()
-        self._found = ValueReadings()
+        self._found = ValueReadings(may_ignore_case=context.cwd is None)
         self._seen: set[str] = set()
         self._count = 0
         self._spellings = 0

@@ -36,6 +36,8 @@ HOSTILE = [
     "deep_tree",
     "siblings",
     "from_a_thread",
+    "own_namespace",
+    "traced",
     "stops_itself",
     "kills_reaper",
 ]
