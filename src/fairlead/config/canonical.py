@@ -80,7 +80,7 @@ def canonicalize(data: dict[str, Any]) -> CanonicalDocument:
         result.data["servers"] = {name: _server(result, name, entry) for name, entry in servers.items()}
     if is_object(bundles := result.data.get("bundles")):
         result.data["bundles"] = {name: _bundle(result, name, bundle) for name, bundle in bundles.items()}
-    if _TTL in result.data and result.shape == "toolloop":
+    if _TTL in result.data:
         _default_ttl(result)
     return result
 
@@ -94,8 +94,11 @@ def _lift_servers(result: CanonicalDocument) -> None:
     for key in section:
         if key != "servers":
             is_entry = is_object(section[key]) and section[key].get("type") in ("local", "remote")
-            other = "this looks like opencode's file; run `fairlead import FILE` to take its servers over"
-            hint = other if is_entry else suggestion(str(key), ["servers"])
+            hint = suggestion(str(key), ["servers"])
+            if is_entry:
+                hint = "this looks like opencode's file; run `fairlead import FILE` to take its servers over"
+            elif key in ("bundles", _TTL):
+                hint = f'it stands at the top level, next to `mcp`: `"{key}": …`'
             result.fault(("mcp", key), ("mcp", key), "unknown key", hint)
     result.shape = "codelia"
     if "servers" not in section:

@@ -183,6 +183,8 @@ def read_layers(
         files = [*read_scope("user", place), *read_scope("project", place)]
     layers = [_builtin_layer(place), *files, *_environment_layers(place)]
     if overrides is not None:
+        if jsonc.is_too_deep(dict(overrides)):
+            raise ConfigInvalid(Problem(message=jsonc.TOO_DEEP, file="<overrides>"))
         layer = Layer(name="override", label="<overrides>", data={}, base=place.cwd)
         layers.append(_shape_layer(layer, dict(overrides), None))
     return layers
