@@ -381,14 +381,70 @@ async def test_what_others_would_run_is_protected(repo: Path, edit: Edit, path: 
         ".factory",
         ".junie",
         ".crush.json",
+        ".envrc.local",
+        ".direnv/flake-profile-a5d5b61aa8a61b7d9d765e1daf971a9a578f1cfa.rc",
+        ".rvmrc",
+        "mise.production.local.toml",
+        "my.sublime-project",
+        ".externalToolBuilders",
+        ".huskyrc.json",
+        "husky.config.js",
+        ".lintstagedrc",
+        "lint-staged.config.mjs",
+        ".pre-commit-config.yml",
+        "prek.toml",
     ],
 )
 def test_other_names_of_files_that_name_commands_are_protected(name: str) -> None:
-    assert is_protected(["below", name])
+    assert is_protected(["below", *name.split("/")])
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        ("[core]\n\thooksPath = scripts/hooks\n", "scripts/hooks/pre-commit"),
+        ("[core]\n\thooksPath = link\n", "scripts/hooks/pre-commit"),
+        ("[include]\n\tpath = ../shared.gitconfig\n", "shared.gitconfig"),
+        ('[filter "x"]\n\tclean = ./tools/clean.sh %f\n', "tools/clean.sh"),
+    ],
+)
+async def test_what_the_configuration_of_a_repository_names_is_protected(
+    repo: Path, setting: str, path: str
+) -> None:
+    below = repo / "below"
+    below.mkdir()
+    (repo / ".git").mkdir()
+    (repo / ".git" / "config").write_text(setting + '[branch "x"]\n\tremote = .\n')
+    (repo / "link").symlink_to("scripts/hooks")
+    with Confinement([repo]) as confinement:
+        write = edit_tools(confinement)[0]
+        with pytest.raises(ToolFailed, match="git would run"):
+            await call(write, {"path": path, "content": "touch canary"})
+        await call(write, {"path": "tools/other.sh", "content": "exit"})
+    (repo / ".git" / "config").write_text("[core]\n\thooksPath = below/hooks\n")
+    with Confinement([below]) as part:
+        write = edit_tools(part)[0]
+        with pytest.raises(ToolFailed, match="git would run"):
+            await call(write, {"path": "hooks/pre-commit", "content": "touch canary"})
+        await call(write, {"path": "mine.txt", "content": "x"})
+
+
+async def test_a_folder_with_the_shape_of_a_repository_is_protected(repo: Path, edit: Edit) -> None:
+    (repo / "vendor" / "objects").mkdir(parents=True)
+    await edit("writeFile", path="vendor/config", content="[core]\n")
+    (repo / "vendor" / "HEAD").write_text("ref: refs/heads/main\n")
+    for name, arguments in (
+        ("replace", {"path": "vendor/config", "oldText": "core", "newText": "core] fsmonitor = x ["}),
+        ("writeFile", {"path": "vendor/hooks/post-commit", "content": "x"}),
+        ("delete", {"path": "vendor/config"}),
+    ):
+        with pytest.raises(ToolFailed, match="protected"):
+            await edit(name, **arguments)
 
 
 def test_ordinary_files_are_not_protected() -> None:
-    for path in ("src/main.py", ".gitignore", ".github/workflows/ci.yml", "git/config", "vscode/x"):
+    mine = ("Makefile", "conftest.py", "package.json", ".npmrc", ".yarnrc.yml", ".cargo/config.toml", ".env")
+    for path in ("src/main.py", ".gitignore", ".github/workflows/ci.yml", "git/config", "vscode/x", *mine):
         assert not is_protected(path.split("/"))
 
 

@@ -93,13 +93,7 @@ def _lift_servers(result: CanonicalDocument) -> None:
         return
     for key in section:
         if key != "servers":
-            is_entry = is_object(section[key]) and section[key].get("type") in ("local", "remote")
-            hint = suggestion(str(key), ["servers"])
-            if is_entry:
-                hint = "this looks like opencode's file; run `fairlead import FILE` to take its servers over"
-            elif key in ("bundles", _TTL):
-                hint = f'it stands at the top level, next to `mcp`: `"{key}": …`'
-            result.fault(("mcp", key), ("mcp", key), "unknown key", hint)
+            result.fault(("mcp", key), ("mcp", key), "unknown key", _hint_below_mcp(key, section[key]))
     result.shape = "codelia"
     if "servers" not in section:
         return
@@ -119,6 +113,15 @@ def _lift_servers(result: CanonicalDocument) -> None:
         result.places[path] = written
         lifted[name] = _without_idle_env(result, name, _literal(entry))
     result.data["servers"] = own | lifted
+
+
+def _hint_below_mcp(key: str, value: object) -> str | None:
+    """Hint for a key next to `mcp.servers`, where no other belongs."""
+    if is_object(value) and value.get("type") in ("local", "remote"):
+        return "this looks like opencode's file; run `fairlead import FILE` to take its servers over"
+    if key in ("bundles", _TTL):
+        return f'it stands at the top level, next to `mcp`: `"{key}": …`'
+    return suggestion(str(key), ["servers"])
 
 
 def _literal(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -520,9 +520,13 @@ def is_too_deep(data: object) -> bool:
     """
     level = [data]
     for _ in range(MAX_DEPTH):
-        containers = {id(value): value for value in level if isinstance(value, dict | list | tuple)}
+        containers = {id(value): value for value in level if _is_container(value)}
         level = [child for value in containers.values() for child in _children(value)]
-    return any(isinstance(value, dict | list | tuple) for value in level)
+    return any(map(_is_container, level))
+
+
+def _is_container(value: object) -> bool:
+    return isinstance(value, dict | list | tuple)
 
 
 def _children(value: object) -> Iterable[object]:
