@@ -91,6 +91,11 @@ class Layer:
     replaced: "tuple[ReplacedPart, ...]" = field(default=())
     """Parts of the file that repeated keys replaced: their own problems are reported too."""
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is another program's file, in a format without references."""
+        return self.dialect == "codelia" and self.path is not None and self.path.name != FILE_NAME
+
     def original_path(self, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
         """Path in this layer's document of the value that is at `path` in Fairlead's own format."""
         return self.shape.original_path(path) if self.shape is not None else path
