@@ -93,8 +93,16 @@ class Layer:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is another program's file, in a format without references."""
-        return self.dialect == "codelia" and self.path is not None and self.path.name != FILE_NAME
+        """Whether it is another program's file, which is read and not edited.
+
+        Under the name of Fairlead's own files a document is the user's to edit, whatever its shape.
+        """
+        return self.dialect is not None and self.path is not None and self.path.name != FILE_NAME
+
+    @property
+    def has_references(self) -> bool:
+        """Whether `${…}` refers to a secret in its entries."""
+        return self.dialect != "codelia"
 
     def original_path(self, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
         """Path in this layer's document of the value that is at `path` in Fairlead's own format."""
