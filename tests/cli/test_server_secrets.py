@@ -293,6 +293,41 @@ def test_the_command_of_the_warning_moves_a_literal_secret_out_of_the_users_file
     assert getattr(local, "args", None) == ("--token", PLAIN)
 
 
+def test_a_literal_secret_in_the_shape_of_seed_003_moves_with_its_entry_to_where_references_are(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    entry = {"transport": "http", "url": "https://e.com/", "headers": {"Authorization": f"Bearer {PLAIN}"}}
+    other = {"transport": "stdio", "command": "x", "args": ["${HOME}"]}
+    machine.write_user(json.dumps({"mcp": {"servers": {"a": entry, "b": other}}}))
+    (problem,) = machine.load().problems
+    assert "`fairlead stash a`" in (problem.hint or "")
+    moved = fairlead("stash", "a")
+    assert moved.status == 0, moved.err
+    written = json.loads(machine.user_file.read_text())
+    assert PLAIN not in machine.user_file.read_text()
+    assert written["mcp"] == {"servers": {"b": other}}
+    loaded = machine.load()
+    assert loaded.problems == ()
+    resolved = loaded.servers["a"].resolve(machine.env)
+    assert getattr(resolved, "headers", None) == {"Authorization": f"Bearer {PLAIN}"}
+    machine.write_project(json.dumps({"mcp": {"servers": {"p": entry}}}))
+    (problem,) = machine.load().problems
+    assert "from `mcp.servers` to `servers`" in (problem.hint or "")
+
+
+def test_a_file_is_not_taken_over_into_itself(fairlead: Fairlead, machine: Machine) -> None:
+    machine.write_user(
+        json.dumps({"servers": {"a": {"url": "https://e.com/", "headers": {"X-Api-Key": PLAIN}}}})
+    )
+    assert fairlead("stash", "a").status == 0
+    before = machine.user_file.read_text()
+    outcome = fairlead("import", str(machine.user_file), "--replace", "--scope", "user")
+    assert "would be taken over into" in outcome.err
+    assert machine.user_file.read_text() == before
+    resolved = machine.load().servers["a"].resolve(machine.env)
+    assert getattr(resolved, "headers", None) == {"X-Api-Key": PLAIN}
+
+
 def test_a_secret_that_a_program_or_a_variable_hands_over_is_no_problem(machine: Machine) -> None:
     entry = {"url": "https://e.com/", "headers": {"Authorization": f"Bearer {PLAIN}"}}
     machine.env["FAIRLEAD_CONFIG_JSON"] = json.dumps({"servers": {"a": entry}})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.config.paths import store_file
+from fairlead.config.untyped import value_at
 from fairlead.policy.consent import has_consent
 from tests.conftest import Machine, Outcome
 
@@ -445,3 +446,38 @@ def test_a_command_line_of_any_length_takes_a_few_lines_of_the_list(
     machine.write_user(json.dumps({"servers": {"x": {"command": "run", "args": words}}}))
     assert len(fairlead("list").out) < 1_000
     assert "word-4999" in fairlead("list", "--json").out
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        ({"servers": {"a": {"transport": {"type": "stdio", "command": "one"}}}}, ("servers",)),
+        ({"mcp": {"servers": {"a": {"transport": "stdio", "command": "one"}}}}, ("mcp", "servers")),
+    ],
+    ids=["seed 000", "seed 003"],
+)
+@pytest.mark.parametrize("scope", ["user", "project"])
+def test_a_file_of_ones_own_in_the_shape_of_a_seed_is_edited_where_its_entry_is(
+    fairlead: Fairlead, machine: Machine, document: dict[str, Any], place: tuple[str, ...], scope: str
+) -> None:
+    write_file = machine.write_user if scope == "user" else machine.write_project
+    path = write_file(json.dumps(document))
+
+    def entries() -> dict[str, Any]:
+        return value_at(json.loads(path.read_text()), place)
+
+    entry = entries()["a"]
+    for words, enabled in (("disable", False), ("enable", True)):
+        outcome = fairlead(words, "a")
+        assert outcome.status == 0, outcome.err
+        assert entries() == {"a": {**entry, "enabled": enabled}}
+        assert machine.load().servers["a"].enabled is enabled
+    refused = fairlead("add", "a", "--scope", scope, "--command", "two")
+    assert "--replace" in refused.err
+    assert fairlead("add", "a", "--scope", scope, "--command", "two", "--replace").status == 0
+    loaded = machine.load()
+    assert loaded.problems == ()
+    assert loaded.servers["a"].entry["command"] == "two"
+    path.write_text(json.dumps(document))
+    assert fairlead("remove", "a", "--scope", scope).status == 0
+    assert entries() == {}

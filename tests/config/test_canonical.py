@@ -420,3 +420,33 @@ def test_a_file_of_many_repeated_keys_is_read_a_bounded_number_of_times(machine:
     problems = machine.load().problems
     assert sum("already in line" in problem.message for problem in problems) == 1999
     assert sum(problem.json_path == "servers.a.comand" for problem in problems) > 10
+
+
+def test_the_time_to_live_of_seed_000_may_be_all_that_a_document_says(machine: Machine) -> None:
+    machine.write_user(json.dumps(NESTED))
+    machine.env["CODEX_TOOLLOOP_MCP_CONFIG_JSON"] = '{"toolsTtlMs": 7}'
+    loaded = machine.load()
+    assert loaded.problems == ()
+    assert loaded.servers["repo"].config
+    assert loaded.servers["repo"].config.tools_ttl_ms == 7
+
+
+def test_what_stands_below_mcp_by_mistake_is_told_its_place() -> None:
+    found = problems_of({"mcp": {"servers": {}, "bundles": {}, "toolsTtlMs": 1, "serverz": {}}})
+    assert {path: problem.hint for path, problem in found.items()} == {
+        "mcp.bundles": 'it stands at the top level, next to `mcp`: `"bundles": …`',
+        "mcp.toolsTtlMs": 'it stands at the top level, next to `mcp`: `"toolsTtlMs": …`',
+        "mcp.serverz": "did you mean `servers`?",
+    }
+
+
+@pytest.mark.parametrize("place", ["servers", "mcp", "env"])
+def test_a_document_that_holds_itself_is_refused(machine: Machine, place: str) -> None:
+    document: dict[str, Any] = {"servers": {"a": {"command": "x"}}}
+    document[place] = document
+    if place == "env":
+        document["servers"]["a"]["env"] = (document.pop("env"), [document])
+    with pytest.raises(ConfigInvalid, match="nested more than 64 levels deep"):
+        parse_config(document)
+    with pytest.raises(ConfigInvalid, match="nested more than 64 levels deep"):
+        machine.load(overrides=document)

@@ -192,6 +192,9 @@ async def test_wrong_options_of_a_call_are_refused_unsent(
         {"operator": Callbacks},
         {"capabilities": {"x": {}}},
         {"auth_providers": []},
+        {"auth_providers": {"corp": "token"}},
+        {"auth_providers": {"corp": print}},
+        {"auth_providers": {"corp": None}},
         {"subscriber": print},
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.config.consent import ConsentKey
 from fairlead.config.document import jsonc
-from fairlead.config.document.edit import edit_file, set_value
+from fairlead.config.document.edit import edit_file, remove_value, set_value
 from fairlead.config.document.files import read_text
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, edit_target, entry_in, entry_to_edit
 from fairlead.config.load import LoadedConfig, LoadedServer
@@ -31,6 +31,16 @@ from fairlead.errors import (
 def servers_in(text: str, target: EditTarget) -> dict[str, Any]:
     """The entries of servers in a file."""
     return as_object(as_object(jsonc.parse(text, file=str(target.path)).data).get("servers"))
+
+
+def lifted_in(text: str) -> dict[str, Any]:
+    """The entries of servers below `mcp`, the other place for them in a file."""
+    return as_object(as_object(as_object(jsonc.parse(text).data).get("mcp")).get("servers"))
+
+
+def without_entry(text: str, server_id: str) -> str:
+    """A file's text without the entry of a server, in either place."""
+    return remove_value(remove_value(text, ("servers", server_id)), ("mcp", "servers", server_id))
 
 
 def existing_servers(target: EditTarget) -> dict[str, Any]:
@@ -78,11 +88,14 @@ def write_entries(
     replaced: list[dict[str, Any]] = []
 
     def change(text: str) -> str:
+        lifted = lifted_in(text)
         present = servers_in(text, target)
         if not replace:
-            _refuse_taken(entries, present, target)
+            _refuse_taken(entries, {**lifted, **present}, target)
         replaced[:] = [as_object(present[server_id]) for server_id in entries if server_id in present]
         for server_id, entry in entries.items():
+            if server_id in lifted:  # a server of both places counts in neither
+                text = without_entry(text, server_id)
             text = set_value(text, ("servers", server_id), entry)
         for name, bundle in (bundles or {}).items():
             text = set_value(text, ("bundles", name), bundle)

@@ -9,10 +9,12 @@ from fairlead.actions.config_edits import (
     approved_servers,
     existing_servers,
     forget_entry_secrets,
+    lifted_in,
     require_free,
     require_sound,
     servers_in,
     settle,
+    without_entry,
     write_entries,
 )
 from fairlead.actions.context import ActionContext, Notice
@@ -172,8 +174,9 @@ def remove_server(context: ActionContext, server_id: str, target: EditTarget) ->
     def change(text: str) -> str:
         present = servers_in(text, target)
         removed.clear()
-        removed.update(as_object(_require_entry(server_id, present, target, before)))
-        return remove_value(text, ("servers", server_id))
+        removed.update(as_object(present.get(server_id)))
+        _require_entry(server_id, {**lifted_in(text), **present}, target, before)
+        return without_entry(text, server_id)
 
     edit_file(target.path, change, create=EMPTY_FILE)
     edit = settle(context, target, [])

@@ -157,6 +157,11 @@ def plan_import(
         if repeated:
             plan.failures.append((dialect.title, ConfigInvalid(*repeated)))
         target = target_of(location)
+        if os.path.realpath(location.path) == os.path.realpath(target.path):
+            # Its references would be taken for text, and the secrets they name be deleted with them.
+            own = f"{_at_home(location.path, place)} is the file that servers would be taken over into"
+            plan.failures.append((dialect.title, ConfigError(own, hint="Fairlead reads it as it is")))
+            continue
         _add_candidates(plan, _bind_inputs(imported, target), location, place, target, may_replace=replace)
     return plan
 

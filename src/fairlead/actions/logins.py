@@ -400,6 +400,9 @@ def client_place(server: LoadedServer) -> ClientEntry:
     layer, entry = (setting.origin.layer, setting.origin.path[:-2]) if setting else (part.layer, part.prefix)
     hint = "write `oauth.client_id` there by hand, and log in without `--client-id`"
     target = editable_file(server, layer, hint=hint)
+    if not layer.has_references:  # which the client's secret becomes
+        reason = "whose `mcp.servers` has no references"
+        raise ConfigUnwritable(f"`{server.server_id}` is described by {layer.label}, {reason}", hint=hint)
     return ClientEntry(server_id=server.server_id, target=target, path=(*map(str, entry), "oauth"))
 
 

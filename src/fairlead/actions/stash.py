@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.actions.config_edits import EditOutcome, settle
+from fairlead.actions.config_edits import EditOutcome, settle, without_entry
 from fairlead.actions.context import ActionContext
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.edit import edit_file, set_value
@@ -56,6 +56,9 @@ def _stash_part(context: ActionContext, server: LoadedServer, part: LayerPart) -
     fields = [(path, ".".join(map(str, path))) for path in literal_secrets(entry)]
 
     def change(text: str) -> str:
+        if moved and not part.layer.has_references:
+            # `mcp.servers` has none, and `servers` of the same file has.
+            return set_value(without_entry(text, server.server_id), ("servers", server.server_id), wanted)
         for path, name in fields:
             if name in moved:
                 text = _set(text, part, path, wanted)
@@ -88,7 +91,7 @@ def _target(server: LoadedServer, part: LayerPart) -> EditTarget:
             f"`{server.server_id}` is described by {layer.label}, which is the project's",
             hint="write a reference to a variable there, such as `${NAME}`: each user sets their own",
         )
-    if layer.dialect == "codelia":
+    if layer.is_foreign and not layer.has_references:
         raise ConfigUnwritable(
             f"`{server.server_id}` is described by {layer.label}, whose format has no references",
             hint=f"run `{command_line('import', str(layer.path))}` to take it over",

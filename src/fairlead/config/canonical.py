@@ -80,7 +80,7 @@ def canonicalize(data: dict[str, Any]) -> CanonicalDocument:
         result.data["servers"] = {name: _server(result, name, entry) for name, entry in servers.items()}
     if is_object(bundles := result.data.get("bundles")):
         result.data["bundles"] = {name: _bundle(result, name, bundle) for name, bundle in bundles.items()}
-    if _TTL in result.data and result.shape == "toolloop":
+    if _TTL in result.data:
         _default_ttl(result)
     return result
 
@@ -93,10 +93,7 @@ def _lift_servers(result: CanonicalDocument) -> None:
         return
     for key in section:
         if key != "servers":
-            is_entry = is_object(section[key]) and section[key].get("type") in ("local", "remote")
-            other = "this looks like opencode's file; run `fairlead import FILE` to take its servers over"
-            hint = other if is_entry else suggestion(str(key), ["servers"])
-            result.fault(("mcp", key), ("mcp", key), "unknown key", hint)
+            result.fault(("mcp", key), ("mcp", key), "unknown key", _hint_below_mcp(key, section[key]))
     result.shape = "codelia"
     if "servers" not in section:
         return
@@ -116,6 +113,15 @@ def _lift_servers(result: CanonicalDocument) -> None:
         result.places[path] = written
         lifted[name] = _without_idle_env(result, name, _literal(entry))
     result.data["servers"] = own | lifted
+
+
+def _hint_below_mcp(key: str, value: object) -> str | None:
+    """Hint for a key next to `mcp.servers`, where no other belongs."""
+    if is_object(value) and value.get("type") in ("local", "remote"):
+        return "this looks like opencode's file; run `fairlead import FILE` to take its servers over"
+    if key in ("bundles", _TTL):
+        return f'it stands at the top level, next to `mcp`: `"{key}": …`'
+    return suggestion(str(key), ["servers"])
 
 
 def _literal(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -116,7 +116,7 @@ def editable_file(server: LoadedServer, layer: Layer, *, hint: str) -> EditTarge
     Raises:
         ConfigUnwritable: It is not a file that Fairlead edits. `hint` says what to do then.
     """
-    if layer.path is None or layer.dialect is not None:
+    if layer.path is None or layer.is_foreign:
         reason = "which Fairlead reads but does not edit" if layer.path else "which is not a file"
         raise ConfigUnwritable(f"`{server.server_id}` is described by {layer.label}, {reason}", hint=hint)
     return EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
@@ -148,7 +148,7 @@ def entry_to_edit(server: LoadedServer, fields: Sequence[str], layers: Sequence[
     hint = f"write {written} there by hand, or describe it in a {FILE_NAME}"
     target = editable_file(server, part.layer, hint=hint)
     below = parts[: parts.index(part)]
-    return ServerEntry(target=target, path=tuple(map(str, part.prefix)), part=part, below=below)
+    return ServerEntry(target=target, path=_path_in_file(part), part=part, below=below)
 
 
 def entry_in(server: LoadedServer, target: EditTarget) -> ServerEntry:
@@ -167,5 +167,9 @@ def entry_in(server: LoadedServer, target: EditTarget) -> ServerEntry:
         )
     rank = _RANK[target.scope]
     below = tuple(each for each in definition.parts if each is not part and _RANK[each.layer.name] < rank)
-    path = tuple(map(str, part.prefix)) if part else ("servers", server.server_id)
+    path = _path_in_file(part) if part else ("servers", server.server_id)
     return ServerEntry(target=target, path=path, part=part, below=below)
+
+
+def _path_in_file(part: LayerPart) -> tuple[str, ...]:
+    return tuple(map(str, part.layer.original_path(part.prefix)))

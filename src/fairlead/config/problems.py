@@ -144,8 +144,10 @@ def _literal_secrets(definition: ServerDefinition) -> Iterator[Problem]:
         message = "looks like a secret in plain text"
         if layer.name == "project":
             way = "use a reference such as `${NAME}`"
-            if layer.dialect == "codelia":  # a format without references
+            if layer.is_foreign and not layer.has_references:
                 way = f"take it over with `{command_line('import', str(layer.path))}`"
+            elif not layer.has_references:
+                way = "move the entry from `mcp.servers` to `servers`, and use a reference such as `${NAME}`"
             hint = f"a project file is often shared: {way}; or set `allow_literal_secrets` in your own file"
             yield origin.problem(message, place, hint=hint)
         elif layer.name in ("user", "file"):
@@ -155,6 +157,6 @@ def _literal_secrets(definition: ServerDefinition) -> Iterator[Problem]:
             hint = f"run `{command}` to move it into the keyring"
             if references(str(value_at(definition.entry, path))):
                 hint = BESIDE_REFERENCE
-            if layer.dialect == "codelia":
+            if layer.is_foreign and not layer.has_references:
                 hint = f"take it over with `{command_line('import', str(layer.path))}`: that uses the keyring"
             yield origin.problem(message, place, severity="warning", hint=hint)

@@ -91,6 +91,19 @@ class Layer:
     replaced: "tuple[ReplacedPart, ...]" = field(default=())
     """Parts of the file that repeated keys replaced: their own problems are reported too."""
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is another program's file, which is read and not edited.
+
+        Under the name of Fairlead's own files a document is the user's to edit, whatever its shape.
+        """
+        return self.dialect is not None and self.path is not None and self.path.name != FILE_NAME
+
+    @property
+    def has_references(self) -> bool:
+        """Whether `${…}` refers to a secret in its entries."""
+        return self.dialect != "codelia"
+
     def original_path(self, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
         """Path in this layer's document of the value that is at `path` in Fairlead's own format."""
         return self.shape.original_path(path) if self.shape is not None else path
@@ -183,6 +196,8 @@ def read_layers(
         files = [*read_scope("user", place), *read_scope("project", place)]
     layers = [_builtin_layer(place), *files, *_environment_layers(place)]
     if overrides is not None:
+        if jsonc.is_too_deep(dict(overrides)):
+            raise ConfigInvalid(Problem(message=jsonc.TOO_DEEP, file="<overrides>"))
         layer = Layer(name="override", label="<overrides>", data={}, base=place.cwd)
         layers.append(_shape_layer(layer, dict(overrides), None))
     return layers

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fairlead.config.canonical import canonicalize
+from fairlead.config.document import jsonc
 from fairlead.config.faults import BAD_ID, SERVER_ID, Path, ValidationFault, suggestion
 from fairlead.config.models import (
     AGENT_ID,
@@ -118,6 +119,8 @@ def parse_config(data: object) -> Config:
     Raises:
         ConfigInvalid: Something is wrong; it has every fault, each with its path as the document spells it.
     """
+    if jsonc.is_too_deep(data):
+        raise ConfigInvalid(Problem(message=jsonc.TOO_DEEP))
     document = canonicalize(data if is_object(data) else {})
     checked = check(document.data if is_object(data) else data)
     faults = [*document.faults, *document.new_faults(checked.faults)]

@@ -169,7 +169,7 @@ class Host:
             ConfigError: The configuration cannot be used.
             ServerError: A server configured with `required: true` is not ready. Others never fail the start.
         """
-        require_sound(Host.open, operator, servers or {})
+        require_sound(Host.open, operator, servers or {}, auth_providers or {})
         reserve_standard_descriptors()
         env = os.environ if env is None else env
         mask_logs(gate.log_line)

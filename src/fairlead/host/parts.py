@@ -19,7 +19,7 @@ from fairlead.config.paths import state_folder
 from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.tracing import Tracer
-from fairlead.connection.transport.auth_flow import AuthFlow
+from fairlead.connection.transport.auth_flow import AuthFlow, is_auth_flow
 from fairlead.connection.transport.factory import ServerOwnership, TransportContext
 from fairlead.connection.transport.request_headers import AuthProvider
 from fairlead.host.background import task_owner
@@ -174,8 +174,13 @@ def _http_client(stack: AsyncExitStack) -> Callable[[], aiohttp.ClientSession]:
     return client
 
 
-def require_sound(opener: Callable[..., object], operator: object, servers: Mapping[str, object]) -> None:
-    """Raise `WrongType`, in the name of `opener`, for an operator or in-process server that is not one."""
+def require_sound(
+    opener: Callable[..., object],
+    operator: object,
+    servers: Mapping[str, object],
+    auth_providers: Mapping[str, object],
+) -> None:
+    """Raise `WrongType`, in the name of `opener`, for an operator, server or auth provider that is none."""
     if not isinstance(getattr(operator, "abilities", None), frozenset):
         hint = "pass `Callbacks(on_approve=…)`, or an object with all methods of `Operator`"
         raise wrong_type(opener, "operator", Operator, operator, hint=hint)
@@ -185,3 +190,8 @@ def require_sound(opener: Callable[..., object], operator: object, servers: Mapp
                 f"`servers` are `McpServer`s by id; configure others as `servers.{server_id}` in `overrides`"
             )
             raise wrong_type(opener, f"servers[{server_id!r}]", "McpServer", server, hint=hint)
+    for name, provider in auth_providers.items():
+        is_one = is_auth_flow(provider) or callable(getattr(provider, "headers", None))
+        if not is_one or isinstance(provider, type):
+            hint = "pass an `OAuthClientProvider`, an auth flow of httpx, or an object with `headers`"
+            raise wrong_type(opener, f"auth_providers[{name!r}]", AuthProvider, provider, hint=hint)

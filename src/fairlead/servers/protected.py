@@ -6,8 +6,10 @@ sandbox and without an approval. What a person runs by hand (a Makefile, a test)
 """
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from fairlead.errors import ToolFailed
 from fairlead.servers.repo.folders import is_private, plain_name
@@ -30,12 +32,18 @@ PROTECTED_FOLDERS = frozenset(
 
 PROTECTED_FILES = frozenset(
     {
-        *(".envrc", ".autoenv", ".autoenv.zsh", ".exrc", ".lvimrc", ".local.vimrc", ".neoconf.json"),
-        *(".nvim.lua", ".nvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el"),
-        *(".devcontainer.json", ".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml"),
+        # shells
+        *(".envrc", ".autoenv", ".autoenv.leave", ".autoenv.zsh", ".autoenv_leave.zsh", ".rvmrc"),
+        # editors
+        *(".exrc", ".lvimrc", ".local.vimrc", ".neoconf.json", ".nvim.lua", ".nvimrc", ".vimrc"),
+        *(".lazy.lua", ".ycm_extra_conf.py", ".dir-locals.el", ".dir-locals-2.el", ".devcontainer.json"),
+        *(".externaltoolbuilders", ".factorypath", ".project"),
+        # agents, and Fairlead itself
         *(".mcp.json", "codex-toolloop.mcp.json", "fairlead.json", "fairlead.lock"),
         *("opencode.json", "opencode.jsonc", ".aider.conf.yml", "crush.json", ".crush.json"),
-        *(".pre-commit-config.yaml", ".overcommit.yml", ".simple-git-hooks.json", "simple-git-hooks.json"),
+        # hooks of version control
+        *(".pre-commit-config.yaml", ".pre-commit-config.yml", "prek.toml", ".overcommit.yml"),
+        *(".local-overcommit.yml", ".rusty-hook.toml", "captainhook.json"),
         *(
             f"{dot}lefthook{local}.{kind}"
             for dot in ("", ".")
@@ -46,18 +54,39 @@ PROTECTED_FILES = frozenset(
 )
 """Files that name commands to run, or say what Fairlead may do."""
 
-PROTECTED_SUFFIX = ".code-workspace"
-"""How the name of an editor's workspace file ends, which holds settings and tasks."""
+PROTECTED_SUFFIXES = (".code-workspace", ".sublime-project")
+"""How the names of editors' workspace files end, which hold settings and tasks."""
+
+_FORMS: Final = re.compile(
+    r"""
+    (?! .* \.fairlead-[0-9a-f]{8} $ )  # `shell` renamed it, so that nothing looks for it any more
+    (?: \.envrc\..+                    # what an `.envrc` reads: a change of it asks for no approval
+    | (?:flake|nix)-profile.*          # the same, in `.direnv`
+    | \.?mise(?:\..+)?\.toml
+    | (?:\.(?:huskyrc|lintstagedrc) | (?:husky|lint-staged)\.config) (?:\..+)?
+    | \.?simple-git-hooks\..+ )
+    """,
+    re.VERBOSE,
+)
+"""Names of such files that have many forms."""
 
 
 def is_protected_name(name: str) -> bool:
     """Whether a file or folder of this name, and all in it, may not be changed."""
-    plain = plain_name(name)
+    return is_private(name) or is_special_name(plain_name(name))
+
+
+def is_special_name(plain: str) -> bool:
+    """Whether a program but version control would act on a file or folder of this name.
+
+    Args:
+        plain: The name as `plain_name` gives it.
+    """
     return (
-        is_private(name)
-        or plain in PROTECTED_FOLDERS
+        plain in PROTECTED_FOLDERS
         or plain in PROTECTED_FILES
-        or plain.endswith(PROTECTED_SUFFIX)
+        or plain.endswith(PROTECTED_SUFFIXES)
+        or _FORMS.fullmatch(plain) is not None
     )
 
 

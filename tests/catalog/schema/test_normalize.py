@@ -14,6 +14,7 @@ from fairlead.catalog.schema.keywords import resolve
 from fairlead.catalog.schema.normalize import (
     MAX_BYTES,
     ScreenedSchema,
+    needs_screening,
     permissive,
     screen,
     screen_definition,
@@ -239,6 +240,15 @@ def test_a_schema_that_is_nested_without_end_is_replaced_by_the_permissive_one(o
         {"type": "array", "items": {"type": "object"}},
         {"type": "string"},
         {"type": ["null", "array"]},
+        {"$ref": "#/$defs/L", "$defs": {"L": {"type": "array"}}},
+        {
+            "type": "object",
+            "allOf": [{"anyOf": [{"type": "array"}, {"$ref": "#/$defs/S"}]}],
+            "$defs": {"S": False},
+        },
+        {"oneOf": [{"type": "string"}, {"type": "number"}]},
+        {"enum": ["a", "b"]},
+        {"type": "object", "const": 5},
         False,
         5,
     ],
@@ -249,6 +259,34 @@ def test_a_schema_that_is_not_of_an_object_is_replaced_by_the_permissive_one(sch
     assert (found.rejected, found.is_replaced) == (None, True)
     assert found.schema == {"type": "object", "additionalProperties": True}
     assert "any arguments are accepted" in found.changes[0].what
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "#/$defs/T", "$defs": {"T": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/T"}]}}},
+        {"anyOf": [{"type": "array"}, {"required": ["a"]}]},
+        {"enum": ["a", {"a": 1}]},
+        {"not": {"type": "array"}},
+    ],
+)
+def test_a_schema_that_an_object_may_match_stays(schema: dict[str, Any]) -> None:
+    assert screened(schema).is_replaced is False
+
+
+def test_references_that_fan_out_are_followed_once() -> None:
+    chain: dict[str, Any] = {f"n{at}": {"anyOf": [{"$ref": f"#/$defs/n{at + 1}"}] * 2} for at in range(20)}
+    assert screen({"$defs": {**chain, "n20": {"type": "array"}}, "$ref": "#/$defs/n0"}).is_replaced
+
+
+def test_choices_without_an_object_are_looked_for_in_every_definition() -> None:
+    assert needs_screening(b'{"inputSchema":{"type":"object","anyOf":[{"type":"string"}]}}')
+    assert needs_screening(b'{"inputSchema":{"const":5,"type":"object"}}')
+    optional = (
+        b'{"inputSchema":{"type":"object","properties":{"a":{"anyOf":[{"type":"string"}]},"b":{"enum":[1]}}}}'
+    )
+    assert not needs_screening(optional)
 
 
 def test_a_dialect_that_is_not_known_costs_only_its_name() -> None:

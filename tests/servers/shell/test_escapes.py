@@ -350,6 +350,44 @@ async def test_a_linked_working_tree_keeps_the_hooks_that_the_main_one_names(
     assert not await to_thread.run_sync(canary.exists)
 
 
+async def test_a_part_of_a_repository_keeps_the_hooks_that_its_configuration_names(
+    repo: Path, tmp_path: Path, canary: Path
+) -> None:
+    await to_thread.run_sync(run_outside, repo, MAKE_HOOKS + "git config core.hooksPath scripts/hooks")
+    with open_shell(repo / "scripts", home=tmp_path / "home") as shell:
+        attack = HOOK_AT.replace("{0}", "hooks/pre-commit").replace("{canary}", str(canary))
+        outcome = await shell(f"{attack}; echo ok > mine")
+    assert "Read-only" in outcome.output
+    assert (repo / "scripts" / "mine").read_text() == "ok\n"
+    await to_thread.run_sync(git, repo, "commit", "-qm", "later", "--allow-empty")
+    assert not await to_thread.run_sync(canary.exists)
+
+
+async def test_what_shells_and_hooks_read_under_many_names_is_neither_made_nor_changed(
+    repo: Path, shell: Shell
+) -> None:
+    names = [
+        ".envrc.local",
+        ".direnv/flake-profile-a5d5.rc",
+        "mise.dev.toml",
+        "x.sublime-project",
+        ".huskyrc",
+    ]
+    for folder in (repo, repo / "src"):
+        for name in names[:-1]:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text("mine\n")
+    outcome = await shell(
+        "for f in " + " ".join(names) + "; do echo x > $f; echo x > src/$f; done; mkdir n;"
+        " cp -r .direnv .envrc.local n; echo ok > src/lefthook.txt"
+    )
+    for folder in (repo, repo / "src"):
+        assert [(folder / name).read_text() for name in names[:-1]] == ["mine\n"] * 4
+        assert not (folder / names[-1]).exists()
+    made = {held.path for held in outcome.held}
+    assert made == {".huskyrc", "src/.huskyrc", "n/.envrc.local", "n/.direnv/flake-profile-a5d5.rc"}
+
+
 async def test_hooks_that_the_users_own_configuration_names_are_not_changed(
     repo: Path, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,34 @@ def in_place_schemas(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[S
         yield target
 
 
+def may_be_object(schema: Schema, root: dict[str, Any], known: dict[int, bool] | None = None) -> bool:
+    """Whether an object may match a schema, as far as types, choices and references tell.
+
+    Args:
+        schema: The schema.
+        root: The schema that references lead into.
+        known: What was found of schemas before, by identity.
+    """
+    if isinstance(schema, bool):
+        return schema
+    known = {} if known is None else known
+    if id(schema) not in known:
+        known[id(schema)] = True  # one that refers to itself excludes nothing by that
+        kind, choices = schema.get("type", "object"), schema.get("enum", [schema.get("const", {})])
+        known[id(schema)] = (
+            (kind == "object" or "object" in kind)
+            and any(map(is_object, choices))
+            and all(may_be_object(inner, root, known) for inner in schema.get("allOf", ()))
+            and all(
+                any(may_be_object(inner, root, known) for inner in schema[keyword])
+                for keyword in ("anyOf", "oneOf")
+                if keyword in schema
+            )
+            and ((target := resolve_reference(schema, root)) is None or may_be_object(target, root, known))
+        )
+    return known[id(schema)]
+
+
 def is_endless(root: dict[str, Any]) -> bool:
     """Whether some schema applies itself to the same value again, by references: no check would end."""
     finished: set[int] = set()

@@ -32,6 +32,7 @@ from fairlead.catalog.schema.keywords import (
     all_schemas,
     below,
     is_endless,
+    may_be_object,
     resolve,
 )
 from fairlead.config.untyped import as_object, is_list, is_object
@@ -395,7 +396,20 @@ class _SchemaDefinition(msgspec.Struct, rename="camel"):
     input_schema: Any = None
 
 
+class _RootChoices(msgspec.Struct, rename="camel"):
+    all_of: msgspec.Raw | None = None
+    any_of: msgspec.Raw | None = None
+    one_of: msgspec.Raw | None = None
+    enum: msgspec.Raw | None = None
+    const: msgspec.Raw | None = None
+
+
+class _RootDefinition(msgspec.Struct, rename="camel"):
+    input_schema: _RootChoices
+
+
 _decode = msgspec.json.Decoder(_SchemaDefinition).decode
+_decode_root = msgspec.json.Decoder(_RootDefinition).decode
 
 
 @lru_cache(maxsize=2048)
@@ -424,7 +438,18 @@ def needs_screening(definition: bytes) -> bool:
         or definition.count(b"{") > MAX_HEIGHT
         or definition.count(b"[") > MAX_HEIGHT
         or b'"object"' not in definition
+        or _has_choices(definition)
     )
+
+
+def _has_choices(definition: bytes) -> bool:
+    """Whether an input schema has choices besides its type, which may exclude every object."""
+    if b'Of"' not in definition and b'"enum"' not in definition and b'"const"' not in definition:
+        return False
+    try:
+        return _decode_root(definition).input_schema != _RootChoices()
+    except (ValueError, RecursionError):
+        return True
 
 
 def _replace_schema(reason: str) -> ScreenedSchema:
@@ -451,7 +476,10 @@ class _Reading:
             if "object" not in kind:
                 raise _Irreparable(f"wants a value of type {kind}, and arguments are always an object")
             self._note("type", "names other types than `object`, which arguments never are")
-        return self._with_references({"type": "object"} | root | {"type": "object"})
+        schema = self._with_references({"type": "object"} | root | {"type": "object"})
+        if not may_be_object(schema, schema):
+            raise _Irreparable("takes no object, and arguments are always one")
+        return schema
 
     def read_any_root(self, raw: dict[str, Any]) -> dict[str, Any]:
         return self._with_references(self._read_object(raw, ""))

@@ -8,12 +8,13 @@ import math
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias, cast
 
+from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigInvalid, Problem
 
 
@@ -132,6 +133,7 @@ def _name(text: str, at: int) -> str:
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 MAX_DEPTH = 64
+TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 MAX_READINGS = 16
 """How often a text with repeated keys is parsed again to see what they replaced."""
 SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**64 - 1
@@ -277,7 +279,7 @@ def loads(text: str, *, file: str | None = None) -> Json:
     except (ValueError, RecursionError):
         # Not strict JSON, or refused: `parse` finds out which, and where.
         return parse(text, file=file).data
-    if _SURROGATE_ESCAPE.search(text) or _find_surrogate(text) is not None or _is_too_deep(data):
+    if _SURROGATE_ESCAPE.search(text) or _find_surrogate(text) is not None or is_too_deep(data):
         return parse(text, file=file).data
     return data
 
@@ -444,7 +446,7 @@ class _Scanner:
 
     def _check_depth(self, start: int) -> None:
         if len(self._path) >= MAX_DEPTH:
-            self._stop(SyntaxMistake(start, f"nested more than {MAX_DEPTH} levels deep"))
+            self._stop(SyntaxMistake(start, TOO_DEEP))
 
     def _note_duplicate(self, at: int, before: JsoncNode) -> None:
         line = self._lines.position(before.key).line
@@ -511,12 +513,21 @@ def _find_surrogate(text: str) -> int | None:
     return match.start() if match else None
 
 
-def _is_too_deep(data: Json) -> bool:
-    """Whether containers nest deeper than `MAX_DEPTH`, found level by level."""
-    level: list[Json] = [data]
+def is_too_deep(data: object) -> bool:
+    """Whether containers nest deeper than `MAX_DEPTH`, found level by level.
+
+    A container that holds itself, as a program's may, is nested without end.
+    """
+    level = [data]
     for _ in range(MAX_DEPTH):
-        containers = [value for value in level if isinstance(value, dict | list)]
-        level = [
-            child for value in containers for child in (value.values() if isinstance(value, dict) else value)
-        ]
-    return any(isinstance(value, dict | list) for value in level)
+        containers = {id(value): value for value in level if _is_container(value)}
+        level = [child for value in containers.values() for child in _children(value)]
+    return any(map(_is_container, level))
+
+
+def _is_container(value: object) -> bool:
+    return isinstance(value, dict | list | tuple)
+
+
+def _children(value: object) -> Iterable[object]:
+    return cast("dict[str, object]", value).values() if isinstance(value, dict) else as_list(value)

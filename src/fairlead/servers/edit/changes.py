@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairlead.errors import ToolFailed
+from fairlead.servers.git_references import is_in_repository_folder, references_around
 from fairlead.servers.protected import is_within, require_unprotected
 from fairlead.servers.repo.files import read_bytes
 from fairlead.servers.repo.folders import FILE, Confinement, OpenFolder, escape_name, in_words
@@ -182,11 +183,17 @@ class FileChanges:
 
     def _require_unprotected(self, names: tuple[str, ...], shown: str) -> None:
         require_unprotected(names, shown)
-        if is_within(self._confinement.path_of(names), self._protected()):
-            raise ToolFailed(
-                f"`{shown}` is protected: Fairlead itself would run what it says",
-                hint="ask the user to make this change",
-            )
+        path = self._confinement.path_of(names)
+        if is_within(path, self._protected()):
+            program = "Fairlead itself"
+        elif is_in_repository_folder(path) or is_within(path, map(Path, references_around(path.parent))):
+            program = "git"
+        else:
+            return
+        raise ToolFailed(
+            f"`{shown}` is protected: {program} would run what it says",
+            hint="ask the user to make this change",
+        )
 
     def _make_folders(self, names: tuple[str, ...]) -> None:
         """Make the folders of a new file that are not there yet."""

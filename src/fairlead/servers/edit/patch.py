@@ -5,7 +5,7 @@ lines stand, nearest to where its header says. Nothing else is forgiven: every l
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairlead.errors import ToolFailed
@@ -14,6 +14,20 @@ MAX_HUNKS = 500
 
 _HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NO_FILE = "/dev/null"
+_GIT_HEADER = re.compile(r'diff --git (?:a/(.+) b/\1|"a/(.+)" "b/\2")')
+_EXTENDED = (
+    "rename from",
+    "rename to",
+    "copy from",
+    "copy to",
+    "new file mode",
+    "deleted file mode",
+    "new mode",
+)
+"""Lines of git's own header that count."""
+_EXECUTABLE = "100755"
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
+_ESCAPES = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
@@ -41,6 +55,10 @@ class FilePatch:
     target: str | None
     """Path after; None for a file that is deleted."""
     hunks: list[Hunk] = field(default_factory=list["Hunk"])
+    is_copy: bool = False
+    """Whether the source stays."""
+    is_executable: bool = False
+    """Whether a new file is one that can be run."""
 
 
 def parse_patch(text: str) -> list[FilePatch]:
@@ -102,27 +120,17 @@ class _Reader:
         while self._at < len(self._lines):
             line = self._lines[self._at]
             if self._is_file_header(self._at):
-                found = self._file()
-                found.source = found.source and extended.get("rename from", found.source)
-                found.target = found.target and extended.get("rename to", found.target)
-                yield found
+                yield _with_header(self._file(), extended)
                 return
             if line.startswith(("diff --git ", "@@ ")):
                 break
             if line.startswith(("GIT binary patch", "Binary files ")):
                 raise ToolFailed("binary patches cannot be applied")
-            for key in ("rename from", "rename to", "new file mode", "deleted file mode"):
+            for key in _EXTENDED:
                 if line.startswith(f"{key} "):
                     extended[key] = line[len(key) + 1 :]
             self._at += 1
-        if "rename from" in extended and "rename to" in extended:
-            yield FilePatch(source=extended["rename from"], target=extended["rename to"])
-            return
-        both = re.fullmatch(r"diff --git a/(.+) b/(.+)", header)
-        if both and "new file mode" in extended:
-            yield FilePatch(source=None, target=both[2])
-        elif both and "deleted file mode" in extended:
-            yield FilePatch(source=both[1], target=None)
+        yield from _file_without_hunks(header, extended)
 
     def _file(self) -> FilePatch:
         source = _header_path(self._lines[self._at][4:], "a/")
@@ -213,11 +221,66 @@ def _make_hunk(body: Sequence[str], start: int | None) -> Hunk:
     )
 
 
+def _with_header(file: FilePatch, extended: Mapping[str, str]) -> FilePatch:
+    """A file's part with what git's own header says of it besides."""
+    _require_content_only(extended)
+    for kind in ("rename", "copy"):
+        if file.source is not None and file.target is not None and f"{kind} from" in extended:
+            file.source = _unquote(extended[f"{kind} from"])
+            file.target = _unquote(extended.get(f"{kind} to", file.target))
+            file.is_copy = kind == "copy"
+    file.is_executable = extended.get("new file mode") == _EXECUTABLE
+    return file
+
+
+def _file_without_hunks(header: str, extended: Mapping[str, str]) -> Iterator[FilePatch]:
+    """A file that is renamed or copied as it is, or an empty one."""
+    _require_content_only(extended)
+    for kind in ("rename", "copy"):
+        if f"{kind} from" in extended and f"{kind} to" in extended:
+            source, target = (_unquote(extended[f"{kind} {end}"]) for end in ("from", "to"))
+            yield FilePatch(source=source, target=target, is_copy=kind == "copy")
+            return
+    both = _GIT_HEADER.fullmatch(header)
+    if both is None:
+        return
+    name = both[1] or _unquote(f'"{both[2]}"')
+    if "new file mode" in extended:
+        is_executable = extended["new file mode"] == _EXECUTABLE
+        yield FilePatch(source=None, target=name, is_executable=is_executable)
+    elif "deleted file mode" in extended:
+        yield FilePatch(source=name, target=None)
+
+
+def _require_content_only(extended: Mapping[str, str]) -> None:
+    if extended.get("new file mode", "100644") not in ("100644", _EXECUTABLE):
+        raise ToolFailed("a patch cannot make links and submodules")
+    if "new mode" in extended:
+        raise ToolFailed(
+            "the permissions of a file cannot be changed",
+            hint="leave out the lines `old mode` and `new mode`",
+        )
+
+
 def _header_path(text: str, prefix: str) -> str | None:
-    path = text.split("\t", 1)[0].strip()
-    if path.startswith('"') and path.endswith('"') and len(path) > 1:
-        path = path[1:-1]
+    path = _unquote(text.split("\t", 1)[0].strip())
     return None if path == _NO_FILE else path.removeprefix(prefix)
+
+
+def _unquote(text: str) -> str:
+    """A path as it is: git quotes one with letters that are not ASCII, as a string of C."""
+    if len(text) < 2 or not (text.startswith('"') and text.endswith('"')):
+        return text
+
+    def unescape(found: re.Match[bytes]) -> bytes:
+        code = found[1]
+        return bytes([int(code, 8) & 0xFF]) if code.isdigit() else _ESCAPES.get(code, code)
+
+    path = _ESCAPE.sub(unescape, text[1:-1].encode())
+    try:
+        return path.decode()
+    except UnicodeDecodeError as exc:
+        raise ToolFailed("the patch names a file whose name is no text") from exc
 
 
 def apply_hunks(text: str, hunks: Sequence[Hunk], shown: str) -> str:

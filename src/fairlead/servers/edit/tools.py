@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -376,14 +376,18 @@ def _plan_one_patch(files: FileChanges, patch: FilePatch) -> _Step:
         assert patch.target is not None
         target = files.read(patch.target)
         text = apply_hunks("", patch.hunks, target.shown)
-        return _Step(changes=(_change(target, _encode(text, _PLAIN, target.shown)),))
+        created = _change(target, _encode(text, _PLAIN, target.shown))
+        if patch.is_executable and target.data is None:
+            created = replace(created, mode=0o755)
+        return _Step(changes=(created,))
     source = _read_existing(files, patch.source)
     data = _apply_patch(source, patch)
     if patch.target is None:
         return _Step(changes=(_change(source, None),))
     if patch.target == patch.source:
         return _Step(changes=(_change(source, data),))
-    return _move(source, files.read(patch.target), data)
+    moved = _move(source, files.read(patch.target), data)
+    return _Step(changes=moved.changes[:1]) if patch.is_copy else moved
 
 
 def _apply_patch(source: FileContent, patch: FilePatch) -> bytes | None:

@@ -18,12 +18,12 @@ from typing import Final
 
 from fairlead.bubblewrap import Access, Identity, SandboxView
 from fairlead.errors import ToolFailed
+from fairlead.servers.git_references import HEAD
 from fairlead.servers.protected import PROTECTED_FOLDERS, is_protected_name
 from fairlead.servers.repo.folders import FILE, FOLDER, Root, display_path, is_private
 from fairlead.servers.shell.survey import (
     GIT_FILES,
     GIT_FOLDERS,
-    GIT_HEAD,
     FoundPath,
     Names,
     OpenParent,
@@ -198,9 +198,7 @@ class FolderGuard:
         try:
             # A name that cannot be known: something in its place would keep the folder a repository.
             with suppress(FileNotFoundError):
-                _retry_writable(
-                    fd, lambda: _rename(GIT_HEAD, f"{GIT_HEAD}.fairlead-{secrets.token_hex(4)}", fd)
-                )
+                _retry_writable(fd, lambda: _rename(HEAD, f"{HEAD}.fairlead-{secrets.token_hex(4)}", fd))
         finally:
             os.close(fd)
 

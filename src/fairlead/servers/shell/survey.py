@@ -16,9 +16,16 @@ from typing import Final, Literal
 
 from fairlead.bubblewrap import Identity
 from fairlead.errors import ToolFailed
-from fairlead.servers.protected import PROTECTED_FILES, PROTECTED_SUFFIX, is_protected_name
+from fairlead.servers.git_references import (
+    HEAD,
+    REPOSITORY_MARKS,
+    git_folder_at,
+    modules_of,
+    references_around,
+    references_of,
+)
+from fairlead.servers.protected import is_protected_name, is_special_name
 from fairlead.servers.repo.folders import FOLDER, Root, display_path, is_private
-from fairlead.servers.shell.git_references import git_folder_at, modules_of, references_of
 
 MAX_ENTRIES: Final = 3_000_000
 """Most files and folders that are looked at."""
@@ -33,9 +40,6 @@ FoundKind = Literal["folder", "file", "link", "special", "closed", "too deep"]
 """`closed` is a folder that cannot be looked into."""
 
 _GIT = ".git"
-GIT_HEAD: Final = "HEAD"
-_GIT_MARKS = frozenset({"objects", "commondir"})
-"""Together with `HEAD`, one of these makes a folder a repository."""
 
 _DEPENDENCIES = frozenset({"node_modules", "site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox"})
 """Folders of installed packages. Editors do not act on what is in a package, which often has such folders,
@@ -48,7 +52,7 @@ _GIT_GUARDED = ("config", *GIT_FOLDERS, *GIT_FILES)
 """What decides in `.git` what git executes, here or in another working tree. All else can be written."""
 
 _GIT_DATA = frozenset(
-    {"objects", "refs", "logs", "info", "index", "packed-refs", GIT_HEAD, "ORIG_HEAD", "FETCH_HEAD", "lfs"}
+    {"objects", "refs", "logs", "info", "index", "packed-refs", HEAD, "ORIG_HEAD", "FETCH_HEAD", "lfs"}
 )
 _MAX_LINKS = 40
 """Links in one path, as the system follows them."""
@@ -109,6 +113,8 @@ def survey_folder(root: Root, more: Sequence[Path] = ()) -> Survey:
             raise ToolFailed(
                 f"`{root.path}` has more than {MAX_GUARDED:,} protected paths", hint="name a smaller folder"
             )
+    for path in references_around(os.path.dirname(root.path)):  # the folder may be part of a repository
+        _guard_path(root, path, survey)
     for path in more:
         _guard_named(root, path, survey)
     return survey
@@ -183,7 +189,7 @@ class _Walk:
     def visit(self, names: Names, fd: int, *, in_package: bool) -> Iterator[FoundPath]:
         folders, found, is_bare = self._list(fd, in_package=in_package)
         if is_bare:
-            yield from self._look((*names, GIT_HEAD), fd, "file", is_bare=True)
+            yield from self._look((*names, HEAD), fd, "file", is_bare=True)
             if names:
                 return  # the whole folder is guarded
         for name, kind in found:
@@ -203,7 +209,7 @@ class _Walk:
             for entry in entries:
                 self._left -= 1
                 kind = _kind(entry)
-                if entry.name == GIT_HEAD or entry.name in _GIT_MARKS:
+                if entry.name == HEAD or entry.name in REPOSITORY_MARKS:
                     marks.add(entry.name)
                 if kind == "special" or _is_guarded(entry.name, in_package=in_package):
                     found.append((entry.name, kind))
@@ -215,7 +221,7 @@ class _Walk:
                 " what is in it",
                 hint="name a smaller folder in `roots`",
             )
-        return folders, found, GIT_HEAD in marks and len(marks) > 1
+        return folders, found, HEAD in marks and len(marks) > 1
 
     def _enter(self, names: Names, fd: int, *, in_package: bool) -> Iterator[FoundPath]:
         inner = self._open(names, fd)
@@ -283,8 +289,8 @@ def _kind(entry: os.DirEntry[str]) -> FoundKind:
 
 
 def _is_guarded(name: str, *, in_package: bool) -> bool:
-    # Most names are ruled out by their first letter: there may be a million of them.
-    if name[0] != "." and name.lower() not in PROTECTED_FILES and not name.endswith(PROTECTED_SUFFIX):
+    # Most names are ruled out before the costly comparison: there may be a million of them.
+    if name[0] != "." and not is_special_name(name.lower()):
         return False
     return is_private(name) if in_package else is_protected_name(name)
 

@@ -5,46 +5,19 @@ Nothing outside of its folders is touched.
 
 import os
 import stat
-from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fairlead.errors import ToolFailed
 from fairlead.servers.edit import changes as changes_module
 from fairlead.servers.edit.changes import Change, FileChanges
-from fairlead.servers.edit.tools import EditOutput, edit_tools
-from fairlead.servers.framework.tools import AnyTool, Reply, preview_tool
-from fairlead.servers.protected import is_protected
+from fairlead.servers.edit.tools import edit_tools
+from fairlead.servers.framework.tools import AnyTool, preview_tool
 from fairlead.servers.repo.files import file_tools, version_of
 from fairlead.servers.repo.folders import Confinement
 from tests.servers.calling import call, texts
-
-Edit = Callable[..., Awaitable[Reply[EditOutput]]]
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    repo = tmp_path / "repo"
-    repo.mkdir()
-    return repo
-
-
-@pytest.fixture(params=[True, False], ids=["strict", "checked"])
-def confinement(repo: Path, request: pytest.FixtureRequest) -> Generator[Confinement]:
-    with Confinement([repo], is_strict=request.param) as confinement:
-        yield confinement
-
-
-@pytest.fixture
-def edit(confinement: Confinement) -> Edit:
-    tools = {tool.name.removeprefix("edit."): tool for tool in edit_tools(confinement)}
-
-    async def edit(name: str, **arguments: Any) -> Reply[EditOutput]:
-        return await call(tools[name], arguments)
-
-    return edit
+from tests.servers.edit.support import Edit, contents
 
 
 def test_the_tools_say_that_they_change_files(confinement: Confinement) -> None:
@@ -321,107 +294,6 @@ async def test_what_cannot_be_edited_is_said(repo: Path, edit: Edit) -> None:
     assert (repo / "latin.txt").read_bytes() == b"caf\xe9\n"
 
 
-# ── confinement ──
-
-
-PROTECTED = [
-    ".git/hooks/pre-commit",
-    ".git/config",
-    ".GIT/config",
-    "sub/.git/hooks/post-checkout",
-    ".envrc",
-    "sub/.ENVRC",
-    "fairlead.json",
-    "fairlead.lock",
-    ".fairlead/fairlead.json",
-    ".vscode/tasks.json",
-    ".idea/runConfigurations/x.xml",
-    ".cursor/mcp.json",
-    ".claude/settings.json",
-    ".mcp.json",
-    ".zed/tasks.json",
-    ".vscode./tasks.json",
-    ".husky/pre-commit",
-    ".githooks/pre-commit",
-    ".pre-commit-config.yaml",
-    "my.code-workspace",
-    "folder/HEAD",
-]
-
-
-@pytest.mark.parametrize("path", PROTECTED)
-async def test_what_others_would_run_is_protected(repo: Path, edit: Edit, path: str) -> None:
-    for name, arguments in (
-        ("writeFile", {"path": path, "content": "x"}),
-        ("applyPatch", {"patch": f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"}),
-    ):
-        with pytest.raises(ToolFailed, match="protected"):
-            await edit(name, **arguments)
-    (repo / "mine.txt").write_text("x")
-    with pytest.raises(ToolFailed, match="protected"):
-        await edit("move", source="mine.txt", target=path)
-    assert not (repo / path).exists()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "lefthook-local.yml",
-        ".lefthook.toml",
-        "simple-git-hooks.json",
-        ".devcontainer.json",
-        ".vimrc",
-        "mise.toml",
-        ".mise",
-        ".helix",
-        ".vim",
-        ".qwen",
-        ".kilocode",
-        ".trae",
-        ".factory",
-        ".junie",
-        ".crush.json",
-    ],
-)
-def test_other_names_of_files_that_name_commands_are_protected(name: str) -> None:
-    assert is_protected(["below", name])
-
-
-def test_ordinary_files_are_not_protected() -> None:
-    for path in ("src/main.py", ".gitignore", ".github/workflows/ci.yml", "git/config", "vscode/x"):
-        assert not is_protected(path.split("/"))
-
-
-@pytest.mark.parametrize("path", ["../out.txt", "/etc/x", "a/../../out.txt", "link/out.txt", "file-link"])
-async def test_nothing_outside_is_written(repo: Path, edit: Edit, path: str) -> None:
-    outside = repo.parent / "outside"
-    outside.mkdir()
-    (outside / "secret.txt").write_text("secret")
-    (repo / "link").symlink_to(outside)
-    (repo / "file-link").symlink_to(outside / "secret.txt")
-    for name, arguments in (
-        ("writeFile", {"path": path, "content": "x"}),
-        ("writeFile", {"path": path, "content": "x", "version": version_of(b"secret")}),
-        ("replace", {"path": path, "oldText": "secret", "newText": "x"}),
-        ("delete", {"path": path}),
-        ("applyPatch", {"patch": f"--- /dev/null\n+++ {path}\n@@ -0,0 +1 @@\n+x\n"}),
-    ):
-        with pytest.raises(ToolFailed):
-            await edit(name, **arguments)
-    assert [entry.name for entry in outside.iterdir()] == ["secret.txt"]
-    assert (outside / "secret.txt").read_text() == "secret"
-    assert not (repo.parent / "out.txt").exists()
-
-
-async def test_a_hard_link_elsewhere_keeps_its_content(repo: Path, edit: Edit) -> None:
-    outside = repo.parent / "outside.txt"
-    outside.write_text("one")
-    os.link(outside, repo / "a.txt")
-    await edit("replace", path="a.txt", oldText="one", newText="two")
-    assert (repo / "a.txt").read_text() == "two"
-    assert outside.read_text() == "one"
-
-
 # ── applyPatch ──
 
 PATCH = """Here is the change.
@@ -476,6 +348,53 @@ async def test_a_patch_of_several_files(repo: Path, edit: Edit) -> None:
     await edit("undo")
     assert sorted(os.listdir(repo)) == ["a.py", "name.py", "old.py"]
     assert (repo / "a.py").read_text() == NUMBERS
+
+
+GIT_PATCH = r"""diff --git "a/\303\251.txt" "b/\303\251.txt"
+--- "a/\303\251.txt"
++++ "b/\303\251.txt"
+@@ -1 +1,2 @@
+ one
++two
+diff --git "a/\303\251.txt" "b/a \"copy\".txt"
+similarity index 60%
+copy from "\303\251.txt"
+copy to "a \"copy\".txt"
+--- "a/\303\251.txt"
++++ "b/a \"copy\".txt"
+@@ -1 +1 @@
+-one
++copied
+diff --git a/x b/y b/x b/y
+new file mode 100644
+index 0000000..e69de29
+diff --git a/same b/same copy
+similarity index 100%
+copy from same
+copy to same copy
+diff --git a/run.sh b/run.sh
+new file mode 100755
+--- /dev/null
++++ b/run.sh
+@@ -0,0 +1 @@
++exit
+"""
+
+
+async def test_a_patch_of_git_with_quoted_names_copies_and_a_program(repo: Path, edit: Edit) -> None:
+    (repo / "é.txt").write_text("one\n")
+    (repo / "same").write_text("same\n")
+    await edit("applyPatch", patch=GIT_PATCH)
+    assert contents(repo) == {
+        "é.txt": "one\ntwo\n",
+        'a "copy".txt': "copied\n",
+        "x b/y": "",
+        "same": "same\n",
+        "same copy": "same\n",
+        "run.sh": "exit\n",
+    }
+    assert (repo / "run.sh").stat().st_mode & stat.S_IXUSR
+    assert not (repo / "é.txt").stat().st_mode & stat.S_IXUSR
 
 
 async def test_a_patch_that_does_not_fit_changes_nothing(repo: Path, edit: Edit) -> None:

@@ -63,6 +63,9 @@ def test_a_hunk_fits_where_its_lines_are(text: str, hunk: str, after: str) -> No
         ("--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-a\n", "names no file"),
         ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n", "without lines"),
         ("diff --git a/x b/x\nGIT binary patch\nliteral 1\n", "binary"),
+        ("diff --git a/x b/x\nnew file mode 120000\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+/etc\n", "links"),
+        ("diff --git a/x b/x\nold mode 100644\nnew mode 100755\n", "permissions"),
+        ('--- /dev/null\n+++ "b/\\377"\n@@ -0,0 +1 @@\n+a\n', "is no text"),
     ],
 )
 def test_what_is_no_patch_is_said(patch: str, words: str) -> None:

@@ -10,9 +10,14 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from fairlead.servers.repo.folders import FILE
+
+HEAD: Final = "HEAD"
+REPOSITORY_MARKS: Final = frozenset({"objects", "commondir"})
+"""Together with `HEAD`, one of these makes a folder a repository."""
 
 _MAX_CONFIG_BYTES: Final = 1_000_000
 _MAX_CONFIGS: Final = 50
@@ -92,6 +97,32 @@ def references_of(git: GitFolder) -> Iterator[str]:
     for tree in (git.tree, *trees):
         for file, key, value in settings:
             yield from _paths_of(git, tree, file, key, value)
+
+
+def references_around(folder: str | os.PathLike[str]) -> Iterator[str]:
+    """Absolute paths that git follows in the repositories that a folder is in: the nearest, and those around.
+
+    Args:
+        folder: An absolute path.
+    """
+    for place in (Path(folder), *Path(folder).parents):
+        git = git_folder_at(os.path.join(place, ".git"))
+        for path in references_of(git) if git is not None else ():
+            # `branch.x.remote = .` is the repository itself, and names no file.
+            if not place.is_relative_to(os.path.normpath(path)):
+                yield path
+
+
+def is_in_repository_folder(path: Path) -> bool:
+    """Whether a file is in a folder that has the shape of a repository: git runs what its `config` names.
+
+    Args:
+        path: An absolute path.
+    """
+    return any(
+        os.path.lexists(folder / HEAD) and any(os.path.lexists(folder / mark) for mark in REPOSITORY_MARKS)
+        for folder in path.parents
+    )
 
 
 def _paths_of(git: GitFolder, tree: str, file: str, key: str, value: str) -> Iterator[str]:
