@@ -79,7 +79,10 @@ def test_an_extra_is_installed_where_the_program_is(
         def read_text(self, name: str) -> str:
             return json.dumps({"url": "file:///a%20clone", "dir_info": {}})
 
-    monkeypatch.setattr("importlib.metadata.distribution", lambda _: Installed())
+    def find(_name: str) -> Installed:
+        return Installed()
+
+    monkeypatch.setattr("importlib.metadata.distribution", find)
     monkeypatch.setattr("sys.prefix", str(tmp_path))
     (tmp_path / file).write_text(text)
     assert command.format("/a clone") in extra_hint("console")

@@ -518,8 +518,11 @@ def test_a_file_that_is_deleted_while_its_folder_is_read_is_left_out(
     found = [each for each in os.scandir(project) if each.name in ("link.py", "server.py", "odd")]
     for name in ("link.py", "odd"):
         (project / name).unlink()
-    monkeypatch.setattr("fairlead.config.file_digests._walk", lambda _: iter(found))
+
+    def listed(_folder: str) -> list["os.DirEntry[str]"]:
+        return found
+
+    monkeypatch.setattr("fairlead.config.file_digests._walk", listed)
     digest = digest_folder(str(project))
-    kept = [each for each in found if each.name == "server.py"]
-    monkeypatch.setattr("fairlead.config.file_digests._walk", lambda _: iter(kept))
+    found = [each for each in found if each.name == "server.py"]
     assert digest == digest_folder(str(project))
