@@ -33,6 +33,11 @@ def test_a_tool_without_parameters_or_description_is_short() -> None:
     assert signature(tool("nonsense", description="")) == "server.tool()"
 
 
+def test_a_tool_whose_name_begins_with_its_servers_is_not_named_twice() -> None:
+    entry = tool({"type": "object"}, server="repo", name="repo.ripgrep", description="")
+    assert signature(entry) == "repo.ripgrep()"
+
+
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [

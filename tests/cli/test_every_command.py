@@ -128,6 +128,10 @@ def test_what_is_after_two_dashes_is_not_ours() -> None:
         (("help", "cal"), "`call`"),
         (("gateway", "--install", "cursr"), "`cursor`"),
         (("completion", "fsh"), "`fish`"),
+        (("start",), "`gateway start`"),
+        (("token", "list"), "`gateway token`"),
+        (("install", "cursor"), "`gateway --install`"),
+        (("servers",), "`list`"),
     ],
 )
 def test_a_typo_is_answered_with_what_was_meant(
@@ -136,6 +140,42 @@ def test_a_typo_is_answered_with_what_was_meant(
     outcome = fairlead(*typed)
     assert outcome.status == 2
     assert f"Did you mean {meant}" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "--json list",
+        "--json call repo.ripgrep",
+        "--json version",
+        "--json forget server nothing",
+        "forget --json server nothing",
+        "explain --json repo",
+        "gateway --json token list",
+        "gateway token --json list",
+        "docs --json sites",
+        "gateway --json --uninstall cursor",
+        "--json gateway --install cursor",
+    ],
+)
+def test_json_may_stand_before_the_name_of_a_command(fairlead: Fairlead, typed: str) -> None:
+    words = typed.split()
+    before, after = fairlead(*words), fairlead(*(word for word in words if word != "--json"), "--json")
+    assert json.loads(before.out).keys() == json.loads(after.out).keys()
+
+
+def test_a_group_does_not_show_json_among_its_options(fairlead: Fairlead) -> None:
+    assert "--json" not in fairlead("forget", "--help").out
+
+
+def test_an_agent_is_connected_and_disconnected_with_json(fairlead: Fairlead, machine: Machine) -> None:
+    file = machine.home / ".cursor" / "mcp.json"
+    done = json.loads(fairlead("gateway", "--install", "cursor", "--yes", "--json").out)
+    assert (done["ok"], done["file"], done["changed"], done["backup"]) == (True, str(file), True, None)
+    assert json.loads(fairlead("gateway", "--install", "cursor", "--json").out)["changed"] is False
+    done = json.loads(fairlead("gateway", "--uninstall", "cursor", "--yes", "--json").out)
+    assert (done["ok"], done["changed"]) == (True, True)
+    assert not file.exists()
 
 
 def test_other_names_of_commands_do_the_same(fairlead: Fairlead, machine: Machine) -> None:

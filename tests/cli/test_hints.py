@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import fairlead as package
-from fairlead.config.command_lines import command_line
+from fairlead.config.command_lines import command_line, extra_hint
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
 
@@ -50,6 +50,42 @@ def test_every_hint_with_a_value_in_it_is_made_by_the_one_function_that_quotes()
 def test_commands_are_quoted_and_end_options_before_a_dash(words: tuple[str, ...], expected: str) -> None:
     options = ("--no-browser",) if words[1] == "-x" else ()
     assert command_line(*words, options=options) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "command"),
+    [
+        (
+            "uv-receipt.toml",
+            '[tool]\nrequirements = [{ name = "fairlead" }]',
+            "uv tool install '{}[console]'",
+        ),
+        (
+            "uv-receipt.toml",
+            '[tool]\nrequirements = [{ name = "fairlead", extras = ["pdf"] }, { name = "rich" }]',
+            "uv tool install '{}[console,pdf]'",
+        ),
+        ("uv-receipt.toml", "not = TOML =", "pip install '{}[console]'"),
+        ("pipx_metadata.json", "{}", "pipx install --force '{}[console]'"),
+        ("pyvenv.cfg", "", "pip install '{}[console]'"),
+    ],
+)
+def test_an_extra_is_installed_where_the_program_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, command: str
+) -> None:
+    class Installed:
+        """A distribution that came from a clone."""
+
+        def read_text(self, name: str) -> str:
+            return json.dumps({"url": "file:///a%20clone", "dir_info": {}})
+
+    def find(_name: str) -> Installed:
+        return Installed()
+
+    monkeypatch.setattr("importlib.metadata.distribution", find)
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    (tmp_path / file).write_text(text)
+    assert command.format("/a clone") in extra_hint("console")
 
 
 def test_the_commands_after_an_import_can_be_followed(

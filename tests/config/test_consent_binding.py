@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.config.consent import ConsentKey
+from fairlead.config.file_digests import digest_folder
 from fairlead.config.load import LoadedServer, load_config
 from fairlead.testing.fixtures import Link, write_tree
 from tests.conftest import Machine
@@ -502,3 +503,26 @@ def test_the_packages_on_the_way_to_a_module_are_bound(
     (project / package / "__init__.py").unlink()
     without = key_of(machine, entry)
     assert without not in (approved, changed)
+
+
+@pytest.mark.parametrize("command", ["./build", "./folder", ".", "./pipe", "./nowhere"])
+def test_what_is_no_program_costs_its_server_alone(machine: Machine, project: Path, command: str) -> None:
+    os.mkfifo(project / "pipe")
+    (project / "nowhere").symlink_to("nowhere")
+    assert key_of(machine, {"command": command})
+
+
+def test_a_file_that_is_deleted_while_its_folder_is_read_is_left_out(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [each for each in os.scandir(project) if each.name in ("link.py", "server.py", "odd")]
+    for name in ("link.py", "odd"):
+        (project / name).unlink()
+
+    def listed(_folder: str) -> list["os.DirEntry[str]"]:
+        return found
+
+    monkeypatch.setattr("fairlead.config.file_digests._walk", listed)
+    digest = digest_folder(str(project))
+    found = [each for each in found if each.name == "server.py"]
+    assert digest == digest_folder(str(project))

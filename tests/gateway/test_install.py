@@ -18,6 +18,7 @@ from fairlead.gateway.install import (
     FileChange,
     GatewayRoute,
     apply,
+    command_route,
     plan_install,
     plan_uninstall,
     render_snippet,
@@ -265,6 +266,29 @@ def test_a_file_that_was_edited_since_keeps_the_edits(
     path.write_text(path.read_text().replace('{"mcpServers"', '{"mine": true, "mcpServers"'))
     apply(plan_uninstall("claude", place), machine.env)
     assert json.loads(path.read_text()) == {"mine": True, "mcpServers": {}}
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "# a note at the end\n",
+        "\n# what I like\n[profiles.mine]\nmodel = 'x'\n",
+        "[mcp_servers.other] # kept\ncommand = 'x'\n# and below\n",
+    ],
+)
+@pytest.mark.parametrize("by_command", [True, False])
+def test_comments_below_the_entry_stay_when_it_is_taken_out(
+    machine: Machine, place: MachinePaths, reach: GatewayRoute, added: str, *, by_command: bool
+) -> None:
+    before = "# mine\nmodel = 'o3'\n"
+    file = write(machine, "codex", before)
+    route = command_route({**machine.env, "PATH": "/bin"}, config=None) if by_command else reach
+    apply(plan_install("codex", place, route), machine.env)
+    file.write_text(file.read_text() + added)
+    apply(plan_uninstall("codex", place), machine.env)
+    assert "fairlead" not in file.read_text()
+    kept = [line for line in (before + added).splitlines() if line]
+    assert [line for line in file.read_text().splitlines() if line] == kept
 
 
 def test_no_backup_overwrites_another(machine: Machine, place: MachinePaths, reach: GatewayRoute) -> None:

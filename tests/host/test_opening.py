@@ -107,6 +107,15 @@ USES: dict[str, Callable[[Host], Awaitable[Any]]] = {
 }
 
 
+def test_a_host_that_is_not_open_yet_says_how_to_open_it(machine: Machine) -> None:
+    opening: Any = Host.open(env=machine.env)
+    with pytest.raises(AttributeError, match=r"no `call` before .*`async with Host\.open\(\) as host`"):
+        opening.call("time", "now")
+    with pytest.raises(TypeError, match=r"lacks its `async`.*`with fairlead\.open\(\) as host`"), opening:
+        pass
+    assert not hasattr(opening, "__len__")
+
+
 async def test_a_host_says_that_it_belongs_to_another_event_loop_and_goes_on_in_its_own(
     machine: Machine, tmp_path: Path
 ) -> None:

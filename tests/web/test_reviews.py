@@ -78,8 +78,8 @@ async def test_many_tools_are_reviewed_page_by_page_and_only_what_was_shown_is_a
         await board.host.connect("one")
         first = await client.get("/reviews")
         assert "150 tools of 1 server to decide about, 150 held back" in first.text
-        assert [*shown(first.text)] == ["wipe", *(f"look_{number:03}" for number in range(99))]
-        assert " 1 to 100 of 150 " in first.text
+        assert [*shown(first.text)] == ["wipe", *(f"look_{number:03}" for number in range(49))]
+        assert " 1 to 50 of 150 " in first.text
         second = await client.get("/reviews?start=100")
         assert [*shown(second.text)] == [f"look_{number:03}" for number in range(99, 149)]
         action = re.findall(r'action="[^"]*(/reviews[^"]*)"', second.text)
@@ -91,9 +91,11 @@ async def test_many_tools_are_reviewed_page_by_page_and_only_what_was_shown_is_a
         allowed = json.loads(machine.user_file.read_text())["servers"]["one"]["allow_tools"]
         assert allowed == [f"look_{number:03}" for number in range(99, 149)]
         rest = await client.sees("/reviews?start=100", "100 tools of 1 server to decide about")
-        assert [*shown(rest.text)] == [*shown(first.text)], "beyond the end is the last page"
+        assert [*shown(rest.text)] == [f"look_{number:03}" for number in range(49, 99)], (
+            "beyond is the last page"
+        )
         preselected = await client.get("/reviews?preselect=yes")
-        assert preselected.text.count(" checked") == 100
+        assert preselected.text.count(" checked") == 50
 
 
 async def test_servers_are_found_by_words_and_state_and_failures_come_first(

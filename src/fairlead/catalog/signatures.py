@@ -38,7 +38,7 @@ _ABBREVIATION = re.compile(r"(?:\b[A-Za-z]|\b(?:etc|vs|incl|approx|no|e\.g|i\.e)
 def signature(entry: ToolEntry, name: str | None = None, *, required_only: bool = False) -> str:
     """Signature of a tool, under `server.tool` or a given name; with `required_only`, … for the rest."""
     schema = as_object(entry.read().get("inputSchema"))
-    name = name or f"{entry.key.server_id}.{entry.key.tool}"
+    name = name or entry.key.qualified
     text = entry.description or entry.title or ""
     return render_signature(name, schema, text, required_only=required_only)
 

@@ -17,6 +17,7 @@ from fairlead.config.paths import current_folder
 from fairlead.errors import ConfigUnreadable, FairleadError
 from fairlead.terminal.exit_codes import Exit, exit_of
 from fairlead.terminal.output import (
+    JSON_ASKED,
     discard_stream,
     finish_report,
     open_standard_streams,
@@ -99,6 +100,25 @@ _UNLISTED = {"help": "Show the help of a command.", "version": "Print the versio
 _ALIASES = {"ls": "list", "rm": "remove"}
 """Other names that people type."""
 
+_MEANT = {
+    **{name: f"gateway {name}" for name in ("start", "stop", "restart", "open", "token", "agents")},
+    "tokens": "gateway token",
+    **dict.fromkeys(("dashboard", "ui", "web"), "gateway open"),
+    **dict.fromkeys(("install", "connect"), "gateway --install"),
+    "uninstall": "gateway --uninstall",
+    **dict.fromkeys(("servers", "mcp"), "list"),
+    **dict.fromkeys(("show", "info", "describe"), "get"),
+    **dict.fromkeys(("new", "create"), "add"),
+    **dict.fromkeys(("delete", "del"), "remove"),
+    **dict.fromkeys(("exec", "invoke", "use"), "call"),
+    **dict.fromkeys(("log", "stderr"), "logs"),
+    "resource": "resources",
+    "diagnose": "doctor",
+    "permissions": "review",
+    "history": "audit",
+}
+"""Commands that people look for under a name of other programs, or without that of their group."""
+
 _ELSEWHERE = {"console": "fairlead.console.command"}
 """Commands of other surfaces, loaded by name: no surface imports another."""
 
@@ -154,6 +174,8 @@ class LazyGroup(click.Group):
         known = (*self.list_commands(ctx), *_UNLISTED)
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in (*known, *_ALIASES):
+            if name in _MEANT:
+                raise click.UsageError(f"there is no command `{name}`. Did you mean `{_MEANT[name]}`?", ctx)
             raise click.exceptions.NoSuchCommand(name, possibilities=known, ctx=ctx)
         return super().resolve_command(ctx, args)
 
@@ -178,6 +200,10 @@ class LazyGroup(click.Group):
                 formatter.write_dl(list(commands.items()))
 
 
+def _note_json(ctx: click.Context, _option: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's
+    ctx.meta[JSON_ASKED] = given
+
+
 @click.group(
     cls=LazyGroup,
     epilog=EPILOG,
@@ -193,6 +219,7 @@ class LazyGroup(click.Group):
     "-v", "--verbose", is_flag=True, help="Log to stderr what happens, and when. Secrets are masked."
 )
 @click.version_option(package_name="fairlead", message="%(prog)s %(version)s")
+@click.option("--json", is_flag=True, expose_value=False, hidden=True, callback=_note_json)
 @click.pass_context
 def cli(ctx: click.Context, config: Path | None, *, verbose: bool) -> None:
     """Put your MCP servers in one config; use them from every agent."""

@@ -13,20 +13,31 @@ from fairlead.config.edit_scope import EditTarget, edit_target, no_scopes
 from fairlead.config.load import LoadedConfig, Scope, load_config
 from fairlead.config.sources import place_of
 from fairlead.errors import FairleadError
-from fairlead.terminal.output import start_report
+from fairlead.terminal.output import JSON_ASKED, start_report
 
 logger = logging.getLogger(__name__)
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
+def _note_json(ctx: click.Context, _option: click.Parameter, given: bool) -> bool:  # noqa: FBT001 - click's
+    """Whether `--json` stands here, or before the name of the command: `fairlead --json list`."""
+    ctx.meta[JSON_ASKED] = given or ctx.meta.get(JSON_ASKED, False)
+    return bool(ctx.meta[JSON_ASKED])
+
+
 def json_option(function: FunctionT) -> FunctionT:
     """Add `--json`: data out as JSON."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+    return click.option("--json", "as_json", is_flag=True, callback=_note_json, help="Print JSON.")(function)
 
 
-def _begin_report(_ctx: click.Context, _option: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's
-    if given:
+def json_option_of_group() -> click.Option:
+    """`--json` before the name of a command, where people write it, too. No help shows it."""
+    return click.Option(["--json"], is_flag=True, expose_value=False, hidden=True, callback=_note_json)
+
+
+def _begin_report(ctx: click.Context, option: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's
+    if _note_json(ctx, option, given):
         start_report()
 
 
@@ -57,9 +68,11 @@ def add_common_options(command: click.Command) -> None:
     """
     options = {option for parameter in command.params for option in parameter.opts}
     is_group = isinstance(command, click.Group)
-    if "--json" not in options and not is_group:
+    if "--json" not in options:
         command.params.append(
-            click.Option(
+            json_option_of_group()
+            if is_group
+            else click.Option(
                 ["--json"],
                 is_flag=True,
                 is_eager=True,

@@ -5,6 +5,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -101,7 +102,7 @@ def digest_file(path: str) -> str:
         descriptor = os.open(path, flags)  # a FIFO without a writer must not block
     except OSError as exc:
         return f"unreadable: {exc.errno}"
-    with open(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             return "not a regular file"
@@ -109,9 +110,14 @@ def digest_file(path: str) -> str:
             return f"large:{found.st_ino}:{found.st_size}:{found.st_ctime_ns}"
         digest = hashlib.sha256()
         left = MAX_DIGESTED_BYTES + 1
-        while left > 0 and (piece := file.read(min(1 << 20, left))):
-            digest.update(piece)
-            left -= len(piece)
+        with open(descriptor, "rb", closefd=False) as file:  # not before the check: it refuses folders
+            while left > 0 and (piece := file.read(min(1 << 20, left))):
+                digest.update(piece)
+                left -= len(piece)
+    except OSError as exc:  # a disk or network file system that fails
+        return f"unreadable: {exc.errno}"
+    finally:
+        os.close(descriptor)
     return digest.hexdigest()
 
 
@@ -140,13 +146,13 @@ def digest_folder(folder: str, mentioned: str = "") -> str:
 
     digest, files, size = hashlib.sha256(), 0, 0
     for seen, entry in enumerate(_walk(folder)):
-        if entry.is_symlink():
-            content = f"link to {os.readlink(entry.path)}"
-        elif not counts(entry):
-            content = ""
-        else:
-            files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
-            content = digest_file(entry.path) if size <= MAX_DIGESTED_BYTES else ""
+        content = ""
+        with suppress(FileNotFoundError):  # deleted since the folder was listed
+            if entry.is_symlink():
+                content = f"link to {os.readlink(entry.path)}"
+            elif counts(entry):
+                files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
+                content = digest_file(entry.path) if size <= MAX_DIGESTED_BYTES else ""
         if files > MAX_FOLDER_FILES or size > MAX_DIGESTED_BYTES or seen > _MAX_FOLDER_ENTRIES:
             return NOT_BOUND
         if content:

@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shlex
 import time
@@ -343,16 +344,52 @@ def _without(text: str, dialect: ConfigDialect, path: tuple[str, str], present: 
     import tomlkit
 
     section, name = path
+    wanted = {**present, section: {key: value for key, value in present[section].items() if key != name}}
+    with_comments = _without_table(text, path)
+    if with_comments is not None and _says(with_comments, section, wanted):
+        return with_comments
     document: Any = tomlkit.parse(text)
     del document[section][name]
     changed = tomlkit.dumps(document)
-    wanted = {**present, section: {key: value for key, value in present[section].items() if key != name}}
-    said = tomllib.loads(changed)
-    # A section of which nothing is left may be gone with its last entry.
-    if {section: {}, **said} != wanted:
+    if not _says(changed, section, wanted):
         hint = f"remove `[{section}.{name}]` by hand"
         raise ConfigUnwritable("this file's tables are in an order that cannot be edited", hint=hint)
     return changed
+
+
+def _says(text: str, section: str, wanted: Mapping[str, Any]) -> bool:
+    """Whether a TOML text has these values. A section may be gone with its last entry."""
+    try:
+        return {section: {}, **tomllib.loads(text)} == wanted
+    except tomllib.TOMLDecodeError:
+        return False
+
+
+def _without_table(text: str, path: tuple[str, str]) -> str | None:
+    """The text without the lines of a TOML table, but with the comments below it; None where there are none.
+
+    Such comments are about what comes next, or were added at the end. A TOML editor counts them to the table.
+    """
+    section, name = (rf"[\"']?{re.escape(word)}[\"']?" for word in path)
+    ours = re.compile(rf"\s*\[\s*{section}\s*\.\s*{name}\s*[.\]]")
+    kept: list[str] = []
+    below: list[str] = []
+    has_comments = is_ours = False
+    for line in text.splitlines(keepends=True):
+        begins = line.lstrip()[:1]
+        if begins == "[":
+            is_ours = ours.match(line) is not None
+            if not is_ours:
+                kept += below
+                has_comments = has_comments or bool(below)
+            below = []
+        if not is_ours:
+            kept.append(line)
+        elif begins in ("", "#") and (below or begins):
+            below.append(line)
+        else:
+            below = []
+    return "".join([*kept, *below]) if has_comments or below else None
 
 
 def _without_input(text: str, present: dict[str, Any]) -> str:

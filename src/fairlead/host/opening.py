@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Protocol, TypeVar
 
 import anyio
 
@@ -27,6 +27,12 @@ HostT = TypeVar("HostT", bound=OpenedHost)
 
 _RUNNING: Final[set[asyncio.Task[None]]] = set()
 """The tasks that run hosts. An event loop alone would not keep them."""
+
+
+_HOW_TO_OPEN: Final = (
+    "use `async with Host.open() as host` or `host = await Host.open()`;"
+    " without asyncio, `with fairlead.open() as host`"
+)
 
 
 class HostOpening(Generic[HostT]):
@@ -104,6 +110,19 @@ class HostOpening(Generic[HostT]):
 
     def __repr__(self) -> str:
         return "<a host that is not open yet: use `async with Host.open() as host` or `await Host.open()`>"
+
+    if not TYPE_CHECKING:  # type checkers find these mistakes by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("__"):
+                raise AttributeError(name)  # what Python itself looks for
+            raise AttributeError(f"there is no `{name}` before the host is open: {_HOW_TO_OPEN}")
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(f"`with Host.open()` lacks its `async`: {_HOW_TO_OPEN}")
+
+        def __exit__(self, *_: object) -> None:
+            """Never called: a block begins with both methods, or with an error that names neither."""
 
 
 def host_opener(function: Callable[P, AsyncGenerator[HostT]]) -> Callable[P, HostOpening[HostT]]:

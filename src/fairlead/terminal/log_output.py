@@ -10,9 +10,10 @@ from typing import Final, TextIO
 from fairlead.catalog.sanitize import gate
 from fairlead.config.document.files import hold_lock
 from fairlead.config.secrets.log_filter import mask_logs
-from fairlead.errors import ConfigUnwritable
+from fairlead.errors import ConfigUnwritable, FairleadError
 from fairlead.gateway.service import open_log
 from fairlead.terminal.output import printable
+from fairlead.wording import join_clauses
 
 MAX_LOG_BYTES: Final = 2 * 1024 * 1024
 """Size at which a log file is rotated; one rotated file is kept."""
@@ -31,8 +32,11 @@ class OneLineFormatter(logging.Formatter):
         """Write one record as one line."""
         parts = [f"{record.levelname.lower()}: {record.getMessage()}"]
         parts += [f"{name}={value}" for name, value in vars(record).items() if name not in _OWN_FIELDS]
-        if record.exc_info and record.exc_info[1] is not None:
-            parts.append(f"error={record.exc_info[1]!r}")
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, FairleadError):
+            parts.append(f"error={join_clauses(str(error), error.hint)}")
+        elif error is not None:
+            parts.append(f"error={error!r}")
         return printable(" ".join(parts))
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import click
 
@@ -81,6 +81,10 @@ class _JsonReport:
 
 
 _report = _JsonReport()
+
+
+JSON_ASKED: Final = "fairlead.json"
+"""Key of a command line's context: `--json` stood before the name of the command."""
 
 
 def start_report() -> None:

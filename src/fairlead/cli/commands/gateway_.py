@@ -26,7 +26,9 @@ from fairlead.terminal.output import (
     print_notices,
     print_table,
     printable_lines,
+    report,
     say,
+    start_report,
     warn,
 )
 
@@ -164,6 +166,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     if install and agent:
         raise click.UsageError("`--install` writes no `--agent`: set `gateway.agent` in your own file")
     if install or uninstall:
+        _begin_report(as_json=as_json)
         return _change(ctx, options, install, uninstall, by_url=http and not stdio, yes=yes)
     if workers > 1 and (stdio or idle_exit is not None):
         raise click.UsageError("`--workers` is for a gateway on a port: over stdio there is one client")
@@ -173,6 +176,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     if agents and (running := options.find_shared(load(ctx))):
         from fairlead.cli.gateway_summary import show_snippets
 
+        _begin_report(as_json=as_json)
         show_snippets(options.reach_of(running), agents)
         return Exit.OK
     return _serve_on_port(ctx, options, worker, as_json=as_json, agents=agents)
@@ -281,6 +285,7 @@ def _write_change(
     from fairlead.actions.agents import change_agent
 
     if change.is_none:
+        report(file=str(change.path), changed=False)
         say(f"{display_path(change.path)} is as it should be; nothing was changed")
         return Exit.OK
     say(printable_lines(change.diff()))
@@ -292,6 +297,7 @@ def _write_change(
     kind, agent = what
     changed = change_agent(context, agent, change, kind, by_url=by_url)
     print_notices(changed.notices)
+    report(file=str(change.path), changed=True, backup=str(changed.backup) if changed.backup else None)
     say(f"\n{'deleted' if change.after is None else 'wrote'} {display_path(change.path)}")
     if changed.backup:
         say(f"the file as it was: {display_path(changed.backup)}")
@@ -300,6 +306,12 @@ def _write_change(
     elif kind == "install":
         say(f"{change.title} starts the gateway where none runs; restart it, and it has the tools")
     return Exit.OK
+
+
+def _begin_report(*, as_json: bool) -> None:
+    """With `--json`, have the words of what serves nothing become one document."""
+    if as_json:
+        start_report()
 
 
 @command.command("agents")

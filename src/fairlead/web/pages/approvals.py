@@ -22,6 +22,7 @@ from fairlead.web.layout import (
     moment,
     page,
     plural,
+    prose,
     server_link,
     server_path,
 )
@@ -103,13 +104,13 @@ def _group(request: PageRequest, about: str | None, calls: Sequence[PendingCall]
             " asks through ",
             server_link(approval.server_id) if request.is_admin else code(approval.server_id),
             ". Needs approval because ",
-            approval.reason,
+            prose(approval.reason),
             ".",
         ),
         _claims(approval.claims),
         [_call(request, call, alone=len(calls) == 1) for call in calls],
         _buttons(request, calls, f"all {len(calls)}") if len(calls) > 1 else None,
-        tag("p", f"To settle it for good: {end_sentence(approval.hint)}", class_="dim")
+        tag("p", "To settle it for good: ", prose(end_sentence(approval.hint)), class_="dim")
         if approval.hint
         else None,
         class_="card attention",

@@ -31,8 +31,8 @@ from fairlead.web.layout import (
 from fairlead.web.page_request import Answer, PageRequest, confirm
 from fairlead.web.panel import OpenReviews, PanelVerdict
 
-PAGE: Final = 100
-"""How many tools are shown at once."""
+PAGE: Final = 50
+"""How many tools are shown at once: each has its whole definition, a page of 100 takes too long to make."""
 ANSWERS: Final = {"allow": "Allow", "ask": "Ask each time", "deny": "Deny", "": "Later"}
 _FIELD: Final = "answer:"
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from starlette.responses import HTMLResponse, Response
 
@@ -14,7 +15,7 @@ from fairlead.events import DOWN
 from fairlead.host.elicitation.urls import ShownUrl
 from fairlead.host.server_status import ServerStatus
 from fairlead.web.host_panel import HostPanel
-from fairlead.web.html import Child, Html, tag
+from fairlead.web.html import Child, Html, join, tag
 from fairlead.web.layout import (
     block,
     build,
@@ -290,12 +291,22 @@ def _permissions(details: ServerDetails) -> Child:
     """Permission of each tool, and the configuration line that sets it."""
     if not details.tools:
         return None
+
+    # Most tools of a server share these, and looking for secrets in each took most of the table's time.
+    @cache
+    def because(reason: str) -> Html:
+        return tag("div", prose(reason))
+
+    @cache
+    def set_by(place: str | None) -> Html:
+        return code_path(place) if place else join("the default")
+
     rows = [
         (
             tag("a", code(tool.key.shown_tool), href=tool_path(tool.key.server_id, tool.key.tool)),
             tool.answer,
-            prose(reason_in_short(tool)),
-            code_path(tool.decided_by.place) if tool.decided_by.place else "the default",
+            because(reason_in_short(tool)),
+            set_by(tool.decided_by.place),
         )
         for tool in details.tools
     ]
