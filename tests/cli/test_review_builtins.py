@@ -1,12 +1,13 @@
 """Reviews of built-in servers, whose tools carry their server's id, and what `all` leaves out."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from fairlead.testing import ScriptedServer
-from tests.cli.permission_support import PLAIN, Fairlead, entry, write
+from tests.cli.permission_support import PLAIN, Fairlead, entry, follow, write
 from tests.conftest import Machine
 from tests.loop.model_server import Calls, results_in, says, serving
 
@@ -108,3 +109,63 @@ def test_all_says_what_it_leaves_out_and_how_that_is_allowed(
     assert "`fairlead review s --allow echo,other`" in outcome.err
     assert fairlead("review", "s", "--allow", "echo,other").status == 0
     assert fairlead("call", "s", "echo").status == 0
+
+
+@pytest.fixture
+def built_ins(fairlead: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The built-in servers are there, as for every user."""
+    monkeypatch.delenv("FAIRLEAD_BUILTINS")
+
+
+@pytest.mark.usefixtures("built_ins")
+@pytest.mark.parametrize("answer", ["allow", "ask"])
+def test_a_built_in_servers_tool_that_one_projects_file_denies_is_settled_by_following_the_hint(
+    machine: Machine, fairlead: Fairlead, answer: str
+) -> None:
+    (machine.project / "notes.txt").write_text("the text of the notes")
+    call = ("call", "repo.readFile", "path=notes.txt")
+    write(machine, {})
+    assert fairlead("review", "repo", "--deny", "readFile", "--scope", "project").status == 0
+    refused = fairlead(*call)
+    assert refused.status == 3
+    assert "`fairlead review repo --allow repo.readFile --scope project`" in refused.err
+    refused = fairlead("review", "repo", f"--{answer}", "readFile")
+    assert refused.status == 1
+    assert follow(fairlead, refused.err.split("hint:")[1]).status == 0
+    (said,) = json.loads(fairlead("explain", "tool", "readFile", "--json").out)["tools"]
+    assert said["verdict"] == answer
+    assert fairlead(*call, "--yes").status == 0
+
+
+@pytest.mark.usefixtures("built_ins")
+def test_a_tool_that_two_files_deny_is_settled_by_hand(machine: Machine, fairlead: Fairlead) -> None:
+    denied = {"servers": {"repo": {"deny_tools": ["repo.readFile"]}}}
+    machine.write_user(json.dumps(denied))
+    machine.write_project(json.dumps(denied))
+    said = fairlead("call", "repo.readFile", "path=x").err
+    assert "take `repo.readFile` out of deny_tools in " in said
+    assert "--scope" not in said
+
+
+@pytest.mark.usefixtures("built_ins")
+def test_hints_name_a_built_in_servers_tool_once(machine: Machine, fairlead: Fairlead) -> None:
+    write(machine, {})
+    assert (
+        "its tools are repo.ripgrep, repo.readFile, repo.listDir"
+        in fairlead("review", "repo", "--deny", "x").err
+    )
+    assert fairlead("review", "repo", "--deny", "readFile").status == 0
+    refused = fairlead("call", "repo.readFile", "path=x").err
+    assert "`fairlead review repo --allow repo.readFile`" in refused
+    assert follow(fairlead, refused.split("hint:")[1]).status == 0
+
+
+def test_a_server_in_the_place_of_a_built_in_one_may_have_tools_that_look_alike(
+    machine: Machine, fairlead: Fairlead, tmp_path: Path
+) -> None:
+    tools = [{**PLAIN, "name": name} for name in ("put", "repo.put")]
+    write(machine, {"repo": ScriptedServer(tmp_path / "record", tools=tools).entry(trust="untrusted")})
+    refused = fairlead("review", "repo", "--allow", "repo.put")
+    (choice,) = re.findall(r"`(repo\.repo\.put)`", refused.err)
+    assert fairlead("review", "repo", "--allow", choice).status == 0
+    assert entry(machine, "repo")["allow_tools"] == ["repo.put"]

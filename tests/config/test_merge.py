@@ -9,6 +9,7 @@ import pytest
 from fairlead.config.explain import explain_server
 from fairlead.config.models import StdioServer
 from fairlead.errors import ConfigInvalid, ConfigUnreadable, UnknownServer
+from fairlead.policy.decision import approval_mode_of
 from tests.conftest import Machine, write
 
 
@@ -182,6 +183,21 @@ def test_a_wrongly_typed_part_of_a_project_file_takes_nothing_from_the_user(
     assert [(problem.file, problem.json_path) for problem in loaded.problems] == [(str(path), where)]
     assert loaded.config == before.config
     assert loaded.servers["mine"].usable
+
+
+@pytest.mark.parametrize("mode", ["allow", "auto", "ask", "deny"])
+def test_a_projects_modes_by_tool_count_beside_the_users_mode_for_the_whole_server(
+    machine: Machine, mode: str
+) -> None:
+    machine.write_user(json.dumps({"servers": {"mine": {"command": "x", "approval": mode}}}))
+    machine.write_project(json.dumps({"servers": {"mine": {"approval": {"tools": {"put": "ask"}}}}}))
+    loaded = machine.load()
+    assert not loaded.problems
+    config = loaded.servers["mine"].config
+    assert config is not None
+    assert approval_mode_of(config, "put", "mine") == ("ask", "put")
+    assert approval_mode_of(config, "get", "mine") == (mode, None)
+    assert loaded.servers["mine"].needs_consent, "a project's mode could allow more"
 
 
 def test_a_bad_policy_is_never_half_applied(machine: Machine) -> None:

@@ -1,6 +1,7 @@
 """Approvals that are answered in the client (`gateway.approvals: client`), by the table of permissions."""
 
 import json
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import anyio
 import mcp_types as types
 import pytest
 from anyio import to_thread
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
@@ -61,7 +62,9 @@ def answering(asked: list[str], action: Any, content: Any = None) -> Any:
     return elicit
 
 
-async def call_all(url: str, mode: Any, elicit: Any, cells: list[Cell]) -> dict[Cell, str]:
+async def call_all(
+    url: str | StdioServerParameters, mode: Any, elicit: Any, cells: list[Cell]
+) -> dict[Cell, str]:
     """Call each cell's tool as a client that answers forms so, or cannot be asked."""
     outcomes: dict[Cell, str] = {}
     async with Client(url, mode=mode, elicitation_callback=elicit) as client:
@@ -88,6 +91,40 @@ async def test_the_client_is_asked_about_what_asks_and_its_yes_counts(
         assert gateway.approvals.pending() == []
     require_alike(table, outcomes, called=lambda cell: cell.verdict in ("allow", "ask"))
     assert asked == asking(CELLS)
+
+
+# The same over stdio, where there is no dashboard, and no call waits.
+
+
+def over_stdio(machine: Machine) -> StdioServerParameters:
+    """The command that agents start: a gateway in a process of its own."""
+    words = ["-m", "fairlead", "gateway", "--stdio"]
+    return StdioServerParameters(
+        command=sys.executable, args=words, env=dict(machine.env), cwd=machine.project
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_over_stdio_the_client_is_asked_about_what_asks_and_its_yes_counts(
+    table: Table, machine: Machine, mode: Any
+) -> None:
+    asked: list[str] = []
+    cells = one_of_each(CELLS)
+    with anyio.fail_after(SECONDS):
+        elicit = answering(asked, "accept", {"answer": "once"})
+        outcomes = await call_all(over_stdio(machine), mode, elicit, cells)
+    require_alike(table, outcomes, called=lambda cell: cell.verdict in ("allow", "ask"))
+    assert asked == asking(cells)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_over_stdio_what_asks_is_refused_where_the_client_cannot_be_asked(
+    table: Table, machine: Machine, mode: Any
+) -> None:
+    cells = one_of_each(CELLS)
+    with anyio.fail_after(SECONDS):
+        outcomes = await call_all(over_stdio(machine), mode, None, cells)
+    require_alike(table, outcomes, called=lambda cell: cell.verdict == "allow")
 
 
 ANSWERS: dict[str, tuple[str, Any, str]] = {

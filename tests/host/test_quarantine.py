@@ -10,12 +10,13 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.catalog.tools import ToolKey
+from fairlead.catalog.tools import ToolKey, read_tools
 from fairlead.config.paths import LOCK_NAME, STATE_HINT, store_file
 from fairlead.errors import CallDenied, UnknownTool
 from fairlead.events import ToolsQuarantined
 from fairlead.host.host import Host
 from fairlead.host.managed_servers import SAVE_SECONDS
+from fairlead.host.operator import ApprovalAnswer, ApprovalRequest, Callbacks
 from fairlead.policy.lockfile import Lock, lock_server, lock_text
 from fairlead.policy.pins import NAMESPACE, encode_pins, pin_by_review, pins_key, read_pins, record_review
 from fairlead.store.opening import open_database
@@ -90,6 +91,16 @@ def review(machine: Machine, host: Host, entry: dict[str, Any]) -> None:
         lambda pins: pin_by_review(
             pins, listing.tools, instructions=listing.instructions, patterns=["*"], at=time.time()
         ),
+    )
+
+
+def approve(machine: Machine, entry: dict[str, Any], *tools: Definition) -> None:
+    """Approve these definitions, whatever a running host has."""
+    entries, _ = read_tools("x", iter([json.dumps(tool).encode() for tool in tools]))
+    record_review(
+        store_file(machine.env),
+        machine.load(overrides={"servers": {"x": entry}}).servers["x"],
+        lambda pins: pin_by_review(pins, entries, instructions=None, patterns=["*"], at=time.time()),
     )
 
 
@@ -273,6 +284,63 @@ async def test_a_review_in_another_process_lets_a_running_host_go_on(
             await anyio.sleep(0.05)
         assert (await host.call("x", "echo")).text == "{}"
         assert not host.status()[0].notes
+
+
+@pytest.mark.requirement("NEED-32")
+async def test_a_review_ends_no_call_that_waits_for_a_connection(
+    machine: Machine, server: ChangingServer, tmp_path: Path
+) -> None:
+    entry, held = server.entry(), tmp_path / "held"
+    wait = f"import os, time\nwhile os.path.exists({str(held)!r}): time.sleep(0.02)\n"
+    entry["args"] = [*entry["args"][:-1], wait + entry["args"][-1]]
+    async with hosting(machine, x=entry) as host:
+        await host.connect("x")
+    server.say(CHANGED)
+    held.touch()
+    outcomes: list[str] = []
+    async with hosting(machine, x=entry) as host:
+
+        async def call() -> None:
+            outcomes.append((await host.call("x", "echo")).text)
+
+        async with anyio.create_task_group() as calls:
+            for _ in range(2):
+                calls.start_soon(call)
+            while host.status()[0].state != "connecting":  # noqa: ASYNC110 - the calls begin it
+                await anyio.sleep(0.01)
+            (managed,) = host.servers
+            before = managed.pins
+            approve(machine, entry, CHANGED)
+            while managed.pins is before:  # noqa: ASYNC110 - the store's thread makes it other
+                await anyio.sleep(0.01)
+            held.unlink()
+    assert outcomes == ["{}", "{}"]
+
+
+@pytest.mark.requirement("HARD-40")
+async def test_a_tool_that_changes_with_its_server_while_the_user_is_asked_is_not_called(
+    machine: Machine, server: ChangingServer
+) -> None:
+    entry = server.entry(approval="ask")
+    async with hosting(machine, x=entry) as host:
+        await host.connect("x")
+
+    async def approve_late(_question: ApprovalRequest) -> ApprovalAnswer:
+        server.say(tool)
+        await managed.live().aclose()
+        return "once"
+
+    operator = Callbacks(on_approve=approve_late)
+    with anyio.fail_after(SECONDS):
+        loaded = machine.load(overrides=unasked({"x": entry}))
+        async with Host.open(loaded, env=machine.env, operator=operator) as host:
+            (managed,) = host.servers
+            tool = ECHO
+            assert (await host.call("x", "echo")).text == "{}"
+            tool = CHANGED
+            with pytest.raises(CallDenied, match="has changed"):
+                await host.call("x", "echo")
+    assert ScriptedServer(server.record).calls("echo") == 1
 
 
 @pytest.mark.requirement("HARD-40")

@@ -2,6 +2,16 @@
 
 Two real servers, a trusted and an untrusted one, have a tool for each combination. `Table.prepare` reviews
 them with `fairlead review`, as a user would, and then has the tools whose state is `changed` be others.
+
+| surface | who may be there | tests |
+|---|---|---|
+| the decision alone | no one, by definition | `policy/test_permission_table.py` |
+| library | no one, a callback, the caller's own word | `host/test_permissions.py` |
+| `fairlead call`, `run` | no one, a terminal, `--yes`, `--allow` | `cli/test_permissions.py` |
+| console | no one, a terminal | `console/test_permissions.py` |
+| gateway | no one, the dashboard or `fairlead approvals` | `gateway/test_permissions.py` |
+| gateway, also over stdio | the client, by elicitation or not | `gateway/test_client_approvals.py` |
+| dashboard | its page of tools and its answers | `web/test_permissions.py` |
 """
 
 import itertools

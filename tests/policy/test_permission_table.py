@@ -124,7 +124,6 @@ ADA, INTERN = (
         ("group:interns", {"intern"}),
         ("group:intern*", {"intern"}),
         ("group:Interns", set[str]()),
-        ("group:", set[str]()),
         ("group:*", {"intern"}),
         ("interns", set[str]()),
         ("oauth:* bo", {"intern"}),
@@ -146,6 +145,35 @@ def test_a_rule_applies_to_the_principals_and_groups_it_names(
     for name, caller in callers.items():
         verdict = policy.decide("deploy_app", entry=tool(**fallback), caller=caller).verdict
         assert verdict == (action if name in applies_to else before), name
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("Group:interns", "write `group:interns`"),
+        ("groups:interns", "write `group:interns`"),
+        ("group: interns", "write `group:interns`"),
+        ("GROUP :interns", "write `group:interns`"),
+        ("Token:ci", "write `token:ci`"),
+        ("OAuth:https://issuer.example bo", "write `oauth:https://issuer.example bo`"),
+        ("group:", "write the name after `group:`"),
+        ("group:interns ", "spaces around it"),
+        (" ada", "spaces around it"),
+        ("group:in\u200bterns", "characters that do not show"),
+    ],
+)
+def test_a_rule_that_can_mean_no_one_is_an_error_and_does_not_lapse(
+    machine: Machine, named: str, said: str
+) -> None:
+    with pytest.raises(ConfigInvalid, match=said) as caught:
+        configured(machine, [{"action": "deny", "principal": named}])
+    (problem,) = caught.value.problems
+    assert problem.json_path == "policy.rules[0].principal"
+
+
+@pytest.mark.parametrize("named", ["grouper:x", "group", "user:ada", "auth0|ada", "a b", "oauth:* bo"])
+def test_names_that_only_look_like_a_prefix_are_names(machine: Machine, named: str) -> None:
+    assert configured(machine, [{"action": "deny", "principal": named}]).rules
 
 
 ISSUER, OTHER = "https://issuer.example", "https://other.example"

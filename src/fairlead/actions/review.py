@@ -334,7 +334,9 @@ def _exact(name: str, tools: Sequence[ReviewedTool]) -> ReviewedTool | None:
 
 def _ambiguous(word: str, readings: Sequence[Sequence[ReviewedTool]]) -> ConfigError:
     """A server has a tool whose name looks like more than one: nothing is allowed by a guess."""
-    joined = [",".join(command_line_name(tool.entry.key) for tool in reading) for reading in readings]
+    joined = [
+        ",".join(command_line_name(tool.entry.key, long=True) for tool in reading) for reading in readings
+    ]
     # With a comma at its end it is a list, and no longer the name of a tool.
     choices = [shlex.quote(f"{choice}," if choice == word else choice) for choice in joined]
     return ConfigError(

@@ -41,8 +41,26 @@ def _check_header_value(value: str) -> str:
     return value
 
 
+_PREFIX = re.compile(r"(group|token|oauth)s?\s*:\s*", re.IGNORECASE)
+
+
+def _check_principal_name(name: str) -> str:
+    # A rule that can mean no one lapses in silence: a misspelled denial denies nothing.
+    if name != name.strip() or not name.isprintable():
+        raise ValueError("has spaces around it, or characters that do not show: no principal is called so")
+    if (prefix := _PREFIX.match(name)) is None:
+        return name
+    right, rest = f"{prefix[1].lower()}:", name[prefix.end() :]
+    if not rest:
+        raise ValueError(f"names no one: write the name after `{right}`")
+    if prefix[0] != right:
+        raise ValueError(f"means no one as it is spelled: write `{right}{rest}`")
+    return name
+
+
 # Validated one by one, so that every bad name and value is reported.
 VariableName = Annotated[Text, AfterValidator(_check_variable_name)]
+PrincipalName = Annotated[Text, AfterValidator(_check_principal_name)]
 HeaderName = Annotated[Text, AfterValidator(_check_header_name)]
 HeaderValue = Annotated[str, AfterValidator(_check_header_value)]
 

@@ -318,6 +318,9 @@ def _matching_types(
         example = below[name] if below.get(name) is not None else examples.get(name, value)
         if name == "approval" and value in ("ask", "deny") and is_object(example):
             kept[name] = _at_least(value, example)
+        elif name == "approval" and isinstance(example, str) and is_object(value):
+            # A mode for the whole server is the default beside modes by tool.
+            kept[name] = {"default": example, **_matching_types({}, value, (*path, name), refused)}
         elif value is None or not isinstance(value, type(example)):
             refused.append((*path, name))
         elif is_object(value):

@@ -20,6 +20,7 @@ from fairlead.config.field_types import (
     HeaderName,
     HeaderValue,
     Milliseconds,
+    PrincipalName,
     ServerId,
     StrictModel,
     Text,
@@ -360,7 +361,7 @@ class PolicyRule(StrictModel):
     action: Literal["allow", "ask", "deny"]
     server: Text | None = Field(default=None, description="Server id or glob; every server if not set.")
     tool: Text | None = Field(default=None, description="Tool name or glob; every tool if not set.")
-    principal: Text | None = Field(
+    principal: PrincipalName | None = Field(
         default=None,
         description="Whose calls: a principal, a subject of the gateway's OAuth issuer, or `group:NAME` for"
         " the members of a group (a claim of their token), by name or glob; all calls if not set.",

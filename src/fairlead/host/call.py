@@ -320,6 +320,9 @@ class CallRunner:
             if decision.verdict == "ask" and readings is None:
                 shown, sent = fix_arguments(fit)
             permit = await self._permission.permit(proposal, decision, shown, readings, audited.record_ask)
+            if managed.is_unchecked:
+                # Its connection ended while the user was asked, and the next run may list another tool.
+                await self._look_into(proposal)
         except FairleadError as exc:
             if isinstance(exc, CallDenied):
                 audited.record_decision("deny", str(exc))  # the words of other errors may quote the arguments

@@ -329,6 +329,11 @@ class ManagedServer:
         return self.connection is not None and self.connection.vitals.state == "ready"
 
     @property
+    def is_connecting(self) -> bool:
+        """Whether its connection is being opened, or has yet to list in this run."""
+        return self.connection is not None and self.connection.vitals.state == "connecting"
+
+    @property
     def is_listed(self) -> bool:
         """Whether its listing is of this run rather than a snapshot."""
         return self.listed.is_set() and self.connection is not None and self.connection.vitals.connects > 0

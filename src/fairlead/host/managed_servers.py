@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio
@@ -459,20 +458,21 @@ class ManagedServers:
         """Reconnect where a review approved another definition than a connection listed, or a new tool.
 
         A connection that listed another definition comes to its end, after its calls under way; the next
-        use lists the server again. One that never listed a tool requests its list again.
+        use lists the server again. One that has yet to list goes on: calls wait for that, and must not fail
+        because of a review. One that never listed a tool requests its list again.
         """
         server_id = managed.server.server_id
         every = self._connections(server_id)
         known = [each.snapshot for each in every if each.snapshot is not None]
         lacking = [each for each in every if each.lacks(reviewed)]
         for own, drop in [*self._clients.get(server_id, {}).items()]:
-            if own.findings.keys() & reviewed:
+            if own.findings.keys() & reviewed and not own.is_connecting:
                 drop()
-        is_other = bool(managed.findings.keys() & reviewed)
+        is_other = bool(managed.findings.keys() & reviewed) and not managed.is_connecting
         if not is_other and not lacking:
             return
         if is_other and managed.connection is not None:
-            self._tasks.start_soon(partial(managed.connection.aclose, drain=True))
+            managed.connection.renew()
         saved = await load_snapshot(store, managed.server)  # a review lists the server and saves that
         if saved is not None:
             known.append(saved)

@@ -37,7 +37,7 @@ from fairlead.policy.approvals import Approvals, RememberedApproval
 from fairlead.policy.arguments import ArgumentReadings, PathContext, read_arguments
 from fairlead.policy.decision import BundleFilter, Decision, claims_of
 from fairlead.policy.pins import pins_key
-from fairlead.policy.review import hint_to_write, pattern_kept_by_reviews
+from fairlead.policy.review import hint_to_undeny, hint_to_write
 from fairlead.policy.tool_names import review_command
 from fairlead.servers.framework.tools import PREVIEW_METHOD
 
@@ -465,13 +465,10 @@ def _hint_to_allow(proposal: ProposedCall, decision: Decision) -> str:
         if decision.verdict == "deny":
             return "the administrator of this machine denies it, and would have to allow it"
         return f"call it yourself, with its arguments: {call}"
-    kept = pattern_kept_by_reviews(server, proposal.tool) if decision.field == "deny_tools" else None
-    if kept is not None:
-        pattern, origin = kept
-        place = str(origin) if proposal.principal == LOCAL else "the gateway's configuration"
-        return f"take `{pattern}` out of deny_tools in {place}, then run `{review_command(key)}`"
-    by_hand = hint_to_write(server) if proposal.principal == LOCAL else None
-    return by_hand or f"run `{review_command(key)}` to allow it"
+    is_local = proposal.principal == LOCAL
+    kept = hint_to_undeny(server, key, shows_files=is_local) if decision.field == "deny_tools" else None
+    by_hand = hint_to_write(server) if is_local else None
+    return kept or by_hand or f"run `{review_command(key)}` to allow it"
 
 
 def _place_of_rule(proposal: ProposedCall, rule: LoadedRule) -> str:

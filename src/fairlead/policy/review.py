@@ -23,7 +23,8 @@ from fairlead.catalog.definitions import TOOL_FIELDS, entry_digests, read_for_ce
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.definitions import mask_value
 from fairlead.catalog.sanitize.text import reveal_hidden
-from fairlead.catalog.tools import Listing, ToolEntry
+from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
+from fairlead.config.command_lines import command_line
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import (
     append_name,
@@ -61,7 +62,14 @@ from fairlead.policy.pins import (
     pin_by_review,
     record_review,
 )
-from fairlead.policy.tool_names import denies_any, escape_name, is_glob, matches_any
+from fairlead.policy.tool_names import (
+    command_line_name,
+    denies_any,
+    escape_name,
+    is_glob,
+    matches_any,
+    review_command,
+)
 from fairlead.policy.upgrade import record_defaults
 from fairlead.store.sqlite_file import DIGEST_PREFIX
 
@@ -138,7 +146,7 @@ def record_decision(
     entry = _entry_to_write(server, decision, target, layers)
     if entry is not None:
         for tool in decision.usable:
-            _require_not_denied(server, entry, tool.key.tool)
+            _require_not_denied(server, entry, tool.key, "allow" if tool in decision.allow else "ask")
     if may_be_pinned(server) and (decision.usable or decision.instructions or decision.reading):
         _pin(store_path, server, listing, decision)
     if entry is not None:
@@ -172,15 +180,29 @@ def _entry_to_write(
         return None
 
 
-def _require_not_denied(server: LoadedServer, entry: ServerEntry, tool: str) -> None:
+def _require_not_denied(server: LoadedServer, entry: ServerEntry, key: ToolKey, answer: ReviewAnswer) -> None:
     """Refuse to allow a tool that stays denied: by a glob, or by another file than the edited one."""
-    kept = _find_deny_pattern(server, entry, tool)
+    kept = _find_deny_pattern(server, entry, key.tool)
     if kept is not None:
         pattern, origin = kept
+        command = _command_for_scope(server, key, answer)
+        by_hand = f"remove `{pattern}` from deny_tools there, and review again"
         raise ConfigError(
-            f"`{server.server_id}/{tool}` stays denied: deny_tools has `{pattern}` ({origin})",
-            hint=f"remove `{pattern}` from deny_tools there, and review again",
+            f"`{key}` stays denied: deny_tools has `{pattern}` ({origin})",
+            hint=f"run `{command}` to take it out there" if command else by_hand,
         )
+
+
+def _command_for_scope(server: LoadedServer, key: ToolKey, answer: ReviewAnswer) -> str | None:
+    """Review that takes a tool out of the only denylist that has it; None where no review can."""
+    for part in server.definition.parts:
+        if part.layer.name not in ("project", "user") or part.layer.path is None or part.layer.dialect:
+            continue
+        entry = entry_in(server, EditTarget(scope=part.layer.name, path=part.layer.path))
+        if _find_deny_pattern(server, entry, key.tool) is None:
+            words = (f"--{answer}", command_line_name(key), "--scope", part.layer.name)
+            return command_line("review", key.server_id, options=words)
+    return None
 
 
 def hint_to_write(server: LoadedServer) -> str | None:
@@ -197,13 +219,26 @@ def hint_to_write(server: LoadedServer) -> str | None:
     return None
 
 
-def pattern_kept_by_reviews(server: LoadedServer, tool: str) -> tuple[str, ValueOrigin] | None:
-    """Pattern in `deny_tools` that a review cannot remove, so that the tool stays denied; and its origin."""
+def hint_to_undeny(server: LoadedServer, key: ToolKey, *, shows_files: bool) -> str | None:
+    """Hint for a tool that `deny_tools` denies and a plain review cannot allow; None where one can.
+
+    Args:
+        server: The server.
+        key: The tool.
+        shows_files: Whether the hint may name the file, which is the operator's.
+    """
     try:
         entry = entry_to_edit(server, REVIEW_FIELDS)
     except ConfigUnwritable:
         entry = None
-    return _find_deny_pattern(server, entry, tool)
+    kept = _find_deny_pattern(server, entry, key.tool)
+    if kept is None:
+        return None
+    if command := _command_for_scope(server, key, "allow"):
+        return f"run `{command}` to allow it"
+    pattern, origin = kept
+    place = str(origin) if shows_files else "the gateway's configuration"
+    return f"take `{pattern}` out of deny_tools in {place}, then run `{review_command(key)}`"
 
 
 def _find_deny_pattern(

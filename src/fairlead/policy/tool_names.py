@@ -11,10 +11,11 @@ import re
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Final
+from typing import Final, get_args
 
 from fairlead.catalog.tools import ToolKey, slug, unescape_name
 from fairlead.config.command_lines import command_line
+from fairlead.config.models import BuiltinName
 
 _WILD: Final = re.compile(r"[*?\[]")
 _ESCAPED: Final = re.compile(r"\[([*?\[])\]")
@@ -98,15 +99,25 @@ ALL: Final = "all"
 NONE: Final = "none"
 _QUALIFIED: Final = re.compile(r"^([a-zA-Z0-9_-]{1,64})/")
 _LOOKS_QUALIFIED: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}(?:[.:]|__)")
+_BUILTIN: Final = frozenset(get_args(BuiltinName))
 _MARK: Final = re.compile(r"[./:]")
 _DOUBLE: Final = "__"
 
 
-def command_line_name(key: ToolKey) -> str:
-    """Spelling for `--allow` and the like that means this tool and no other, for any name."""
+def command_line_name(key: ToolKey, *, long: bool = False) -> str:
+    """Spelling for `--allow` and the like that means this tool and no other, for any name.
+
+    Args:
+        key: The tool.
+        long: Whether its server is to have the id of a built-in one without being it: then
+            `repo.repo.readFile` rather than `repo.readFile`.
+    """
     name = escape_name(key.typed_tool).replace(",", "[,]")
     if name in (ALL, NONE):
         return f"[{name[0]}]{name[1:]}"
+    # Tools of built-in servers are named after them, and none is called by the rest alone.
+    if not long and key.server_id in _BUILTIN and name.startswith(f"{key.server_id}."):
+        return name
     # Text before a mark could be a server's id, and then the rest would be a tool of that server.
     name = _QUALIFIED.sub(r"\1[/]", name)
     return f"{key.server_id}.{name}" if _LOOKS_QUALIFIED.match(name) else name

@@ -143,8 +143,8 @@ def _view(
     from fairlead.actions.explain import view_for
 
     if principal.startswith(GROUP):
-        group = principal.removeprefix(GROUP)
-        raise click.UsageError(f"`{principal}` is a group, and no principal: add `--group {group}`")
+        instead = f"say `--group {principal.removeprefix(GROUP)}` in the place of `--as {principal}`"
+        raise click.UsageError(f"`{principal}` is a group, and no principal: {instead}")
     view = view_for(loaded, principal, groups, bundle)
     for note in view.notes:
         say(f"note: {printable(note)}")

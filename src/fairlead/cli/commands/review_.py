@@ -98,7 +98,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         allow = (*allow, *approve, *(("all",) if approve_all else ()))
     if bool(server_ids) == every:
         raise click.UsageError("name the servers to review, or give `--all`")
-    loaded = load(ctx)
+    loaded, server_ids = load(ctx), tuple(dict.fromkeys(server_ids))
     named: dict[ReviewAnswer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
     words = _TypedAnswers(named, loaded.servers.keys(), yes=yes, instructions=instructions, scope=scope)
     if len(server_ids) == 1:

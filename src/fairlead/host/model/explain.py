@@ -75,14 +75,16 @@ def names_of(config: LoadedConfig, listings: Mapping[str, Listing]) -> NameTable
 def find_tool_keys(name: str, names: NameTable) -> list[ToolKey]:
     """The tools that the user may mean: by `server.tool`, another spelling, a public name, or a tool's own.
 
-    `server.tool` means that tool alone, also where other servers have one of that name.
+    `server.tool` means that tool alone, also where other servers have one of that name. Where nothing else is
+    meant, `readFile` is the built-in server's `repo.readFile`.
     """
     server_id, _, tool = name.partition(".")
     exact = {tool, unescape_name(tool), name, unescape_name(name)}
     of_server = [key for key in names.names if key.server_id == server_id]
     if found := [key for key in of_server if key.tool in exact or key.shown_tool == tool]:
         return found
-    return [key for key, public in names.names.items() if name == public or means_key(name, key)]
+    found = [key for key, public in names.names.items() if name == public or means_key(name, key)]
+    return found or [key for key in names.names if key.tool == f"{key.server_id}.{name}"]
 
 
 class Explainer:
