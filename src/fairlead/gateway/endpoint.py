@@ -79,7 +79,7 @@ class GatewayEndpoint:
         self._stateless: dict[ClientKey, ClientSession] = {}
         self._opening = anyio.Lock()
         self._listed: set[str] = set()
-        """The servers that were listed here because other replicas answer what is for them."""
+        """The servers that were listed to learn whether clients share them."""
         self._views: dict[GroupedPrincipal, PrincipalView] = {}
         self.renew()
         self.handlers = Handlers(self)
@@ -159,7 +159,7 @@ class GatewayEndpoint:
         view = self._views.get(_CALLER.get())
         return view.toolset.catalog.find_tool(name) if view is not None else None
 
-    def uses_own_server(
+    async def uses_own_server(
         self, caller: GroupedPrincipal, method: str, name: str, arguments: Mapping[str, Any] | None
     ) -> bool:
         """Return whether a stateless request may go to a server of which each client has its own connection.
@@ -170,27 +170,21 @@ class GatewayEndpoint:
             name: The tool that it names, if it does.
             arguments: The tool's arguments: a meta-tool calls another one.
         """
-        servers = self.gateway.host.servers
+        if method != "tools/call" and method not in _OF_SERVERS:
+            return False
         view = self._views.get(caller) or self.view(LOCAL_CALLER, self.gateway.host)
-        if method == "tools/call":
-            wanted = (arguments or {}).get("name") if name in CALLING_TOOLS else name
-            tool = view.toolset.catalog.find_tool(wanted) if isinstance(wanted, str) else None
-            if tool is not None:
-                return self._is_own(servers.get_known(tool.key.server_id), view)
-        elif method not in _OF_SERVERS:
-            return False
-        return any(self._is_own(each, view) for each in servers if self.selection.has(each.server.server_id))
-
-    def _is_own(self, managed: ManagedServer, view: PrincipalView) -> bool:
-        """Whether each client has a connection of its own to a server, which lasts, as far as is known."""
-        if is_shared(managed) or managed.config.sharing == "call":
-            return False
-        if managed.version is None and managed.server.server_id not in self._listed:
-            self._listed.add(
-                managed.server.server_id
-            )  # it may prove to be shared, which another replica sees
-            self.gateway.tasks.start_soon(view.prepare)
-        return True
+        chosen = [each for each in self.gateway.host.servers if self.selection.has(each.server.server_id)]
+        unknown = {each.server.server_id for each in chosen if each.version is None} - self._listed
+        if unknown:  # only a server that was connected to tells whether clients may share it
+            self._listed |= unknown
+            await view.prepare()
+        wanted = (arguments or {}).get("name") if name in CALLING_TOOLS else name
+        if method != "tools/call" or not isinstance(wanted, str):
+            return any(map(_is_own, chosen))
+        tool = view.toolset.catalog.find_tool(wanted)
+        if tool is not None:
+            chosen = [each for each in chosen if each.server.server_id == tool.key.server_id]
+        return any(map(_is_own, chosen))
 
     # Clients.
 
@@ -408,6 +402,11 @@ class GatewayEndpoint:
                 lifespan_state=client,
                 init_options=await self.handlers.introduction(client),
             )
+
+
+def _is_own(managed: ManagedServer) -> bool:
+    """Whether each client has a connection of its own to a server, which lasts, as far as is known."""
+    return managed.version is not None and managed.config.sharing != "call" and not is_shared(managed)
 
 
 @contextmanager

@@ -228,7 +228,7 @@ async def _answer_at_home(
         return False
     params, admitted, client = request.params, scope[ADMITTED], request.params.meta.session
     if client is None:
-        if not endpoint.uses_own_server(admitted.caller, request.method, params.name, params.arguments):
+        if not await endpoint.uses_own_server(admitted.caller, request.method, params.name, params.arguments):
             return False
         client = (_info(bytes(params.meta.client_info)).name,)  # which spells no session
     return await cluster.answer_at_home(repr(client), endpoint.bundle, admitted, scope, body, receive, send)
