@@ -31,8 +31,8 @@ class Cost:
     wall: float
 
 
-async def spend(call: Call, count: int, concurrency: int) -> Cost:
-    """Make `count` calls, `concurrency` at a time."""
+async def spend(call: Call, count: int, concurrency: int, *, settle: float = 0.0) -> Cost:
+    """Make `count` calls, `concurrency` at a time. What threads do in `settle` seconds after them counts."""
 
     async def work() -> None:
         for _ in range(count // concurrency):
@@ -44,17 +44,21 @@ async def spend(call: Call, count: int, concurrency: int) -> Cost:
     async with anyio.create_task_group() as tasks:
         for _ in range(concurrency):
             tasks.start_soon(work)
-    return Cost(cpu=(time.process_time() - cpu) / made, wall=(time.perf_counter() - wall) / made)
+    taken = time.perf_counter() - wall
+    await anyio.sleep(settle)
+    return Cost(cpu=(time.process_time() - cpu) / made, wall=taken / made)
 
 
-async def in_turn(calls: Mapping[str, Call], *, rounds: int, count: int, concurrency: int) -> dict[str, Cost]:
+async def in_turn(
+    calls: Mapping[str, Call], *, rounds: int, count: int, concurrency: int, settle: float = 0.0
+) -> dict[str, Cost]:
     """The median cost of each call, with the rounds of all interleaved: what disturbs one disturbs all."""
     costs: dict[str, list[Cost]] = {name: [] for name in calls}
     for call in calls.values():
         await spend(call, concurrency, concurrency)
     for _ in range(rounds):
         for name, call in calls.items():
-            costs[name].append(await spend(call, count, concurrency))
+            costs[name].append(await spend(call, count, concurrency, settle=settle))
     return {
         name: Cost(
             cpu=statistics.median(cost.cpu for cost in found),

@@ -152,7 +152,13 @@ def new_machine(folder: Path, redis: RedisServer, **servers: object) -> Machine:
 @contextmanager
 def replica(folder: Path, redis: RedisServer, **servers: object) -> Generator[Replica]:
     """Run a gateway on a machine of its own, with a server `s` and those that are given."""
-    machine = new_machine(folder, redis, **servers)
+    with running(new_machine(folder, redis, **servers)) as found:
+        yield found
+
+
+@contextmanager
+def running(machine: Machine) -> Generator[Replica]:
+    """Run the gateway of a machine."""
     process = subprocess.Popen(
         command("gateway", "--port", "0", "--json"),
         stdout=subprocess.PIPE,

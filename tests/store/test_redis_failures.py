@@ -199,6 +199,101 @@ def test_a_redis_that_is_not_fit_is_refused(tmp_path: Path, options: tuple[str, 
     assert caught.value.hint
 
 
+def test_a_redis_that_begins_to_drop_data_is_refused_while_it_does(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.store.redis_connection.CHECK_SECONDS", 0.0)
+    with open_database(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        for _ in range(2):
+            with pytest.raises(StoreError, match="allkeys-lru"):
+                database.put("pins", "b", b"two", expect=None)
+        redis.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        database.put("pins", "b", b"two", expect=None)
+
+
+HARD_PASSWORD = "p@ss:w/rd#?%41&"
+
+
+def test_a_user_with_the_documented_permissions_can_do_everything(redis: RedisServer) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "team.md").read_text(encoding="utf-8")
+    permissions = text.partition("An ACL user\n   needs `")[2].partition("`")[0].split()
+    redis.run("ACL", "SETUSER", "fairlead", "on", f">{HARD_PASSWORD}", *permissions)
+    address = f"redis://fairlead:${{REDIS_PASSWORD}}@127.0.0.1:{redis.port}/0"
+    location = RedisLocation(template=address, env={**redis.location.env, "REDIS_PASSWORD": HARD_PASSWORD})
+    with open_database(location) as database:
+        lease = database.acquire("lock", 5)
+        assert lease is not None
+        assert database.renew(lease)
+        database.put("pins", "a", b"one", expect=None, fence=lease)
+        database.put_all([("pins", "b", b"two")])
+        assert database.release(lease)
+        assert [found.key for found in database.scan("pins")] == ["a", "b"]
+        database.publish("topic", b"news")
+        assert len(database.messages(after=database.last_position() - 1)) == 1
+        database.append_all([("audit", time.time(), b"one"), ("audit", time.time(), b"two")], number=0)
+        assert database.prune_log("audit", older_than_seconds=60, keep=1) == 1
+        assert database.delete_records("audit", [database.last_records("audit")[0].sequence]) == 1
+        assert database.take_tokens("bucket", per_minute=10, wanted=3).granted == 3
+        values, _ = database.read_all()
+        assert isinstance(database, RedisDatabase)
+        database.reseal_all()
+        with database.replacing_all(values, []):
+            pass
+        assert database.delete("pins", "a", expect=ANY)
+
+
+def test_what_a_user_may_not_do_is_told_with_what_it_needs(redis: RedisServer) -> None:
+    redis.run(
+        "ACL",
+        "SETUSER",
+        "reader",
+        "on",
+        ">x",
+        "~fairlead:*",
+        "+@read",
+        "+@scripting",
+        "+@connection",
+        "+info",
+    )
+    location = redis.location_at(f"redis://reader:x@127.0.0.1:{redis.port}/0")
+    with pytest.raises(StoreError) as caught, open_database(location):
+        pass
+    assert "+@write" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("template", "login"),
+    [
+        ("redis://fairlead:${SECRET}@host/0", "fairlead:a%2Fb%3Ac%40d"),
+        ("redis://:${SECRET}@host/0", ":a%2Fb%3Ac%40d"),
+        ("redis://${LOGIN}@host/0", "user:pass"),
+        ("redis+sentinel://u:${SECRET}@one,two/service/0", "u:a%2Fb%3Ac%40d"),
+    ],
+)
+def test_a_password_that_a_reference_stands_for_is_taken_as_it_is(template: str, login: str) -> None:
+    env = {"SECRET": "a/b:c@d", "LOGIN": "user:pass"}
+    assert f"://{login}@" in RedisLocation(template=template, env=env).url()
+
+
+def test_a_whole_address_or_its_host_may_be_a_reference() -> None:
+    env = {"URL": "redis://u:p@host:1/0", "HOST": "host:1", "SECRET": "a&b"}
+    for template in ("${URL}", "redis://u:p@${HOST}/0"):
+        assert RedisLocation(template=template, env=env).url() == "redis://u:p@host:1/0"
+    found = RedisLocation(template="redis+sentinel://h/s/0?sentinel_password=${SECRET}", env=env).url()
+    assert found.endswith("?sentinel_password=a%26b")
+
+
+@pytest.mark.parametrize("rest", ["planted/x@127.0.0.1", "planted#@127.0.0.1", "x@127.0.0.1/0?planted=1"])
+def test_an_address_that_cannot_be_read_is_not_quoted(redis: RedisServer, rest: str) -> None:
+    location = redis.location_at(f"redis://user:{rest}")
+    with pytest.raises(StoreError) as caught, open_database(location):
+        pass
+    assert "planted" not in str(caught.value)
+    assert caught.value.hint
+
+
 def test_no_password_of_an_address_is_ever_shown(tmp_path: Path) -> None:
     with redis_server(tmp_path, "--requirepass", "planted-password") as server:
         right = server.location_at(f"redis://:planted-password@127.0.0.1:{server.port}/0")

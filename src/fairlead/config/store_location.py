@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import ValidationError
 
@@ -18,7 +18,7 @@ from fairlead.config.models import Config, StoreSettings
 from fairlead.config.paths import config_folder, expand_home, state_folder, store_file
 from fairlead.config.secrets.masking import SECRETS
 from fairlead.config.secrets.redaction import redact_url
-from fairlead.config.secrets.references import MAX_SECRET_BYTES, resolve, resolve_all
+from fairlead.config.secrets.references import MAX_SECRET_BYTES, resolve, resolve_all, split
 from fairlead.config.state_models import BucketSettings
 from fairlead.errors import ConfigUnreadable, SecretUnavailable, StoreError
 
@@ -49,9 +49,9 @@ class RedisLocation:
 
     def url(self) -> str:
         """The address to connect to. Raises `StoreError` where a reference has no value."""
-        url = self._resolve(self.template)
+        url = self._resolve_address()
         if password := urlsplit(url).password:
-            SECRETS.learn(password)
+            SECRETS.learn(password, unquote(password))
         if urlsplit(url).scheme not in REDIS_SCHEMES:
             wanted = ", ".join(f"{scheme}://" for scheme in REDIS_SCHEMES)
             raise StoreError(f"the store's address must begin with one of {wanted}")
@@ -74,6 +74,27 @@ class RedisLocation:
             return read_text(path, limit=MAX_SECRET_BYTES) if path.exists() else ""
         except ConfigUnreadable as exc:
             raise StoreError(f"cluster key: {exc}", hint=exc.hint) from exc
+
+    def _resolve_address(self) -> str:
+        """The address with its references resolved; those in its login and query are taken as they are.
+
+        A password may have any character, and one such as `/` would end the login in the middle.
+        """
+        try:
+            pieces = split(self.template)
+        except ValueError:
+            return self._resolve(self.template)  # which says what is wrong with it
+        texts = [piece if isinstance(piece, str) else "" for piece in pieces]
+        login_end = max((index for index, text in enumerate(texts) if "@" in text), default=-1)
+        query_start = next((index for index, text in enumerate(texts) if "?" in text), len(texts))
+        # One reference may stand for user and password together.
+        safe = "" if ":" in "".join(texts[: login_end + 1]).partition("://")[2].partition("@")[0] else ":"
+        for index, piece in enumerate(pieces):
+            if not isinstance(piece, str):
+                value = self._resolve(str(piece))
+                is_quoted = index < login_end or index > query_start
+                texts[index] = quote(value, safe=safe if index < login_end else "") if is_quoted else value
+        return "".join(texts)
 
     def _resolve(self, text: str) -> str:
         try:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -27,13 +27,15 @@ from fairlead.catalog.catalog import CatalogTool
 from fairlead.config.models import BundleMode
 from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
-from fairlead.gateway.client_session import ClientKey, ClientSession, ProtocolFamily
+from fairlead.gateway.client_session import CALLING_TOOLS, ClientKey, ClientSession, ProtocolFamily
 from fairlead.gateway.cluster.session_ids import UNKNOWN_SESSION
 from fairlead.gateway.event_streams import EventLog, SessionTransport, SseListener
 from fairlead.gateway.principal_view import PrincipalView
 from fairlead.gateway.sdk_server import ADMITTED, Handlers
 from fairlead.gateway.services import GatewayServices
+from fairlead.host.client_host import is_shared
 from fairlead.host.host import Host
+from fairlead.host.managed_server import ManagedServer
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.operator import Ability
 from fairlead.net.listen import MAX_BODY_BYTES
@@ -48,6 +50,10 @@ _CALLER: ContextVar[GroupedPrincipal] = ContextVar("caller", default=LOCAL_CALLE
 """The principal of the present stateless request, where the SDK does not say."""
 _SESSION_HEADER: Final = b"mcp-session-id"
 _VERSION_HEADER: Final = b"mcp-protocol-version"
+_OF_SERVERS: Final = frozenset(
+    ("completion/complete", "prompts/get", "resources/read", "subscriptions/listen")
+)
+"""What besides calls of tools is answered by a server, or told by one."""
 _TOO_MANY_SESSIONS: Final = "there are too many sessions: end some, or try again later"
 
 
@@ -72,6 +78,8 @@ class GatewayEndpoint:
         self._listeners: set[SseListener] = set()
         self._stateless: dict[ClientKey, ClientSession] = {}
         self._opening = anyio.Lock()
+        self._listed: set[str] = set()
+        """The servers that were listed to learn whether clients share them."""
         self._views: dict[GroupedPrincipal, PrincipalView] = {}
         self.renew()
         self.handlers = Handlers(self)
@@ -150,6 +158,33 @@ class GatewayEndpoint:
         """Return a tool as the principal of the present request sees it."""
         view = self._views.get(_CALLER.get())
         return view.toolset.catalog.find_tool(name) if view is not None else None
+
+    async def uses_own_server(
+        self, caller: GroupedPrincipal, method: str, name: str, arguments: Mapping[str, Any] | None
+    ) -> bool:
+        """Return whether a stateless request may go to a server of which each client has its own connection.
+
+        Args:
+            caller: Whose request it is.
+            method: Its method.
+            name: The tool that it names, if it does.
+            arguments: The tool's arguments: a meta-tool calls another one.
+        """
+        if method != "tools/call" and method not in _OF_SERVERS:
+            return False
+        view = self._views.get(caller) or self.view(LOCAL_CALLER, self.gateway.host)
+        chosen = [each for each in self.gateway.host.servers if self.selection.has(each.server.server_id)]
+        unknown = {each.server.server_id for each in chosen if each.version is None} - self._listed
+        if unknown:  # only a server that was connected to tells whether clients may share it
+            self._listed |= unknown
+            await view.prepare()
+        wanted = (arguments or {}).get("name") if name in CALLING_TOOLS else name
+        if method != "tools/call" or not isinstance(wanted, str):
+            return any(map(_is_own, chosen))
+        tool = view.toolset.catalog.find_tool(wanted)
+        if tool is not None:
+            chosen = [each for each in chosen if each.server.server_id == tool.key.server_id]
+        return any(map(_is_own, chosen))
 
     # Clients.
 
@@ -367,6 +402,11 @@ class GatewayEndpoint:
                 lifespan_state=client,
                 init_options=await self.handlers.introduction(client),
             )
+
+
+def _is_own(managed: ManagedServer) -> bool:
+    """Whether each client has a connection of its own to a server, which lasts, as far as is known."""
+    return managed.version is not None and managed.config.sharing != "call" and not is_shared(managed)
 
 
 @contextmanager

@@ -133,7 +133,9 @@ class FastPath:
             )
         elif self._member is not None and (number := _other_worker(body, scope, self._member)) is not None:
             await self._member.pass_on(number, scope, receive, send)
-        elif self._member is not None and await _move_to_calls(body, scope, receive, self._member):
+        elif self._member is not None and await _move_to_calls(body, scope, receive, self._member):  # noqa: SIM114
+            return
+        elif self._member is None and await _answer_at_home(endpoint, body, scope, receive, send):
             return
         else:
             await self._handle_body(endpoint, body, scope, receive, send)
@@ -211,6 +213,25 @@ async def _move_to_calls(body: bytes, scope: Scope, receive: Receive, member: Po
     if (b"mcp-protocol-version", _MODERN) not in scope["headers"]:
         return False
     return await member.try_pass_on(connection.callee, scope, receive)
+
+
+async def _answer_at_home(
+    endpoint: GatewayEndpoint, body: bytes, scope: Scope, receive: Receive, send: Send
+) -> bool:
+    """Have the replica answer that has what a stateless client keeps, if that is another one.
+
+    That is for clients that name their session, and for requests to servers of which each has its own.
+    """
+    cluster, is_modern = endpoint.gateway.cluster, (b"mcp-protocol-version", _MODERN) in scope["headers"]
+    # A request that waits somewhere goes on there.
+    if cluster is None or not is_modern or b"requestState" in body or (request := _read(body)) is None:
+        return False
+    params, admitted, client = request.params, scope[ADMITTED], request.params.meta.session
+    if client is None:
+        if not await endpoint.uses_own_server(admitted.caller, request.method, params.name, params.arguments):
+            return False
+        client = (_info(bytes(params.meta.client_info)).name,)  # which spells no session
+    return await cluster.answer_at_home(repr(client), endpoint.bundle, admitted, scope, body, receive, send)
 
 
 class _HttpExchange:

@@ -21,6 +21,8 @@ from fairlead.store.redis_sentinel import parse_sentinel_url
 
 OPERATION_SECONDS: Final = 2.0
 CONNECT_SECONDS: Final = 2.0
+CHECK_SECONDS: Final = 30.0
+"""How often a server is asked whether it is still fit: its settings may be changed while it runs."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 2.0
 META: Final = b"fairlead:meta"
@@ -29,11 +31,20 @@ _CHECK: Final = b"fairlead"
 _LAYOUT: Final = b"1"
 _NEEDED_VERSION: Final = (6, 2)
 
+_ACL: Final = "its ACL user needs `~fairlead:* +@read +@write +@scripting +@connection +info +time`"
+_ADDRESS_HINT: Final = (
+    "write `redis://USER:${PASSWORD}@HOST:PORT/0`: a password in the address itself is percent-encoded, the"
+    " value of a reference is not"
+)
+_PARAMETER_HINT: Final = (
+    "of TLS there are `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_check_hostname`"
+)
+_TLS_HINT: Final = "name the certificate of its authority: `?ssl_ca_certs=/path/to/ca.crt` after the address"
 _AWAY_HINT: Final = "check that Redis runs and can be reached; Fairlead goes on by itself once it answers"
 _REFUSALS: Final = {
     "NOAUTH": "it wants a password: write `redis://USER:${PASSWORD}@HOST`",
     "WRONGPASS": "check the user and the password in the store's address",
-    "NOPERM": "its ACL user needs `~fairlead:* +@read +@write +@scripting +@connection +info`",
+    "NOPERM": _ACL,
     "READONLY": "the address leads to a replica: use that of the primary",
     "OOM": "its memory is full: raise `maxmemory`, or lower `audit.keep_records` and `artifacts.max_bytes`",
     "MISCONF": "it cannot save to its disk: see Redis's log",
@@ -41,6 +52,9 @@ _REFUSALS: Final = {
     "MASTERDOWN": "it waits for its primary",
 }
 """What to do about a refusal of Redis, by the word that it begins with."""
+
+_IN_SCRIPT: Final = "The user executing the script"
+"""How Redis begins to say that a script's user lacks a permission, without a word in front."""
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +103,7 @@ class RedisConnection:
         """What the store's data began with; empty before the first connection."""
         self._failures = 0
         self._next_attempt = 0.0
+        self._checked_at = 0.0
         self.facts: dict[str, str] = {}
         """What the server said of itself when the connection was made (`INFO`)."""
 
@@ -149,6 +164,8 @@ class RedisConnection:
             raise _EpochChanged from error
         # redis-py takes the word off the errors that it knows by a class.
         kind = _WORDS.get(type(error).__name__) or text.partition(" ")[0]
+        if _IN_SCRIPT in text:
+            kind = "NOPERM"
         if kind in ("READONLY", "LOADING", "MASTERDOWN"):
             self._fail(error, _REFUSALS[kind])
         raise StoreError(f"store {self.name}: {text}", hint=_REFUSALS.get(kind)) from error
@@ -156,6 +173,8 @@ class RedisConnection:
     def _fail(self, error: Exception, hint: str = _AWAY_HINT) -> NoReturn:
         """Drop the connection, and have no other attempt made for a while."""
         self.close()
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            hint = _TLS_HINT
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._failures)
         self._failures = min(self._failures + 1, 10)
         self._next_attempt = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311 - not all at once
@@ -165,6 +184,8 @@ class RedisConnection:
         connection = self._connection
         if connection is not None:
             if not _is_stale(connection):
+                if time.monotonic() - self._checked_at > CHECK_SECONDS:
+                    self._check(connection)
                 return connection
             self.close()  # it ended while it was idle: nothing was sent over it
         if time.monotonic() < self._next_attempt:
@@ -185,8 +206,7 @@ class RedisConnection:
         except (RedisError, OSError) as exc:
             self._fail(exc)
         try:
-            self.facts = _parse_facts(self._exchange(connection, ("INFO", "everything")))
-            self._require_suitable()
+            self._check(connection)
             self._begin(connection)
         except BaseException:
             connection.disconnect()
@@ -194,6 +214,12 @@ class RedisConnection:
         self._connection = connection
         self._failures = 0
         return connection
+
+    def _check(self, connection: RawConnection) -> None:
+        """Learn what the server says of itself, and raise `StoreError` where it cannot be used."""
+        self.facts = _parse_facts(self._exchange(connection, ("INFO", "everything")))
+        self._require_suitable()
+        self._checked_at = time.monotonic()  # one that is not fit is asked each time, until it is
 
     def _require_suitable(self) -> None:
         facts, hint = self.facts, None
@@ -259,20 +285,24 @@ def _new_connection(url: str) -> RawConnection:
 
     try:
         options = cast("dict[str, Any]", cast("Any", redis_connection).parse_url(url))
-    except ValueError as exc:
-        raise StoreError(f"the store's address cannot be read: {exc}") from None
+    except ValueError:  # its text may quote a part of the password
+        raise StoreError("the store's address cannot be read", hint=_ADDRESS_HINT) from None
     kind: Callable[..., RawConnection] = options.pop("connection_class", redis_connection.Connection)
-    return kind(
-        **options
-        | {
-            "protocol": 2,
-            "socket_timeout": OPERATION_SECONDS,
-            "socket_connect_timeout": CONNECT_SECONDS,
-            # Never by itself: what was sent may have happened, even if no answer came.
-            "retry": Retry(NoBackoff(), 0),
-            "client_name": "fairlead",
-        }
-    )
+    own = {
+        "protocol": 2,
+        "decode_responses": False,
+        "socket_timeout": OPERATION_SECONDS,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        # Never by itself: what was sent may have happened, even if no answer came.
+        "retry": Retry(NoBackoff(), 0),
+        "client_name": "fairlead",
+    }
+    try:
+        return kind(**options | own)
+    except TypeError:
+        raise StoreError(
+            "the store's address has a parameter that is not known", hint=_PARAMETER_HINT
+        ) from None
 
 
 def _pack(command: tuple[bytes | str | int | float, ...]) -> bytes:

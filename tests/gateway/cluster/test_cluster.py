@@ -13,8 +13,9 @@ import anyio
 import pytest
 from mcp_types import INVALID_PARAMS
 
+from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures, ReplicaKeys
-from fairlead.gateway.cluster.replicas import REPLICA_ID_BYTES
+from fairlead.gateway.cluster.replicas import REPLICA_ID_BYTES, new_replica_id
 from fairlead.gateway.cluster.session_ids import SessionIds
 from tests.gateway.cluster.cluster_support import KEYS, Rounds, ServedReplica, replica, replicas
 from tests.gateway.support import MODERN, Raw, text_of, until
@@ -131,6 +132,63 @@ async def test_a_stateless_request_goes_on_where_it_waits_whichever_replica_its_
             assert refused["error"]["code"] == INVALID_PARAMS
 
 
+SESSION = "fairlead/session"
+
+
+async def test_what_a_server_keeps_for_a_stateless_client_is_there_whichever_replica_it_comes_to(
+    tmp_path: Path,
+) -> None:
+    server = AskingServer(tmp_path / "record", version=HANDSHAKE, tools=[*TOOLS, "pid"])
+    async with replicas(tmp_path, 3, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        for each in served:
+            await until(lambda each=each: len(each.cluster.directory.living()) == 3)
+        ada, bob = Rounds(http, served, "ada"), Rounds(http, served, "bob")
+
+        async def pids(client: Rounds, **meta: Any) -> set[str]:
+            """The processes that answer a client over all replicas, with and without the fast path."""
+            answers = [
+                await client.modern("tools/call", name="a_pid", arguments={}, meta=more | meta)
+                for more in ({}, {"progressToken": 1}) * 4
+            ]
+            return {text_of(answer) for answer in answers}
+
+        found: list[set[str]] = [await pids(ada), await pids(bob), await pids(ada, **{SESSION: "x"})]
+        found.append(await pids(ada, **{SESSION: "y"}))
+        found.append(await pids(ada, **{"io.modelcontextprotocol/clientInfo": {"name": "z", "version": "1"}}))
+        assert [len(each) for each in found] == [1] * 5
+        assert len({pid for each in found for pid in each}) == 5
+        assert not any(each.cluster.forwarder.outcomes["unknown"] for each in served)
+
+
+async def test_stateless_clients_of_a_replica_that_is_gone_go_on_at_another(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path / "record", version=HANDSHAKE, tools=[*TOOLS, "pid"])
+    async with replicas(tmp_path, 1, a=server.entry()) as [first], aiohttp.ClientSession() as http:
+        client = Raw(http, f"{first.url}/mcp")
+
+        async def home(session: str) -> str:
+            meta = {SESSION: session}
+            return text_of(await client.modern("tools/call", name="a_pid", arguments={}, meta=meta))
+
+        alone = {f"{number}": await home(f"{number}") for number in range(8)}
+        async with replica(tmp_path, "second", {"a": server.entry()}) as second:
+            for each in (first, second):
+                await until(lambda each=each: len(each.cluster.directory.living()) == 2)
+            both = {session: await home(session) for session in alone}
+            forwarded = first.cluster.forwarder.outcomes["answered"]
+            # Those of the new one moved, and no others.
+            assert sum(both[session] != alone[session] for session in alone) == forwarded
+        assert {session: await home(session) for session in alone} == alone
+
+
+async def test_requests_to_a_server_that_all_share_are_answered_where_they_come_in(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path / "record", version=MODERN, tools=TOOLS)
+    async with replicas(tmp_path, 3, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        client = Rounds(http, served)
+        for _ in range(6):
+            assert text_of(await client.modern("tools/call", name="a_echo", arguments={"a": 1}))
+        assert not any(each.cluster.forwarder.outcomes.total() for each in served)
+
+
 async def test_replicas_of_one_machine_forward_over_unix_sockets(tmp_path: Path) -> None:
     entry = asking(tmp_path).entry()
     async with replicas(tmp_path, over="unix", a=entry) as served, aiohttp.ClientSession() as http:
@@ -211,7 +269,7 @@ async def test_only_replicas_may_say_that_they_forward(tmp_path: Path) -> None:
         ]
 
         def sign(key: bytes, receiver: str, target: bytes = b"/mcp", age: float = 0.0) -> str:
-            signatures = PeerSignatures([key], other, clock=lambda: time.time() - age)
+            signatures = PeerSignatures([key], new_replica_id(), clock=lambda: time.time() - age)
             return signatures.sign(receiver, b"POST", target, signed, ("10.0.0.1", 80))[0].decode()
 
         key = KEYS.peers[0]
@@ -224,20 +282,38 @@ async def test_only_replicas_may_say_that_they_forward(tmp_path: Path) -> None:
             sign(key, owner, age=60),
             sign(key, owner)[:-1] + "g",
             sign(key, owner).replace("/", "/9", 1),
+            sign(key, owner).replace(" 0 ", " 1 ", 1),
         ]
         for value in forged:
             sent = {**client.headers, header: value}
             async with http.post(client.url, data=body, headers=sent) as response:
                 assert response.status == 403, value
-        async with http.post(
-            client.url, data=body, headers={**client.headers, header: sign(key, owner)}
-        ) as one:
+        sent = {**client.headers, header: sign(key, owner)}
+        async with http.post(client.url, data=body, headers=sent) as one:
             assert one.status == 200
+        # Recorded on the way and sent again, it is refused, and not as one that was never sent.
+        async with http.post(client.url, data=body, headers=sent) as again:
+            assert again.status == 403
+            assert REFUSAL_HEADER.decode() not in again.headers
         # What a client calls so never reaches another replica.
         async with http.post(
             f"{served[1].url}/mcp", data=body, headers={**client.headers, header: "made up"}
         ) as refused:
             assert refused.status == 403
+
+
+def test_a_signature_is_accepted_once_in_whatever_order_they_come() -> None:
+    sender, receiver = (PeerSignatures(KEYS.peers, name) for name in ("a" * 16, "b" * 16))
+    signed = [sender.sign("b" * 16, b"POST", b"/mcp", ())[0] for _ in range(3)]
+    found = [receiver.check(signed[number], b"POST", b"/mcp", ()) for number in (1, 0, 2, 2, 0, 1)]
+    assert [each.is_repeated for each in found if each] == [False, False, False, True, True, True]
+    # One that so many overtook may have come before, for all that is remembered.
+    late = sender.sign("b" * 16, b"POST", b"/mcp", ())[0]
+    last = [sender.sign("b" * 16, b"POST", b"/mcp", ())[0] for _ in range(70_000)][-1]
+    for value, is_repeated in ((last, False), (late, True), (last, True)):
+        request = receiver.check(value, b"POST", b"/mcp", ())
+        assert request is not None
+        assert request.is_repeated is is_repeated
 
 
 async def test_a_forwarded_request_is_never_forwarded_on(tmp_path: Path) -> None:

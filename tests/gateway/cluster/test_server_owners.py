@@ -14,10 +14,10 @@ import pytest
 
 from fairlead.gateway.cluster import server_owners
 from fairlead.gateway.cluster.owned_server import PeerExchange, decode_message
-from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER
+from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures
 from fairlead.gateway.cluster.replicas import LOOK_SECONDS, Replica, new_replica_id
 from fairlead.gateway.cluster.server_owners import MEMORY_LOST, server_key
-from tests.gateway.cluster.cluster_support import ServedReplica, replica, replicas
+from tests.gateway.cluster.cluster_support import KEYS, ServedReplica, replica, replicas
 from tests.gateway.support import Raw, text_of, until
 from tests.host.asking import HANDSHAKE, MODERN, NAME_FORM, AskingServer
 
@@ -525,3 +525,15 @@ async def test_only_replicas_reach_the_processes_of_others(tmp_path: Path) -> No
             async with http.post(url, json=call, headers=headers) as response:
                 assert response.status == status
         assert len(server.heard("tools/call")) == 1
+        # Not even with what a replica signed, once that was used.
+        body = json.dumps(call).encode()
+        signed = [(b"content-length", b"%d" % len(body))]
+        signatures = PeerSignatures(KEYS.peers, new_replica_id())
+        owner = served[0].cluster.directory.id
+        value, _ = signatures.sign(owner, b"POST", url.removeprefix(served[0].url).encode(), signed)
+        for status in (200, 403):
+            sent = {HEADER: value.decode(), "Content-Type": "application/json"}
+            async with http.post(url, data=body, headers=sent) as response:
+                assert response.status == status
+                assert (b'"result"' in await response.read()) is (status == 200)
+        assert len(server.heard("tools/call")) == 2

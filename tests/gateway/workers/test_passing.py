@@ -15,8 +15,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from fairlead.errors import ListenFailed
 from fairlead.gateway.workers.passing import pass_connection, socket_of, taking_connections
-from fairlead.net.listen import ConnectionServer, bind, detach_connection, listening, was_passed
+from fairlead.gateway.workers.pool import make_socket_folder
+from fairlead.net.listen import ConnectionServer, bind, bind_unix, detach_connection, listening, was_passed
 
 PROOF = b"p" * 32
 SECONDS = 20.0
@@ -168,3 +170,32 @@ async def test_other_users_cannot_reach_the_socket() -> None:
             assert (await path.stat()).st_mode & 0o077 == 0
         assert not await path.exists()
     assert Path(folder).name.startswith("fl-")
+
+
+@pytest.mark.parametrize("runtime", [True, False])
+def test_the_folder_of_the_sockets_has_a_short_path_whatever_the_one_for_temporary_files_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: bool
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    with short_folder() as short:
+        monkeypatch.setattr(tempfile, "tempdir", str(long))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", short if runtime else str(tmp_path / "missing"))
+        folder = make_socket_folder()
+        try:
+            assert folder.parent == Path(short if runtime else "/tmp")
+            assert folder.stat().st_mode & 0o077 == 0
+            with bind_unix(socket_of(str(folder), 64)):
+                pass
+        finally:
+            folder.rmdir()
+
+
+def test_without_a_place_for_sockets_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(ListenFailed) as caught:
+        make_socket_folder()
+    assert "TMPDIR" in (caught.value.hint or "")

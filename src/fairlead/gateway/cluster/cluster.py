@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -89,6 +90,8 @@ _FORGED: Final = RequestRefused.saying(
     f" {SIGNATURE_SECONDS:g} seconds",
     {REFUSAL_HEADER.decode(): "not-sent"},  # also where a connection, or a clock, is not what it was
 )
+_REPEATED: Final = RequestRefused.saying(403, "this request of a replica came before")
+"""Without the header that says `not-sent`: it was carried out, for all that is known here."""
 
 
 async def read_replica_keys(location: StoreLocation) -> ReplicaKeys:
@@ -184,6 +187,8 @@ class Cluster:
         )
         if found is None:
             return _FORGED
+        if found.is_repeated:
+            return _REPEATED
         # At once: a connection that many requests share must not be closed to make room for strangers.
         mark_authenticated(scope)
         if target_of(scope) == GREETING_PATH:
@@ -271,6 +276,55 @@ class Cluster:
         if sealed is None or sealed.owner == self.directory.id or FORWARDED in scope:
             return False
         return await self._forward_to_owner(sealed.owner, scope, body, receive, send)
+
+    async def answer_at_home(  # noqa: PLR0913 - what a request is, and whose
+        self,
+        client: str,
+        bundle: str | None,
+        admitted: AuthenticatedRequest,
+        scope: Scope,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+    ) -> bool:
+        """Have the replica answer that a stateless client belongs to, if it is another one that is reached.
+
+        All choose the same one without a directory of clients: of those that live, by the highest digest. One
+        that comes or goes moves only the clients that are, or will be, its own.
+
+        Args:
+            client: What tells the client from others with its token.
+            bundle: The bundle that it uses.
+            admitted: Who made the request.
+            scope: The request.
+            body: Its body, which was read.
+            receive: Tells when the client disconnects.
+            send: Where its answer goes.
+        """
+        if FORWARDED in scope:
+            return False
+        groups = sorted(admitted.groups)
+        parts = (admitted.principal, admitted.credential, groups, bundle, client)
+        name = msgspec.json.encode(parts)
+        # While the store is away, leases cannot be renewed: then those that were known last count.
+        takes_all = not self.directory.is_announced
+        homes = [
+            seen.replica
+            for seen in self.directory.seen()
+            if (seen.is_living or takes_all)
+            and not seen.replica.is_draining
+            and seen.replica.protocol == PEER_PROTOCOL
+        ]
+        for replica in sorted(homes, key=lambda each: sha256(each.id.encode() + name).digest(), reverse=True):
+            if replica.id == self.directory.id:
+                return False
+            try:
+                await self.forwarder.forward(replica, scope, body, receive, send)
+            except PeerUnreachable as exc:
+                logger.info("a replica is not reached", extra={"replica": replica.id, "reason": str(exc)})
+            else:
+                return True
+        return False
 
     async def _forward_to_owner(
         self, owner_id: str, scope: Scope, body: bytes, receive: Receive, send: Send

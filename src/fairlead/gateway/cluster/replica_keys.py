@@ -3,9 +3,11 @@
 A request that one replica sends to another has a signature in the header `Fairlead-Replica`. It says which
 replica it is for, which it is from, when it was made and which address its client has, and is bound to the
 request's method, target, token and session. The client's own token goes along: a signature lets no one in.
+Each is accepted once: what was recorded on the way between replicas cannot be sent again.
 """
 
 import hmac
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,9 +23,13 @@ REPLICA_HEADER: Final = b"fairlead-replica"
 SIGNATURE_SECONDS: Final = 30.0
 """How old a signature may be, and how far the clocks of two machines may differ."""
 
-_FORMAT: Final = b"1"
+_FORMAT: Final = b"2"
 _PURPOSE: Final = "replicas"
 _MAX_HEADER_BYTES: Final = 512
+_WINDOW: Final = 65_536
+"""How many requests of a replica may overtake one that it signed before them."""
+_FORGOTTEN_SECONDS: Final = 3 * SIGNATURE_SECONDS
+"""When the numbers of a replica that sends nothing are forgotten: its signatures are too old by then."""
 _SIGNED_HEADERS: Final = (b"authorization", b"mcp-session-id", b"content-length")
 """The headers that would make another request of a signed one."""
 
@@ -66,6 +72,31 @@ class PeerRequest:
     """The address of the client that the request came from, where it came from one over TCP."""
     answer: bytes
     """What proves to the sender that this replica has the key, too."""
+    is_repeated: bool = False
+    """Whether a request with this signature came before: it may have been carried out then."""
+
+
+class _SeenNumbers:
+    """The numbers of one sender's requests that came, as a window below the highest."""
+
+    __slots__ = ("_bits", "_highest", "used_at")
+
+    def __init__(self) -> None:
+        self._highest = -1
+        self._bits = 0
+        self.used_at = 0.0
+
+    def take(self, number: int) -> bool:
+        """Take note of a number. False where it came before, or may have."""
+        ahead = number - self._highest
+        if ahead > 0:
+            self._bits = (self._bits << ahead | 1) & ((1 << _WINDOW) - 1) if ahead < _WINDOW else 1
+            self._highest = number
+            return True
+        if -ahead >= _WINDOW or self._bits >> -ahead & 1:
+            return False
+        self._bits |= 1 << -ahead
+        return True
 
 
 class PeerSignatures:
@@ -83,6 +114,9 @@ class PeerSignatures:
         self._keys = tuple(keys)
         self._id = replica_id.encode()
         self._clock = clock
+        self._numbers = itertools.count()
+        self._seen: dict[bytes, _SeenNumbers] = {}
+        """Of each sender that sent anything lately: an id is new with each start of a process."""
 
     def sign(
         self,
@@ -102,8 +136,8 @@ class PeerSignatures:
             client: The address of the client that the request came from.
         """
         address = f"{client[0]}/{client[1]}".encode() if client else b"-"
-        stamp = b"%d" % int(self._clock() * 1000)
-        said = b" ".join((_FORMAT, receiver.encode(), self._id, stamp, address))
+        stamp, number = b"%d" % int(self._clock() * 1000), b"%d" % next(self._numbers)
+        said = b" ".join((_FORMAT, receiver.encode(), self._id, stamp, number, address))
         key = self._keys[0]
         signature = _signature(key, said, method, target, headers)
         return said + b" " + signature, _answer(key, signature)
@@ -116,7 +150,7 @@ class PeerSignatures:
             return None
         said, _, signature = value.rpartition(b" ")
         parts = said.split(b" ")
-        if len(parts) != 5 or parts[0] != _FORMAT or parts[1] != self._id:
+        if len(parts) != 6 or parts[0] != _FORMAT or parts[1] != self._id:
             return None
         for key in self._keys:
             # Compared in constant time, before anything that it says is believed.
@@ -124,11 +158,26 @@ class PeerSignatures:
                 break
         else:
             return None
-        if abs(self._clock() - int(parts[3]) / 1000) > SIGNATURE_SECONDS:
+        # Before its age, and only once it is known to be genuine: one that came before is no new request.
+        is_repeated = not self._take_number(parts[2], int(parts[4]))
+        if not is_repeated and abs(self._clock() - int(parts[3]) / 1000) > SIGNATURE_SECONDS:
             return None
-        host, slash, port = parts[4].decode().rpartition("/")
-        client = (host, int(port)) if slash else None
-        return PeerRequest(sender=parts[2].decode(), client=client, answer=_answer(key, signature))
+        host, slash, port = parts[5].decode().rpartition("/")
+        return PeerRequest(
+            sender=parts[2].decode(),
+            client=(host, int(port)) if slash else None,
+            answer=_answer(key, signature),
+            is_repeated=is_repeated,
+        )
+
+    def _take_number(self, sender: bytes, number: int) -> bool:
+        now, seen = time.monotonic(), self._seen.get(sender)
+        if seen is None:
+            kept = self._seen.items()
+            self._seen = {name: each for name, each in kept if now - each.used_at < _FORGOTTEN_SECONDS}
+            seen = self._seen[sender] = _SeenNumbers()
+        seen.used_at = now
+        return seen.take(number)
 
 
 def _signature(

@@ -26,7 +26,7 @@ LEASE_SECONDS: Final = 5.0
 RENEW_SECONDS: Final = 1.5
 LOOK_SECONDS: Final = 0.75
 """How often the directory is read: each replica knows of a change after that."""
-PEER_PROTOCOL: Final = 2
+PEER_PROTOCOL: Final = 3
 """Version of what replicas say to each other. Those with another one keep out of each other's way."""
 REPLICA_ID_BYTES: Final = 8
 

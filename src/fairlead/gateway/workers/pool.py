@@ -6,6 +6,7 @@ all with itself. It reads no byte of a connection.
 
 import errno
 import logging
+import os
 import random
 import shutil
 import socket
@@ -52,6 +53,7 @@ LONGEST_PAUSE_SECONDS: Final = 15.0
 MAX_FAILED_STARTS: Final = 8
 """When no worker is left and each failed so often in a row, the gateway ends."""
 _ACCEPT_AT_ONCE: Final = 64
+_MAX_PARENT_BYTES: Final = 70
 _LOOK_SECONDS: Final = 0.25
 """How often the supervisor looks whether a worker that was slow takes connections again."""
 _PAUSE_ERRORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -387,7 +389,7 @@ async def open_pool(size: int, words: Sequence[str], key: str) -> AsyncGenerator
         words: The command line of a worker.
         key: The key of this run.
     """
-    folder = Path(tempfile.mkdtemp(prefix="fairlead-"))  # short, as paths of sockets must be; 0700
+    folder = make_socket_folder()
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
@@ -403,6 +405,24 @@ async def open_pool(size: int, words: Sequence[str], key: str) -> AsyncGenerator
             raise failure
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_socket_folder() -> Path:
+    """Make a folder for the workers' sockets that only this user can enter (0700).
+
+    The path of a Unix socket may have 104 bytes, or 108, and the folder for temporary files a longer one.
+
+    Raises:
+        ListenFailed: There is no place for it.
+    """
+    for parent in (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR"), "/tmp"):  # noqa: S108 - with a random name
+        if parent and len(os.fsencode(parent)) <= _MAX_PARENT_BYTES:
+            with suppress(OSError):
+                return Path(tempfile.mkdtemp(prefix="fairlead-", dir=parent))
+    raise ListenFailed(
+        "there is no folder for the sockets of workers",
+        hint=f"set TMPDIR to a folder with a path of at most {_MAX_PARENT_BYTES} bytes",
+    )
 
 
 def worker_command(arguments: Sequence[str]) -> list[str]:
