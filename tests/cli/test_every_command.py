@@ -99,6 +99,14 @@ def test_an_error_says_code_message_hint_and_server(fairlead: Fairlead, machine:
     assert error["code"] == "unknown_server" or str(invalid) in json.dumps(error)
 
 
+def test_the_error_of_a_call_says_how_far_the_call_got(fairlead: Fairlead, machine: Machine) -> None:
+    server = ScriptedServer(machine.home / "record", tools=["crash", "refuse"])
+    machine.write_user(json.dumps({"servers": {"s": server.entry(), "lacks": {"command": "/nowhere/mcp"}}}))
+    for name, delivery in (("s.refuse", "done"), ("s.crash", "unknown"), ("lacks.t", "not_sent")):
+        assert error_in(fairlead("call", name, "--yes", "--json"))["delivery"] == delivery
+    assert "delivery" not in error_in(fairlead("get", "nothing", "--json"))
+
+
 def test_a_command_that_prints_words_prints_what_it_did_as_json(fairlead: Fairlead, machine: Machine) -> None:
     added = json.loads(fairlead("add", "a", "--later", "--json", "--", "server", "--json").out)
     assert (added["ok"], added["server"], added["file"]) == (True, "a", str(machine.project_file))

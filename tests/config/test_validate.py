@@ -294,6 +294,21 @@ def test_every_mistake_is_said_at_once_and_costs_only_itself(machine: Machine) -
     assert hints["serverz"] == "did you mean `servers`?"
 
 
+@pytest.mark.requirement("HARD-85")
+@pytest.mark.parametrize(
+    "search", ['{"memroy": false}', '{"embeddings": {"modle": "m"}}', "5", '{"memory": true, "memory": true}']
+)
+def test_a_bad_search_section_costs_the_search_its_memory_and_nothing_else(
+    machine: Machine, search: str
+) -> None:
+    machine.write_user(f'{{"servers": {{"sound": {{"command": "one"}}}}, "search": {search}}}')
+    loaded = machine.load()
+    assert loaded.servers["sound"].usable
+    assert (loaded.config.search.memory, loaded.config.search.embeddings) == (False, None)
+    assert loaded.problems
+    assert all((problem.json_path or "").startswith("search") for problem in loaded.problems)
+
+
 BAD_SECTIONS = """{
   "servers": {"sound": {"command": "one"}},
   "docs": {"allow": ["docs.example.org"], "alow": []},

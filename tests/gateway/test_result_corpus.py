@@ -70,6 +70,17 @@ def test_every_result_of_the_corpus_is_valid_for_every_protocol_version(version:
     assert not refused, f"{len(refused)} in all: {refused[:20]}"
 
 
+def test_programs_read_every_result_of_a_tool() -> None:
+    for case in read_corpus():
+        if case["kind"] != "tool":
+            continue
+        result = ToolResult("s", msgspec.json.encode(case["result"]))
+        assert result.structured == case["result"].get("structuredContent")
+        assert "said" in result.with_note("said").text
+        if case["mark"]:
+            assert "marker" in result.text or "marker" in json.dumps(result.structured), case
+
+
 def test_a_valid_result_is_not_touched() -> None:
     for name, block in BLOCKS.items():
         result = {"content": [block, MARKER]}

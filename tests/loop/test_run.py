@@ -133,12 +133,12 @@ async def test_no_more_than_a_few_calls_run_at_once(tmp_path: Path, provider: Pr
 async def test_what_goes_wrong_with_a_call_is_for_the_model_to_read(
     tmp_path: Path, provider: Provider
 ) -> None:
-    server = ScriptedServer(tmp_path / "record", tools=["echo", "crash", "refuse", "no_result"])
+    server = ScriptedServer(tmp_path / "record", tools=["echo", "crash", "refuse", "unreadable"])
     calls: list[tuple[str, str, dict[str, Any]]] = [
         ("c1", "x.echo", {}),  # which it was not even shown
         ("c2", "x.refuse", {}),
         ("c3", "x.nothing_like_it", {}),
-        ("c4", "x.no_result", {}),
+        ("c4", "x.unreadable", {}),
     ]
     replies = says(provider, calls=calls), says(provider, calls=[("c5", "x.crash", {})]), says(provider, "ok")
     with serving(*replies) as api:

@@ -26,10 +26,27 @@ DELIVERY = "fairlead/delivery"
 """Key of `_meta` in a failed call's result, or of its error's data, with the delivery of the call."""
 
 
+_KINDS: Final = frozenset(("audio", "image", "resource", "resource_link"))
+"""Kinds of content blocks beside text."""
+
+
 class _Shape(msgspec.Struct, rename="camel"):
     content: list[dict[str, Any]] = []
     structured_content: Any = None
     is_error: bool = False
+    tool_result: Any = None
+    """What the first draft of the protocol called the content."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every block says what it is, and all content is where it belongs."""
+        return all(map(_is_sound, self.content)) and (self.tool_result is None or bool(self.content))
+
+
+def _is_sound(block: dict[str, Any]) -> bool:
+    """Whether a block with a text says what it is."""
+    kind: object = block.get("type")
+    return kind == "text" or "text" not in block or (isinstance(kind, str) and kind in _KINDS)
 
 
 _decode = msgspec.json.Decoder(_Shape).decode
@@ -136,8 +153,12 @@ class ToolResult:
             note: The text, which stands in brackets.
         """
         fields = msgspec.json.decode(self.raw, type=dict[str, msgspec.Raw])
-        blocks = msgspec.json.decode(fields.get("content", b"[]"), type=list[msgspec.Raw])
-        blocks.append(msgspec.Raw(msgspec.json.encode({"type": "text", "text": f"[{note}]"})))
+        blocks: list[Any]
+        try:
+            blocks = msgspec.json.decode(fields.get("content", b"[]"), type=list[msgspec.Raw])
+        except ValueError:
+            blocks = [*self.content]
+        blocks.append({"type": "text", "text": f"[{note}]"})
         remarks = replace(
             self.remarks,
             notes=(*self.remarks.notes, note),
@@ -223,11 +244,11 @@ class ToolResult:
     @cached_property
     def _shape(self) -> _Shape:
         try:
-            if has_slow_numbers(self.raw) and (shape := _read_apart(self.raw)) is not None:
-                return shape
-            return _decode(self.raw)
+            shape = _read_apart(self.raw) if has_slow_numbers(self.raw) else None
+            shape = _decode(self.raw) if shape is None else shape
+            return shape if shape.is_sound else _repair(self.raw) or shape
         except (ValueError, RecursionError) as exc:
-            if (shape := _read_apart(self.raw)) is not None:
+            if (shape := _read_apart(self.raw) or _repair(self.raw)) is not None:
                 return shape
             message = f"its answer is not a valid tool result: {exc}"
             raise CallFailed(self.server_id, message, delivery="done") from exc
@@ -365,6 +386,25 @@ def _read_apart(raw: bytes) -> _Shape | None:
         return msgspec.convert({"content": content or [], "structuredContent": structured}, _Shape)
     except (ValueError, RecursionError):
         return None
+
+
+def _repair(raw: bytes) -> _Shape | None:
+    """Parse a result whose content is not what the protocol says, as clients of the gateway get it.
+
+    None where it is no result at all.
+    """
+    # Not at the top: nearly no result needs it.
+    from fairlead.catalog.repair.content import repair_blocks
+
+    try:
+        fields: object = decode(raw)
+    except (ValueError, RecursionError):
+        return None
+    if not is_object(fields):
+        return None
+    content: object = fields.get("content", fields.get("toolResult"))
+    blocks, _ = repair_blocks(content) if content is not None else ([], [])
+    return _Shape(content=blocks, structured_content=fields.get("structuredContent"))
 
 
 class _ResultOutcome(msgspec.Struct, rename="camel"):

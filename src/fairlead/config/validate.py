@@ -1,6 +1,6 @@
 """Validation of a document against the models, with every fault in plain words."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,8 @@ ALL_OR_NOTHING = ("gateway", "model")
 
 Code that needs such a section calls `LoadedConfig.require_section`.
 """
+STRICTEST: Mapping[str, Mapping[str, Any]] = {"search": {"memory": False}}
+"""What takes the place of a bad section whose defaults are not its strictest values."""
 NARROWING_DEFAULTS = ("sharing",)
 """Fields of `defaults` that keep clients apart: a mistake must not silently become the built-in value."""
 
@@ -194,10 +196,15 @@ class _Pieces:
                 as_object(self.sound.get(section)).pop(entry, None)
             case (str(section), str(field), *_) if section in SAFE_WITHOUT:
                 self._leave_field_out(section, field)
+            case (str(section), *_) if section in STRICTEST:
+                self._make_strictest(section)
             case (str(section), *_):
                 self.sound.pop(section, None)
             case _:
                 self.sound.clear()
+
+    def _make_strictest(self, section: str) -> None:
+        self.sound[section] = SECTIONS[section].model_validate(STRICTEST[section])
 
     def _leave_field_out(self, section: str, field: str) -> None:
         kept: BaseModel | None = self.sound.get(section)
@@ -258,6 +265,8 @@ class _Pieces:
         if section in SAFE_WITHOUT:
             sound = {name: value for name, value in fields.items() if name not in bad}
             self.sound[section] = SECTIONS[section].model_validate(sound)
+        elif section in STRICTEST:
+            self._make_strictest(section)
 
     def _keep(self, field: str, value: object) -> None:
         if value is not None:
@@ -310,7 +319,7 @@ def _is_isolated(fault: ValidationFault) -> bool:
         case ("defaults", *rest):
             return not any(name in rest or f"`{name}`" in (fault.hint or "") for name in NARROWING_DEFAULTS)
         case (section, *_):
-            return section in (*SAFE_WITHOUT, *ALL_OR_NOTHING)
+            return section in (*SAFE_WITHOUT, *ALL_OR_NOTHING, *STRICTEST)
         case _:
             return False
 

@@ -78,6 +78,8 @@ class _JsonReport:
         self.texts: list[str] = []
         self.error: FairleadError | None = None
         """The last error that was printed without ending the command."""
+        self.failed_call: FairleadError | None = None
+        """The last error of a call: for it, `delivery` is shown."""
 
 
 _report = _JsonReport()
@@ -133,6 +135,8 @@ def error_as_json(error: FairleadError, status: int) -> dict[str, Any]:
         "hint": printable_lines(error.hint) if error.hint else None,
         "exit_status": int(status),
     }
+    if error is _report.failed_call:
+        shown["delivery"] = error.delivery
     if notes := notes_of(error):
         shown["notes"] = [*notes]
     if isinstance(server_id := getattr(error, "server_id", None), str):
@@ -243,6 +247,7 @@ def noting_delivery() -> Generator[None]:
     except FairleadError as exc:
         if (notice := exc.delivery_notice) is not None and notice not in notes_of(exc):
             exc.add_note(notice)
+        _report.failed_call = exc
         raise
 
 

@@ -346,5 +346,42 @@ def test_what_clients_read_in_different_ways_is_left_out_where_that_accepts_more
         "even": {"multipleOf": 2},
         "pair": {"type": "array", "prefixItems": [{"type": "string"}]},
     }
-    inverted = {**OBJECT, "properties": {"price": {"not": fraction}}}
-    assert definition_for("tool", {"outputSchema": inverted}, 3)["outputSchema"] == inverted
+
+
+FORMAT = {"format": "date"}
+DISPUTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"not": {"multipleOf": 0.01}}, {}),
+    ({"not": {"not": FORMAT}}, {}),
+    ({"not": {"$ref": "#/properties/x/$defs/a"}, "$defs": {"a": FORMAT}}, {"$defs": {"a": {}}}),
+    ({"not": {"required": ["y"]}, "pattern": "."}, {"not": {"required": ["y"]}}),
+    ({"if": FORMAT, "then": {"minLength": 1}, "else": {}}, {"if": {}}),
+    (
+        {"oneOf": [{"dependentRequired": {"y": ["z"]}}, {}]},
+        {"anyOf": [{"dependentRequired": {"y": ["z"]}}, {}]},
+    ),
+    ({"oneOf": [FORMAT, {"type": "null"}]}, {"anyOf": [{}, {"type": "null"}]}),
+    ({"oneOf": [FORMAT], "anyOf": [{}]}, {"anyOf": [{}], "allOf": [{"anyOf": [{}]}]}),
+    ({"oneOf": [{"const": 1}, {"const": 2}]}, {"oneOf": [{"const": 1}, {"const": 2}]}),
+    ({"contains": FORMAT, "maxContains": 2}, {"contains": {}}),
+    ({"contains": {"const": 1}, "minContains": 0}, {}),
+    ({"maximum": 2**64 - 1, "minimum": 0, "multipleOf": 2**53}, {"minimum": 0}),
+    ({"unevaluatedProperties": False, "additionalProperties": False}, {"additionalProperties": False}),
+    *(({"pattern": odd}, {}) for odd in ("^(?!a)", "^.*$", "^\\S+$", "\\bx")),
+    *(({"pattern": plain}, {"pattern": plain}) for plain in ("^[.]$", "^a\\.b$", "^\\d+$", "^[a-z]{2}$")),
+]
+"""What a server declares of a property, and what is listed of that."""
+
+
+@pytest.mark.parametrize(("declared", "listed"), DISPUTED)
+def test_a_listed_output_schema_is_checked_by_all_clients_as_it_is_checked_here(
+    declared: dict[str, Any], listed: dict[str, Any]
+) -> None:
+    output = msgspec.Raw(msgspec.json.encode({**OBJECT, "properties": {"x": declared}}))
+    shown = definition_for("tool", {"outputSchema": output}, len(VERSIONS) - 1)["outputSchema"]
+    shown = msgspec.json.decode(shown) if isinstance(shown, msgspec.Raw) else shown
+    assert shown == {**OBJECT, "properties": {"x": listed}}
+
+
+def test_an_output_schema_that_cannot_be_checked_here_is_not_listed() -> None:
+    output = msgspec.Raw(msgspec.json.encode({**OBJECT, "patternProperties": {"^(?!a)": False}}))
+    assert definition_for("tool", {"name": "t", "outputSchema": output}, 3) == {"name": "t"}

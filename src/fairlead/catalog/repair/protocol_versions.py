@@ -6,10 +6,10 @@ Repairs and omissions are named in the listing (`repairs`, `rejected`, `notes`),
 """
 
 import operator
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -18,9 +18,9 @@ from msgspec import Raw
 from fairlead.catalog.definitions import DefinitionKind, visible_definition
 from fairlead.catalog.repair.definitions import IDENTITY, repair_definition
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.schema.keywords import INVERTING, all_schemas, map_schemas
+from fairlead.catalog.schema.disputed import may_be_disputed, without_disputed
 from fairlead.catalog.tools import Listing, RejectedTool, Repair, ToolEntry
-from fairlead.config.untyped import as_object, is_list, is_object
+from fairlead.config.untyped import is_list, is_object
 
 MAX_NAMED: Final = 5
 """Most entries that a note names. `fairlead lint` names all."""
@@ -200,14 +200,9 @@ def definition_for(kind: DefinitionKind, definition: Mapping[str, Any], number: 
     known = _FIELDS_OF[number][kind]
     fields = {name: value for name, value in definition.items() if name in known}
     if "outputSchema" in fields:
-        fields["outputSchema"] = _drop_asserted_formats(fields["outputSchema"])
-    if number == _NEWEST:
-        return fields
-    if (
-        "outputSchema" in fields
-        and (output := _object_schema(fields["outputSchema"])) is not fields["outputSchema"]
-    ):
-        fields.pop("outputSchema")
+        output = _agreed_output(fields.pop("outputSchema"))
+        if output is not None and number < _NEWEST:
+            output = _object_schema(output)
         if output is not None:
             fields["outputSchema"] = output
     if number < 2:
@@ -218,71 +213,16 @@ def definition_for(kind: DefinitionKind, definition: Mapping[str, Any], number: 
     return fields
 
 
-_OF_EVERY_OBJECT: Final = frozenset(
-    (
-        "constructor",
-        "hasOwnProperty",
-        "isPrototypeOf",
-        "propertyIsEnumerable",
-        "toLocaleString",
-        "toString",
-        "valueOf",
-        "__defineGetter__",
-        "__defineSetter__",
-        "__lookupGetter__",
-        "__lookupSetter__",
-        "__proto__",
-    )
-)
-"""Properties that every JavaScript object has."""
-_FORMATS: Final = frozenset(
-    ("format", "formatMinimum", "formatMaximum", "formatExclusiveMinimum", "formatExclusiveMaximum")
-)
-"""Keywords about formats. Those with a limit cannot be compiled without the first."""
-_UNASSERTED: Final = re.compile(
-    rb'\\u|"(?:multipleOf|prefixItems|%b)"' % "|".join(sorted(_FORMATS | _OF_EVERY_OBJECT)).encode()
-)
-"""What may be one of these keywords or names, also spelled with escapes."""
+def _agreed_output(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any] | None:
+    """Output schema without what clients check in different ways. The pinned definition has all of it."""
+    if not isinstance(raw, Raw):
+        return without_disputed(raw)
+    return _agreed(bytes(raw)) if may_be_disputed(raw) else raw
 
 
-def _drop_asserted_formats(raw: Raw | dict[str, Any]) -> Raw | dict[str, Any]:
-    """Output schema without what some clients check and the protocol's dialect does not.
-
-    JavaScript clients refuse a result whose value has another `format`, such as a time without its zone as
-    Python writes it, and find a property that the result lacks in what every JavaScript object has
-    (`constructor`). All clients divide as floats do, so that 1.15 is no multiple of 0.01; those that know
-    draft 7 alone hold the first items of a tuple to the schema of the rest. The definition that is pinned has
-    all of it.
-    """
-    if isinstance(raw, Raw) and not _UNASSERTED.search(raw):
-        return raw
-    schema: dict[str, Any] = _decode(raw) if isinstance(raw, Raw) else raw
-    asserted = as_object(map_schemas(schema, "", _without_unasserted))
-    if any(not INVERTING.isdisjoint(inner) for inner in all_schemas(asserted)):
-        return asserted
-    return as_object(map_schemas(asserted, "", _without_disputed))
-
-
-def _without_unasserted(schema: dict[str, Any], _where: str) -> dict[str, Any]:
-    schema = {keyword: value for keyword, value in schema.items() if keyword not in _FORMATS}
-    if is_object(properties := schema.get("properties")):
-        schema["properties"] = {
-            name: {} if name in _OF_EVERY_OBJECT else value for name, value in properties.items()
-        }
-    for keyword in ("dependentRequired", "dependentSchemas"):
-        if is_object(dependents := schema.get(keyword)):
-            schema[keyword] = {
-                name: value for name, value in dependents.items() if name not in _OF_EVERY_OBJECT
-            }
-    return schema
-
-
-def _without_disputed(schema: dict[str, Any], _where: str) -> dict[str, Any]:
-    factor = schema.get("multipleOf", 1)
-    disputed = {"multipleOf"} if isinstance(factor, float) and not factor.is_integer() else set[str]()
-    if "prefixItems" in schema:
-        disputed.add("items")
-    return {keyword: value for keyword, value in schema.items() if keyword not in disputed}
+@lru_cache(maxsize=4096)
+def _agreed(schema: bytes) -> dict[str, Any] | None:
+    return without_disputed(_decode(schema))
 
 
 def _only(value: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -140,6 +140,11 @@ class Check:
             except ValueError as exc:
                 self._hindrance = f"its schema cannot be used: {_message(exc)}"
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether values can be checked: where they cannot, every outcome is `unchecked`."""
+        return self._validator is not None
+
     def accepts(self, value: Any, *, is_flat: bool = False) -> bool:  # noqa: ANN401 - any JSON value
         """Whether a value certainly matches. A no only asks for `verdict`, which says why.
 
@@ -204,7 +209,7 @@ def _compile(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
         return _validator(schema)
     except ValueError:
-        return _validator(without_odd_patterns(schema, _is_known))
+        return _validator(without_odd_patterns(schema, is_known_pattern))
 
 
 def _certain(schema: dict[str, Any]) -> dict[str, Any]:
@@ -271,7 +276,8 @@ def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
 
 
 @lru_cache(maxsize=1024)
-def _is_known(pattern: str) -> bool:
+def is_known_pattern(pattern: str) -> bool:
+    """Whether a regular expression can be checked here."""
     try:
         _validator({"pattern": pattern})
     except ValueError:
