@@ -146,12 +146,17 @@ MODERN_GREETING: dict[str, Any] = {
     "ttlMs": 0,
     "cacheScope": "private",
 }
-MODERN_TOOLS = {"resultType": "complete", "tools": [TOOL], "ttlMs": 0, "cacheScope": "private"}
-FORM = {
+MODERN_TOOLS: dict[str, Any] = {
+    "resultType": "complete",
+    "tools": [TOOL],
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
+FORM: dict[str, Any] = {
     "method": "elicitation/create",
     "params": {"mode": "form", "message": "Who?", "requestedSchema": {"type": "object", "properties": {}}},
 }
-FORMS_ALLOWED = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+FORMS_ALLOWED: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 
 
 @pytest.mark.requirement("HARD-61")
@@ -165,12 +170,16 @@ async def test_the_names_of_a_servers_input_requests_are_safe_and_can_be_answere
         "\x1b[2Jc",
         "n" * 9_000,
     ]
-    needed = {
+    needed: dict[str, Any] = {
         "resultType": "input_required",
         "inputRequests": dict.fromkeys(names, FORM),
         "requestState": f"{TOKEN}{HIDDEN}",
     }
-    answers = {"server/discover": MODERN_GREETING, "tools/list": MODERN_TOOLS, "tools/call": needed}
+    answers: dict[str, Any] = {
+        "server/discover": MODERN_GREETING,
+        "tools/list": MODERN_TOOLS,
+        "tools/call": needed,
+    }
     async with asking(tmp_path, "trusted", **answers) as client:
         answer = await client.modern("tools/call", meta=FORMS_ALLOWED, name="x_say", arguments={})
         asked = answer["result"]
