@@ -113,6 +113,8 @@ _MAX_SIEVED_DIGITS = 10
 """A longer sieved value rules out no more, and takes longer to look for."""
 _MAX_PATTERN_CHARACTERS = 64
 """Up to this length a value is located by a pattern, which takes about 20 ms to compile."""
+_MAX_COMPILED_AT_ONCE = 1
+"""Most patterns that are compiled for one text: a server may know many secrets, and echo all of them."""
 
 
 class _Secret:
@@ -166,6 +168,11 @@ class _Secret:
         if bare.rfind(self.bare) >= 0 or text.rfind(self.plain) >= 0:
             return True
         return bool(self.plus) and bare.rfind(self.plus) >= 0
+
+    @property
+    def has_pattern(self) -> bool:
+        """Whether it can be masked without compiling its pattern, which takes long."""
+        return "pattern" in self.__dict__ or len(self.value) > _MAX_PATTERN_CHARACTERS
 
     def mask_in(self, text: str) -> str:
         """Mask this value in the text, where it can be distinguished from the text around it."""
@@ -379,7 +386,13 @@ class Masker:
         found = self._find_secrets(text.encode(errors="surrogatepass"))
         if not found:
             return text
+        patterns_left = _MAX_COMPILED_AT_ONCE
         for secret in sorted(found, key=lambda secret: -len(secret.value)):
+            if not secret.has_pattern:
+                text = text.replace(secret.value, MASK)
+                if not patterns_left or not _holds_any(text, [secret]):
+                    continue  # mostly nothing is left; else it is masked with the text around it
+                patterns_left -= 1
             text = secret.mask_in(text)
         if not _holds_any(text, found):
             return text
