@@ -136,3 +136,68 @@ async def test_resources_are_cleaned_masked_and_marked(tmp_path: Path, trust: st
     assert said["contents"][0]["text"].startswith("ab ")
     assert TOKEN not in json.dumps(answer)
     assert gate.UNTRUSTED in said.get("_meta", {}) or trust == "trusted"
+
+
+MODERN_GREETING: dict[str, Any] = {
+    "resultType": "complete",
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "canned", "version": "1"},
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
+MODERN_TOOLS: dict[str, Any] = {
+    "resultType": "complete",
+    "tools": [TOOL],
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
+FORM: dict[str, Any] = {
+    "method": "elicitation/create",
+    "params": {"mode": "form", "message": "Who?", "requestedSchema": {"type": "object", "properties": {}}},
+}
+FORMS_ALLOWED: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+
+
+@pytest.mark.requirement("HARD-61")
+async def test_the_names_of_a_servers_input_requests_are_safe_and_can_be_answered(tmp_path: Path) -> None:
+    names = [
+        "request-1",
+        "plain",
+        f"with {TOKEN}",
+        TOKEN.encode().hex(),
+        f"a{HIDDEN}b",
+        "\x1b[2Jc",
+        "n" * 9_000,
+    ]
+    needed: dict[str, Any] = {
+        "resultType": "input_required",
+        "inputRequests": dict.fromkeys(names, FORM),
+        "requestState": f"{TOKEN}{HIDDEN}",
+    }
+    answers: dict[str, Any] = {
+        "server/discover": MODERN_GREETING,
+        "tools/list": MODERN_TOOLS,
+        "tools/call": needed,
+    }
+    async with asking(tmp_path, "trusted", **answers) as client:
+        answer = await client.modern("tools/call", meta=FORMS_ALLOWED, name="x_say", arguments={})
+        asked = answer["result"]
+        assert len(asked["inputRequests"]) == len(names)
+        assert {"request-1", "plain"} < set(asked["inputRequests"])
+        said = json.dumps(asked, ensure_ascii=False)
+        assert TOKEN not in said
+        assert TOKEN.encode().hex() not in said
+        assert not set(HIDDEN) & set(said)
+        assert all(len(name) < 100 and name.isprintable() for name in asked["inputRequests"])
+        again = await client.modern(
+            "tools/call",
+            meta=FORMS_ALLOWED,
+            name="x_say",
+            arguments={},
+            requestState=asked["requestState"],
+            inputResponses={name: {"action": "decline"} for name in asked["inputRequests"]},
+        )
+        assert len(again["result"]["inputRequests"]) == len(
+            names
+        )  # it asks once more, since all are answered

@@ -11,6 +11,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
+from fairlead.catalog.sanitize import gate
 from fairlead.gateway.lists import OfferLists
 from tests.gateway.support import HANDSHAKE, Raw, serving, text_of, until
 from tests.host.asking import AskingServer
@@ -181,3 +182,40 @@ async def test_a_resource_whose_uri_is_none_is_listed_and_read_under_one(tmp_pat
             read = (await client.older("resources/read", uri=each["uri"]))["result"]["contents"]
             assert [(part["uri"], part["text"]) for part in read] == [(each["uri"], each["name"])]
     assert OfferLists({}, "gateway").owners.public_uri("a", "a b") == "fairlead://server/a/a%20b"
+
+
+@pytest.mark.requirement("HARD-63")
+@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+@pytest.mark.parametrize("kind", ["form", "url", "sample"])
+async def test_a_request_of_a_server_says_whether_it_is_an_untrusted_one(
+    tmp_path: Path, kind: str, trust: str
+) -> None:
+    questions: dict[str, dict[str, Any]] = {
+        "form": {
+            "method": "elicitation/create",
+            "params": {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}},
+        },
+        "url": {
+            "method": "elicitation/create",
+            "params": {"mode": "url", "message": "Go", "url": "https://e.test/", "elicitationId": "1"},
+        },
+        "sample": {"method": "sampling/createMessage", "params": {"messages": [{"content": [TEXT]}]}},
+    }
+    question = questions[kind]
+    forged = {"_meta": {gate.UNTRUSTED: {"server": "other"}}}
+    asked_for = {**question, "params": {**question["params"], **forged}}
+    entry = asking(tmp_path).entry(
+        sampling={"max_tokens": 10_000}, elicitation=True, trust=trust, allow_tools=["ask"], approval="allow"
+    )
+    async with serving(tmp_path, a=entry) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin({"sampling": {}, "elicitation": {"form": {}, "url": {}}})
+        async with asked_in_session(client, "a_ask", {"questions": {"q": asked_for}}) as events:
+            asked = await anext(events)
+            assert asked["method"] == question["method"], asked
+            marks = {gate.UNTRUSTED: {"server": "a"}} if trust == "untrusted" else {}
+            assert asked["params"].get("_meta", {}) == marks
+            no = {"code": -1, "message": "no"}
+            answer = {"error": no} if kind == "sample" else {"result": {"action": "decline"}}
+            await client.post({"jsonrpc": "2.0", "id": asked["id"], **answer})
+            await anext(events)

@@ -212,3 +212,28 @@ async def test_a_skill_hides_nothing_and_is_still_what_was_listed(machine: Machi
         loaded = await skills.load(skill)
         assert loaded.endswith("Add them up.\n")
         assert not characters([skill.frontmatter, loaded]) & HIDDEN
+
+
+@pytest.mark.requirement("HARD-62")
+@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+async def test_definitions_that_a_program_gets_hide_nothing_and_hold_no_secret(
+    machine: Machine, trust: str
+) -> None:
+    token = "tok-8Fq2zL0pWx5v"
+    entry = hiding(f"\u200b\U000e0041\u202e\ufe01\x1b[31m {token}")
+    entry |= {"env": {"API_TOKEN": token}, "trust": trust}
+    listed = json.loads(entry["args"][-1])
+    listed["tools/list"]["tools"] = [
+        {**definition, "name": name, "outputSchema": definition["inputSchema"]}
+        for definition in listed["tools/list"]["tools"]
+        for name in ("add", f"hidden{ZERO_WIDTH}")
+    ]
+    entry["args"][-1] = json.dumps(listed)
+    async with hosting(machine, x=entry) as host:
+        tools = await host.tools_of("x")
+        assert [tool.key.tool for tool in tools] == ["add", f"hidden{ZERO_WIDTH}"]
+        for entry_ in tools:
+            said = json.dumps([entry_.read(), entry_.input_schema, entry_.output_schema, entry_.description])
+            assert token not in said
+            assert not characters(json.loads(said)) & HIDDEN
+            assert entry_.input_schema["properties"]["a"]["enum"] == ["plain"]

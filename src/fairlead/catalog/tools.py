@@ -7,7 +7,7 @@ alone.
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, TypeVarTuple
 
 import msgspec
@@ -104,7 +104,9 @@ _SHOWN_BYTES = 120
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class ToolEntry:
-    """One listed tool. `definition` is the server's own, byte for byte, with fields Fairlead does not read.
+    """One listed tool. In a listing `definition` is the server's own, byte for byte, with all its fields.
+
+    `Host.tools_of` gives tools whose definitions are sanitized, with secrets masked.
 
     ```python
     for entry in await host.tools_of("time"):
@@ -118,7 +120,7 @@ class ToolEntry:
     key: ToolKey
     definition: bytes = field(repr=False)
     title: str | None = None
-    """As listed, like the description; `sanitize_entry` makes both safe to show."""
+    """As listed, like the description; `sanitize.definitions.clean_tool` makes all of it safe to show."""
     description: str | None = None
     listed_digests: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
     """Digests of the listed definition, where `definition` has secrets masked: one pair for each format.
@@ -174,15 +176,6 @@ class ToolEntry:
     def read(self) -> dict[str, Any]:
         """Parse the whole definition."""
         return msgspec.json.decode(self.definition, type=dict[str, Any])
-
-
-def sanitize_entry(entry: ToolEntry) -> ToolEntry:
-    """Copy of a tool with a title and description that are safe to show. Long ones take long."""
-    return replace(
-        entry,
-        title=None if entry.title is None else gate.content(entry.title),
-        description=None if entry.description is None else gate.content(entry.description),
-    )
 
 
 def find_tool(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:

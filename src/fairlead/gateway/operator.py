@@ -165,7 +165,9 @@ class ClientOperator:
             message = self._label_message(elicitation.server_id, elicitation.message, context)
             fitted = _form_for(schema, version_number(context.client.version))
             return types.ElicitRequest(
-                params=types.ElicitRequestFormParams(message=message, requested_schema=fitted)
+                params=types.ElicitRequestFormParams(
+                    message=message, requested_schema=fitted, _meta=_mark(elicitation)
+                )
             )
 
         answer = await self._ask(elicitation.server_id, "form", request)
@@ -181,6 +183,7 @@ class ClientOperator:
                 message=self._label_message(elicitation.server_id, elicitation.message, context),
                 url=elicitation.url.url,
                 elicitation_id=self._pages.register(context, elicitation),
+                _meta=_mark(elicitation),
             )
             return types.ElicitRequest(params=params)
 
@@ -209,7 +212,7 @@ class ClientOperator:
 
     async def sample(self, request: SampleRequest) -> types.CreateMessageResult:
         """Sampling: sent on to the client."""
-        params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": None})
+        params = request.params.model_copy(update={"max_tokens": request.max_tokens, "meta": _mark(request)})
 
         def build(context: RequestContext) -> types.CreateMessageRequest:
             messages = [*_messages_for(params.messages, version_number(context.client.version))]
@@ -236,6 +239,11 @@ class ClientOperator:
         """Name the server in a message, where the client has several and nothing else names it."""
         unclear = context.client.has_many_servers and not context.names_servers
         return f"[{server_id}] {message}" if unclear else message
+
+
+def _mark(request: FormRequest | UrlRequest | SampleRequest) -> Any:  # noqa: ANN401 - `_meta` of any request
+    """`_meta` of a server's request to a client: it says which untrusted server asks."""
+    return gate.mark_error_data(None, request.server_id if request.untrusted else None)
 
 
 def _no_client() -> MCPError:

@@ -21,6 +21,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
+from fairlead.catalog.sanitize import gate
 from fairlead.connection.peer import INPUT_REQUEST, TooManyElicitations
 from fairlead.host.operator import Ability
 
@@ -370,7 +371,8 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         key = INPUT_REQUEST.get()
         if key is not None and isinstance(given := self._given.pop(key, None), _ANSWERS[request.method]):
             return given
-        if key is None or key in self._elicitations:
+        # The server names its requests. A name that is not safe to show, or is taken, is replaced by ours.
+        while key is None or key in self._elicitations or gate.content(key, gate.MAX_TEXT_BYTES) != key:
             self._count += 1
             key = f"request-{self._count}"
         elicitation = self._elicitations[key] = _OpenElicitation(request)

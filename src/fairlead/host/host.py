@@ -16,7 +16,8 @@ import anyio
 from fairlead.catalog.catalog import Catalog
 from fairlead.catalog.results import ToolResult
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.tools import Listing, ToolEntry, sanitize_entry
+from fairlead.catalog.sanitize.definitions import clean_tool
+from fairlead.catalog.tools import Listing, ToolEntry
 from fairlead.config.argument_types import check_types
 from fairlead.config.document.files import reserve_standard_descriptors
 from fairlead.config.load import LoadedConfig, LoadedServer, load_config, program_server
@@ -406,7 +407,7 @@ class Host:
             server_id: The server.
 
         Returns:
-            Their definitions, sanitized and with secrets masked.
+            Their definitions, sanitized and with secrets masked. Each `key` has the tool's own name.
 
         Raises:
             ListFailed: The server does not list its tools.
@@ -417,7 +418,7 @@ class Host:
         tools = listing.tools
 
         def show() -> tuple[ToolEntry, ...]:
-            return tuple(map(sanitize_entry, tools))  # anew: secrets become known meanwhile
+            return tuple(clean_tool(tool).entry for tool in tools)  # anew: secrets become known meanwhile
 
         return await run_off_loop(show, size_of_tools(tools))
 

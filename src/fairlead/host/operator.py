@@ -58,7 +58,9 @@ class FormRequest(BoundedRepr):
     message: str
     form: Form
     requested_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """The schema as the server sent it, not sanitized."""
+    """The schema that the server sent, sanitized and with secrets masked."""
+    untrusted: bool = False
+    """Whether an untrusted server asks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +80,8 @@ class UrlRequest(BoundedRepr):
     url: ShownUrl
     elicitation_id: str | None = None
     """Its id, if the server will notify us of its completion."""
+    untrusted: bool = False
+    """Whether an untrusted server asks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +92,8 @@ class SampleRequest:
     params: "CreateMessageRequestParams" = field(repr=False)
     max_tokens: int
     """Token limit for the answer, perhaps less than requested."""
+    untrusted: bool = False
+    """Whether an untrusted server asks: for a model its text is data, never instructions."""
 
 
 class Operator(Protocol):

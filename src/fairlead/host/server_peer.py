@@ -267,6 +267,7 @@ class ServerPeer:
             message=escape_text(params.message),
             form=form,
             requested_schema=_with_defaults(cleaned, form.defaults()),
+            untrusted=not self._is_trusted,
         )
         answer = await self._operator.elicit_form(request)
         if answer.action != "accept":
@@ -292,6 +293,7 @@ class ServerPeer:
             message=escape_text(params.message),
             url=url,
             elicitation_id=_sanitize_id(params.elicitation_id),
+            untrusted=not self._is_trusted,
         )
         action = await self._operator.elicit_url(request)
         if action == "accept":
@@ -325,7 +327,9 @@ class ServerPeer:
             message = "the tokens this server may use in one run are used up (`sampling.max_tokens`)"
             return types.ErrorData(code=INVALID_REQUEST, message=message)
         self._tokens_left -= read + granted  # before the wait, lest concurrent requests spend it twice
-        request = SampleRequest(server_id=self._server_id, params=params, max_tokens=granted)
+        request = SampleRequest(
+            server_id=self._server_id, params=params, max_tokens=granted, untrusted=not self._is_trusted
+        )
         try:
             result = await self._operator.sample(request)
         except Exception as exc:

@@ -29,7 +29,7 @@ from fairlead.actions.replicas import ReplicaState, list_replicas
 from fairlead.actions.review import ServerReview, by_risk, live_review, record_review
 from fairlead.actions.switch import restart_server, switch_server
 from fairlead.catalog.catalog import Catalog
-from fairlead.catalog.tools import sanitize_entry
+from fairlead.catalog.sanitize.definitions import clean_tool
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import Bundle, RemoteServer
@@ -323,7 +323,7 @@ class HostPanel:
             entry = self._host.servers.get_known(server_id).entry(tool)
         except UnknownServer:
             return None
-        return sanitize_entry(entry).description if entry else None
+        return clean_tool(entry).entry.description if entry else None
 
     async def tool(self, server_id: str, name: str) -> ToolDetails:
         """One tool of a server, by its own name.
@@ -337,12 +337,13 @@ class HostPanel:
         if entry is None:
             hint = "review it first, if it is new or changed; else connect the server to list its tools"
             raise UnknownTool(f"`{server_id}` offers no tool `{name}`", hint=hint)
-        definition = entry.read()
+        shown = clean_tool(entry).entry
+        definition = shown.read()
         offered = self._host.catalog(self._selection).of(entry.key)
         loaded, selection = self._configuration.loaded, self._selection
         explained = await explain_live_tools(self._host, loaded, server_id, selection, only=name)
         return ToolDetails(
-            entry=sanitize_entry(entry),
+            entry=shown,
             schema=definition.get("inputSchema"),
             output_schema=definition.get("outputSchema"),
             tokens=token_cost(entry),

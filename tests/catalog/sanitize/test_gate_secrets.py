@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -293,3 +294,53 @@ def test_a_long_secret_is_masked_without_a_pause(length: int, monkeypatch: pytes
         assert time.thread_time() - started < LONGEST_STEP
         assert secret not in masked
         assert form not in masked
+
+
+NEAR_MISSES: dict[str, Callable[[str], str]] = {
+    "JSON escapes": lambda text: "".join(f"\\u{ord(letter):04x}" for letter in text),
+    "escaped JSON escapes": lambda text: "".join(f"\\\\\\\\u{ord(letter):04X}" for letter in text),
+    "hex escapes": lambda text: "".join(f"\\x{ord(letter):02x}, " for letter in text),
+    "hex between backslashes": lambda text: "\\\\\\\\".join(f"{ord(letter):02x}" for letter in text),
+    "hex between signs": lambda text: ",,\\\\x".join(f"{ord(letter):02x}" for letter in text),
+    "HTML": lambda text: "".join(f"&amp;amp;#x{ord(letter):x};" for letter in text),
+    "URL": lambda text: "".join(f"%25{ord(letter):02x}" for letter in text),
+    "mail": lambda text: "=\n".join(text),
+    "JSON in JSON": lambda text: json.dumps(json.dumps(json.dumps(text))),
+}
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("write", NEAR_MISSES.values(), ids=NEAR_MISSES)
+@pytest.mark.parametrize(
+    "secret", ["Zq7Kp2Lm9Xw4TtRbVn8Yc3Hd5J", "\\\\\\\\\\\\Zq7Kp2", "CO\\RP\\\\ad\\m\\in7\\Kx\\Y9"]
+)
+def test_a_text_that_only_begins_like_a_secret_takes_no_longer(
+    secret: str, write: Callable[[str], str]
+) -> None:
+    masker = Masker()
+    masker.learn(secret)
+    for missing in (1, 2):
+        near = write(f"{secret[:-missing]}!")
+        started = time.thread_time()
+        masked = masker.mask_known(f"{write(secret)} {near} {near}")
+        assert time.thread_time() - started < LONGEST_STEP
+        assert write(secret) not in masked
+
+
+def _quote(text: str) -> str:
+    return quote(text, safe="")
+
+
+@pytest.mark.requirement("HARD-66")
+@pytest.mark.parametrize("write", [str, _quote, NEAR_MISSES["URL"]])
+def test_many_secrets_in_one_text_take_hardly_longer_than_one(write: Callable[[str], str]) -> None:
+    # New ones each time: patterns that were compiled before are remembered.
+    secrets = [base64.b64encode(os.urandom(36)).decode() for _ in range(60)]
+    masker = Masker()
+    masker.learn(*secrets)
+    text = " and ".join(map(write, secrets))
+    for _ in range(2):
+        started = time.thread_time()
+        masked = masker.mask_known(text)
+        assert time.thread_time() - started < LONGEST_STEP
+        assert not any(write(secret) in masked for secret in secrets)

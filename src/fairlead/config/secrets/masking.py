@@ -13,6 +13,7 @@ UTF-16; base64, and hex without gaps, may hold any of these again, up to three t
 import base64
 import json
 import re
+from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import Final
 from urllib.parse import quote, quote_plus
@@ -112,6 +113,8 @@ _MAX_SIEVED_DIGITS = 10
 """A longer sieved value rules out no more, and takes longer to look for."""
 _MAX_PATTERN_CHARACTERS = 64
 """Up to this length a value is located by a pattern, which takes about 20 ms to compile."""
+_MAX_COMPILED_AT_ONCE = 1
+"""Most patterns that are compiled for one text: a server may know many secrets, and echo all of them."""
 
 
 class _Secret:
@@ -166,6 +169,11 @@ class _Secret:
             return True
         return bool(self.plus) and bare.rfind(self.plus) >= 0
 
+    @property
+    def has_pattern(self) -> bool:
+        """Whether it can be masked without compiling its pattern, which takes long."""
+        return "pattern" in self.__dict__ or len(self.value) > _MAX_PATTERN_CHARACTERS
+
     def mask_in(self, text: str) -> str:
         """Mask this value in the text, where it can be distinguished from the text around it."""
         if len(self.value) <= _MAX_PATTERN_CHARACTERS:
@@ -206,7 +214,7 @@ class _Secret:
             gap.join(letters.get(letter, letter) for letter in needle.decode()) for needle in self.base64
         )
         digits = "|".join(_hex_pattern(form) for form in (self.plain, *_in_utf_16(self.value)))
-        spelled = "".join(_spellings(character) for character in self.value)
+        spelled = "".join(_spelling_patterns(self.value))
         neighbours = "[A-Za-z0-9+/_-]{0,2}"
         return re.compile(f"{spelled}|{neighbours}(?:{'|'.join(encoded)}){neighbours}={{0,2}}|{digits}")
 
@@ -227,7 +235,9 @@ def _in_utf_16(value: str) -> tuple[bytes, ...]:
 
 
 def _hex_pattern(plain: bytes) -> str:
-    gap = r"[^0-9A-Za-z]{0,6}(?:(?:0|\\{1,16})?[xXuU])?"
+    # Whatever takes a character keeps it: of two ways to read each gap, as many as gaps would be tried in all
+    # combinations wherever a text only begins like the value, which is for ever.
+    gap = r"[^0-9A-Za-z]{0,6}+\\{0,16}+(?:0?[xXuU])?+"
     return gap.join("".join(f"[{digit}{digit.upper()}]" for digit in f"{byte:02x}") for byte in plain)
 
 
@@ -251,33 +261,50 @@ def _base64_at_offset(plain: bytes, offset: int) -> bytes:
     return encoded[-(-8 * offset // 6) : bits // 6]
 
 
-def _spellings(character: str) -> str:
-    """Pattern for one character, literally or in any escape."""
+def _spelling_patterns(value: str) -> Iterator[str]:
+    """Patterns for the characters of a value in order, each literally or in any escape.
+
+    Backslashes side by side are one pattern, which takes all that there are: else there were a way to match
+    for each share that the next character's escape could have of them.
+    """
+    follows_backslash = False
+    for run in re.findall(r"\\+|[^\\]", value):
+        follows_backslash, was_backslash = run.startswith("\\"), follows_backslash
+        escapes = _escapes_of(run[0], r"\\{0,16}" if was_backslash else r"\\{1,16}")
+        if follows_backslash:
+            yield rf"(?:(?:{escapes}){{{len(run)}}}|\\{{{len(run)},{17 * len(run)}}}+)(?:=\r?\n)?"
+        else:
+            literal = rf"\\{{0,16}}{re.escape(run)}" if run in "/\"'" else re.escape(run)
+            yield rf"(?:{literal}|{escapes})(?:=\r?\n)?"
+
+
+def _escapes_of(character: str, slashes: str) -> str:
+    """Pattern for the escapes of one character; `slashes` is that of their backslashes."""
     percent = "".join(
         f"%(?:25)?{''.join(f'[{digit}{digit.upper()}]' for digit in f'{byte:02x}')}"
         for byte in character.encode(errors="surrogatepass")
     )
-    forms = [rf"\\{{0,16}}{re.escape(character)}" if character in "/\\\"'" else re.escape(character), percent]
+    forms = [percent]
     units = character.encode("utf-16-be", errors="surrogatepass").hex()
     groups = (units[index : index + 4] for index in range(0, len(units), 4))
     forms.append(
-        "".join(rf"\\{{1,16}}u{''.join(f'[{digit}{digit.upper()}]' for digit in group)}" for group in groups)
+        "".join(rf"{slashes}u{''.join(f'[{digit}{digit.upper()}]' for digit in group)}" for group in groups)
     )
     code = ord(character)
     if code < 0x100:
         digits = "".join(f"[{digit}{digit.upper()}]" for digit in f"{code:02x}")
-        forms.append(rf"(?:\\{{1,16}}|0)[xX]{digits}[ ,]{{0,2}}")
-        forms.append(rf"\\{{1,16}}{code:03o}")
+        forms.append(rf"(?:{slashes}|0)[xX]{digits}[ ,]{{0,2}}")
+        forms.append(rf"{slashes}{code:03o}")
     forms += (f"&(?:amp;){{0,4}}#0*+{code};?", f"&(?:amp;){{0,4}}#[xX]0*+(?i:{code:x});?")
     forms += [entity for entity, spelled in ENTITIES.items() if spelled == character]
     forms += [f"&(?:amp;){{0,4}}{name};" for name, spelled in RARE_ENTITIES.items() if spelled == character]
     if character in BREAKS:
-        forms.append(rf"\\{{1,16}}{BREAKS[character]}")
+        forms.append(rf"{slashes}{BREAKS[character]}")
     if character == " ":
         forms.append(r"\+")
-    forms.append(rf"\\{{1,16}}(?:U{code:08x}|[uUxX]\{{0*+(?i:{code:x})\}})")
+    forms.append(rf"{slashes}(?:U{code:08x}|[uUxX]\{{0*+(?i:{code:x})\}})")
     forms.append("".join(f"=(?i:{byte:02x})" for byte in character.encode(errors="surrogatepass")))
-    return rf"(?:{'|'.join(forms)})(?:=\r?\n)?"
+    return "|".join(forms)
 
 
 def digits_and_capitals(text: bytes) -> bytes:
@@ -359,7 +386,13 @@ class Masker:
         found = self._find_secrets(text.encode(errors="surrogatepass"))
         if not found:
             return text
+        patterns_left = _MAX_COMPILED_AT_ONCE
         for secret in sorted(found, key=lambda secret: -len(secret.value)):
+            if not secret.has_pattern:
+                text = text.replace(secret.value, MASK)
+                if not patterns_left or not _holds_any(text, [secret]):
+                    continue  # mostly nothing is left; else it is masked with the text around it
+                patterns_left -= 1
             text = secret.mask_in(text)
         if not _holds_any(text, found):
             return text

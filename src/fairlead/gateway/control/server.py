@@ -20,6 +20,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from fairlead.catalog.sanitize import gate
+from fairlead.catalog.tools import ToolEntry
 from fairlead.connection.peer import CALLER
 from fairlead.errors import CallFailed, ConfigError, FairleadError, ReplicaFailed, StoreError
 from fairlead.events import DOWN
@@ -293,6 +295,13 @@ def _read(reply: ElicitationReply) -> types.ElicitResult:
 # What is done.
 
 
+def _named_definition(entry: ToolEntry) -> bytes:
+    """Definition of a tool under its own name, by which the command knows it: it is shown escaped."""
+    if gate.content(entry.key.tool) == entry.key.tool:
+        return entry.definition
+    return msgspec.json.encode({**entry.read(), "name": entry.key.tool})
+
+
 async def _run(
     work: ListServers | ListTools | CallTool | AllowTool, context: CommandContext, put: Put
 ) -> bytes:
@@ -306,7 +315,7 @@ async def _run(
                 await host.reach(work.server)  # its own connection, where servers are not shared
                 if work.fresh:
                     await host.connect(work.server)
-                return b"[%b]" % b",".join(entry.definition for entry in await host.tools_of(work.server))
+                return b"[%b]" % b",".join(map(_named_definition, await host.tools_of(work.server)))
             case CallTool():
 
                 async def report_progress(progress: float, total: float | None, message: str | None) -> None:

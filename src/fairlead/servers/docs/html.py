@@ -20,6 +20,7 @@ MAX_SECONDS = 3.0
 
 _UNSEEN_TAGS = frozenset(
     {
+        "annotation",
         "applet",
         "audio",
         "button",
@@ -193,15 +194,19 @@ class _Builder:
 
     def drop_hidden(self) -> None:
         """Remove elements that the page's own style sheets hide."""
-        hidden = find_hidden_selectors("".join(self._css))
-        if not hidden:
+        rules = HidingRules("".join(self._css))
+        if not rules.has_any:
             return
-        for element in self._root.walk():
+        path: list[Element] = []
+        waiting = [(self._root, 0)]
+        while waiting:
+            element, depth = waiting.pop()
+            del path[depth:]
+            path.append(element)
             element.children = [
-                child
-                for child in element.children
-                if isinstance(child, str) or hidden.isdisjoint(_selectors(child))
+                child for child in element.children if isinstance(child, str) or not rules.hide(child, path)
             ]
+            waiting += [(child, depth + 1) for child in element.elements]
 
     def title(self) -> str | None:
         for element in (*self._landmarks["title"], *self._landmarks["h1"]):
@@ -257,7 +262,10 @@ _MATH = re.compile(r"(calc|min|max|clamp)\(([^()]{0,200})\)")
 _VARIABLE = re.compile(r"var\(\s*(--[\w-]+)\s*(?:,([^()]*))?\)")
 _MAX_VARIABLES = 4
 """How deep custom properties may refer to each other."""
-_SELECTOR = re.compile(r"(?:[a-z][\w-]*)?(?:[.#][\w-]+)?", re.I)
+_COMPOUND = r"(?=[\w.#*])(?:[a-z][\w-]*+|\*)?(?:[.#][\w-]++)*+"
+_SELECTOR = re.compile(rf"{_COMPOUND}(?:(?:\s*+>\s*+|\s++){_COMPOUND}){{0,7}}", re.I)
+_MAX_STEPS = 1_000_000
+"""How many elements above others are compared with rules; after that the end of a selector decides."""
 _FAR = 200.0
 """How far off the page text has to stand, in pixels, not to be seen there."""
 _VERY_FAR = 2000.0
@@ -355,19 +363,44 @@ def _is_faint(declarations: dict[str, str]) -> bool:
         " ", ""
     ) and "opacity(0." not in declarations.get("filter", ""):
         return True
-    color = declarations.get("-webkit-text-fill-color", declarations.get("color", "")).replace(" ", "")
-    if color == "transparent" or _TRANSPARENT.fullmatch(color):
+    if (blurred := re.search(r"blur\(([^()]*)\)", declarations.get("filter", ""))) is not None:
+        radius = _size(blurred[1].strip())
+        if radius is not None and radius >= _ILLEGIBLE_BLUR:
+            return True
+    color = declarations.get("-webkit-text-fill-color", declarations.get("color", ""))
+    if color == "transparent" or _TRANSPARENT.fullmatch(color.replace(" ", "")):
         return True
-    behind = declarations.get("background-color", declarations.get("background", "")).replace(" ", "")
-    return bool(color) and _COLORS.get(color, color) == _COLORS.get(behind, behind)
+    behind = declarations.get("background-color", declarations.get("background", ""))
+    if not color or not behind:
+        return False
+    one, other = _rgb(color), _rgb(behind)
+    if one is None or other is None:
+        return color == behind
+    return all(abs(part - against) <= _ALIKE for part, against in zip(one, other, strict=True))
 
 
+_ILLEGIBLE_BLUR = 8.0
+_ALIKE = 16
+"""Parts of two colors, of 255, that differ no more than this look the same."""
 _TRANSPARENT = re.compile(
     r"(?:rgb|hsl)a?\((?:[^,]*,){3}(?:0|0?\.0+|0%)\)|[a-z]+\([^/]*/(?:0|0?\.0+|0%)\)"
     r"|#[0-9a-f]{3}0|#[0-9a-f]{6}00"
 )
-_COLORS = {"white": "#fff", "#ffffff": "#fff", "rgb(255,255,255)": "#fff", "black": "#000"}
-_COLORS.update({"#000000": "#000", "rgb(0,0,0)": "#000"})
+_NAMED_COLORS = {"white": "fff", "black": "000"}
+
+
+def _rgb(color: str) -> tuple[int, int, int] | None:
+    """The three parts of a color; None where it is written in another way than most are."""
+    digits = _NAMED_COLORS.get(color, color.removeprefix("#"))
+    if re.fullmatch(r"[0-9a-f]{3,4}", digits):
+        digits = "".join(digit * 2 for digit in digits)
+    if re.fullmatch(r"[0-9a-f]{6}(?:[0-9a-f]{2})?", digits):
+        return int(digits[:2], 16), int(digits[2:4], 16), int(digits[4:6], 16)
+    if (parts := re.match(r"rgba?\(\s*(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})\b(?!%)", color)) is not None:
+        return int(parts[1]), int(parts[2]), int(parts[3])
+    if (parts := re.match(r"hsla?\([^%/]{1,40}%[\s,]+(0|100)%", color)) is not None:
+        return (255, 255, 255) if parts[1] == "100" else (0, 0, 0)
+    return None
 
 
 def _is_tiny(declarations: dict[str, str]) -> bool:
@@ -380,21 +413,63 @@ def _is_tiny(declarations: dict[str, str]) -> bool:
     zoom = _size(declarations.get("zoom"))
     if (size is not None and size < _LEGIBLE) or (zoom is not None and 0 <= zoom < _FAINT):
         return True
-    cut = "hidden" in declarations.get("overflow", "") or "clip" in declarations.get("overflow", "")
-    sides = [_size(declarations.get(name)) for name in ("width", "height", "max-width", "max-height")]
-    if cut and any(side is not None and side <= 1 for side in sides):
+    if _is_cut(declarations):
+        sides = [_size(declarations.get(f"{most}{side}")) for most in ("", "max-") for side in _SIDES]
+        indent = declarations.get("text-indent", "")
+        return (
+            any(side is not None and side <= 1 for side in sides)
+            or _size(declarations.get("line-height")) == 0
+            or (indent.endswith("%") and (_size(indent) or 0) >= 100 * _PIXELS["%"])
+        )
+    return _is_flat(f"{declarations.get('transform', '')} scale({declarations.get('scale', '1')})") or bool(
+        re.search(r"[xy]\s+-?(?:90|270)deg", declarations.get("rotate", ""))
+    )
+
+
+_SIDES = ("width", "height", "block-size", "inline-size")
+
+
+def _is_cut(declarations: dict[str, str]) -> bool:
+    """Whether what does not fit in an element is not seen."""
+    overflow = " ".join(declarations.get(name, "") for name in ("overflow", "overflow-x", "overflow-y"))
+    contained = declarations.get("contain", "")
+    return any(word in overflow for word in ("hidden", "clip", "scroll", "auto")) or any(
+        word in contained for word in ("paint", "strict", "content")
+    )
+
+
+def _is_flat(transform: str) -> bool:
+    """Whether a transformation leaves next to nothing of a width or a height."""
+    if re.search(r"rotate[xy]\(\s*-?(?:90|270)deg", transform):
         return True
-    transform = declarations.get("transform", "") + " scale(" + declarations.get("scale", "1") + ")"
-    scales = re.findall(r"(?:scale[xy3d]*|matrix)\(\s*([^,) ]+)", transform)
-    return any((share := _size(scale)) is not None and 0 <= share < _FAINT for scale in scales)
+    for name, given in re.findall(r"(scale[xy3d]*|matrix(?:3d)?)\(([^()]*)\)", transform):
+        parts = [_size(part) for part in re.split(r"[\s,]+", given.strip())]
+        numbers = [1.0 if part is None else part for part in parts]
+        if name.startswith("scale"):
+            if any(abs(number) < _FAINT for number in numbers[:2]):
+                return True
+        elif len(numbers) in (6, 16):
+            a, b, c, d = numbers[:4] if len(numbers) == 6 else (*numbers[:2], *numbers[4:6])
+            if abs(a * d - b * c) < _FAINT * _FAINT:
+                return True
+    return False
 
 
 def _is_clipped(declarations: dict[str, str]) -> bool:
     clip = declarations.get("clip", "").replace(" ", "")
     if re.fullmatch(r"rect\((?:[01](?:px)?,?){4}\)", clip):
         return True
-    path = declarations.get("clip-path", declarations.get("-webkit-clip-path", "")).replace(" ", "")
-    return re.match(r"inset\((?:50|[6-9]\d|100)%|circle\(0|polygon\([0px%,]*\)", path) is not None
+    path = declarations.get("clip-path", declarations.get("-webkit-clip-path", ""))
+    if re.match(r"(?:circle|ellipse)\(\s*0|polygon\([0px%,\s]*\)", path):
+        return True
+    inset = re.match(r"inset\(([\d.%\s]{1,80})[)r]", path)
+    sides = [float(side) for side in re.findall(r"(\d+(?:\.\d+)?)%?", inset[1])] if inset else []
+    if not sides or "%" not in path:
+        return False
+    top, right, bottom, left = sides + sides[:1] * 3 if len(sides) == 1 else (sides * 2)[:4]
+    if len(sides) == 3:
+        left = right
+    return top + bottom >= 100 or left + right >= 100
 
 
 def _is_off_page(declarations: dict[str, str]) -> bool:
@@ -410,7 +485,10 @@ def _is_off_page(declarations: dict[str, str]) -> bool:
     away += ["margin-right", "margin-inline-start", "margin-inline", "margin-block-start", "margin-block"]
     if declarations.get("position") in ("absolute", "fixed", "relative", "sticky"):
         away += ["left", "top", "right", "bottom", "inset", "inset-inline", "inset-inline-start"]
-        away += ["inset-block", "inset-block-start"]
+        away += ["inset-block", "inset-block-start", "inset-block-end", "inset-inline-end"]
+        beside = (declarations.get(name, "") for name in ("left", "right", "bottom"))
+        if any(re.fullmatch(r"\d{3,}(?:\.\d+)?v[wh]|[2-9]\d\d%|\d{4,}%", value) for value in beside):
+            return True
     values = [declarations[name] for name in away if name in declarations]
     transform = declarations.get("transform", "")
     values += re.findall(r"translate[xyz3d]*\(((?:[^()]|\([^()]*\))*)\)", transform)
@@ -428,39 +506,89 @@ def _is_far(lengths: str) -> bool:
 
 
 _ALWAYS = re.compile(
-    r"@(?:layer[^{};]{0,200}|media\s{1,9}(?:only\s{1,9})?(?:all|screen)\s{0,9}|supports[^{};]{0,200})\{", re.I
+    r"@(?:(?:layer|supports|container|scope)[^{};]{0,200}|media\s{0,9}(?:only\s{1,9})?(?:all|screen)?\s{0,9}"
+    r"(?:and\s{1,9})?(?:\(\s{0,9}min-width\s{0,9}:\s{0,9}(?:\d{1,3}(?:\.\d{1,4})?px|[0-5]?\d(?:\.\d{1,4})?r?em|0)"
+    r"\s{0,9}\)\s{0,9})?)\{",
+    re.I,
 )
 
 
-def find_hidden_selectors(css: str) -> frozenset[str]:
-    """The simple selectors (`.class`, `#id`, `tag`, `tag.class`) that style sheets hide in every medium."""
-    hidden: set[str] = set()
-    depth = 0
-    # Layers, and conditions that hold on every screen, are left out; others are for print or small screens.
-    for rule in _ALWAYS.sub("", _COMMENT.sub("", css)).split("}", _MAX_RULES)[:_MAX_RULES]:
-        selectors, opened, style = rule.rpartition("{")
-        depth += rule.count("{")
-        # One that is deeper is for print, or for other screens.
-        if opened and depth == 1 and is_hiding(style):
-            hidden.update(
-                _ESCAPE.sub(_unescape_css, selector.strip()).lower()
-                for selector in selectors.split(",")
-                if selector.strip() and _SELECTOR.fullmatch(selector.strip())
-            )
-        depth = max(0, depth - 1)
-    return frozenset(hidden)
+@dataclass(frozen=True, slots=True)
+class _Compound:
+    """One part of a selector: an element's tag, classes and id; `is_child` where a `>` is before it."""
+
+    is_child: bool
+    tag: str
+    marks: frozenset[str]
+
+    def fits(self, element: Element) -> bool:
+        return self.tag in ("", "*", element.tag) and self.marks.issubset(_marks(element))
 
 
-def _selectors(element: Element) -> Iterator[str]:
-    """The simple selectors that fit an element."""
-    tag = element.tag
-    yield tag
-    marks = [f".{name}" for name in element.attributes.get("class", "").split()]
+class HidingRules:
+    """The elements that style sheets hide in every medium, by tag, class, id, and what they are in."""
+
+    def __init__(self, css: str) -> None:
+        self._by_end: dict[str, list[tuple[_Compound, ...]]] = {}
+        self._steps_left = _MAX_STEPS
+        depth = 0
+        # Layers, and conditions that hold on a wide screen, are left out; others are for print or small ones.
+        for rule in _ALWAYS.sub("", _COMMENT.sub("", css)).split("}", _MAX_RULES)[:_MAX_RULES]:
+            selectors, opened, style = rule.rpartition("{")
+            depth += rule.count("{")
+            # One that is deeper is for print, or for other screens.
+            if opened and depth == 1 and is_hiding(style):
+                for selector in selectors.split(","):
+                    self._add(selector.strip())
+            depth = max(0, depth - 1)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is any rule that hides something."""
+        return bool(self._by_end)
+
+    def _add(self, selector: str) -> None:
+        if not _SELECTOR.fullmatch(selector):
+            return
+        parts: list[_Compound] = []
+        is_child = False
+        for word in _ESCAPE.sub(_unescape_css, selector).lower().replace(">", " > ").split():
+            if word != ">":
+                tag, *marks = re.split(r"(?=[.#])", word)
+                parts.append(_Compound(is_child, tag, frozenset(marks)))
+            is_child = word == ">"
+        last = parts[-1]
+        self._by_end.setdefault(next(iter(last.marks), last.tag or "*"), []).append(tuple(parts))
+
+    def hide(self, element: Element, above: list[Element]) -> bool:
+        """Whether a rule hides an element that is in these others."""
+        for name in (element.tag, "*", *_marks(element)):
+            for parts in self._by_end.get(name, ()):
+                if parts[-1].fits(element) and (len(parts) == 1 or self._is_in(parts, element, above)):
+                    return True
+        return False
+
+    def _is_in(self, parts: tuple[_Compound, ...], element: Element, above: list[Element]) -> bool:
+        """Whether the elements above fit the other parts of a selector, in their order."""
+        self._steps_left -= len(above) * len(parts)
+        if self._steps_left < 0:
+            return True
+        matched, here = {0}, set[int]()
+        for each in (*above, element):
+            before, here = here, set[int]()
+            for place, part in enumerate(parts):
+                if (place in before if part.is_child else place in matched) and part.fits(each):
+                    here.add(place + 1)
+            matched |= here
+        return len(parts) in here
+
+
+def _marks(element: Element) -> list[str]:
+    """The classes and the id of an element, as selectors have them."""
+    marks = [f".{name}".lower() for name in element.attributes.get("class", "").split()]
     if "id" in element.attributes:
-        marks.append(f"#{element.attributes['id']}")
-    for mark in marks:
-        yield mark.lower()
-        yield f"{tag}{mark}".lower()
+        marks.append(f"#{element.attributes['id']}".lower())
+    return marks
 
 
 def _is_around(child: Element | str) -> bool:
