@@ -207,7 +207,8 @@ def check(data: bytes) -> None:
     if message is not None:
         assert ("result" in message) != ("error" in message), message
     if other is None:
-        assert answer.status == 400, answer
+        # What a call does not read may be beyond what a float holds.
+        assert answer.status == 400 or not _is_finite(plain), answer
         return
     assert (answer.status, _outcome(message)) == (other.status, _outcome(other.message())), answer
 
@@ -249,6 +250,15 @@ def _says_who(plain: dict[str, Any]) -> bool:
         return True
     info: object = meta.get(CLIENT_INFO_META_KEY)
     return is_object(info) and isinstance(info.get("name"), str) and isinstance(info.get("version"), str)
+
+
+def _is_finite(message: dict[str, Any] | None) -> bool:
+    """Whether no number of a message is beyond what a float holds."""
+    try:
+        json.dumps(message, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _strict(content: bytes) -> dict[str, Any] | None:
