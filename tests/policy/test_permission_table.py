@@ -176,6 +176,33 @@ def test_names_that_only_look_like_a_prefix_are_names(machine: Machine, named: s
     assert configured(machine, [{"action": "deny", "principal": named}]).rules
 
 
+@pytest.mark.parametrize(
+    ("field", "pattern", "said"),
+    [
+        ("server", "notes.delete", "a tool is named in `tool`"),
+        ("server", "notes/delete", "a tool is named in `tool`"),
+        ("server", " notes", "matches no server"),
+        ("server", "not[es", "matches no server"),
+        ("server", "no\u200btes", "matches no server"),
+        ("tool", "delete ", "spaces around it"),
+        ("tool", "del\u200bete", "write `?`"),
+    ],
+)
+def test_a_rule_about_a_server_or_tool_that_cannot_exist_is_an_error(
+    machine: Machine, field: str, pattern: str, said: str
+) -> None:
+    with pytest.raises(ConfigInvalid, match=said) as caught:
+        configured(machine, [{"action": "deny", field: pattern}])
+    (problem,) = caught.value.problems
+    assert problem.json_path == f"policy.rules[0].{field}"
+
+
+@pytest.mark.parametrize("field", ["server", "tool"])
+@pytest.mark.parametrize("pattern", ["*", "[w-z]", "[!9]*", "?"])
+def test_globs_of_a_rule_are_no_error(machine: Machine, field: str, pattern: str) -> None:
+    assert configured(machine, [{"action": "deny", field: pattern}]).rules
+
+
 ISSUER, OTHER = "https://issuer.example", "https://other.example"
 
 

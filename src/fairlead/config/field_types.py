@@ -58,9 +58,30 @@ def _check_principal_name(name: str) -> str:
     return name
 
 
+_GLOB = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
+
+
+def _check_server_pattern(pattern: str) -> str:
+    # A rule about a server that cannot exist lapses in silence, too.
+    literal = _GLOB.sub("", pattern)
+    if literal and not SERVER_ID.fullmatch(literal):
+        raise ValueError(f"matches no server: {BAD_ID}, or `*`; a tool is named in `tool`")
+    return pattern
+
+
+def _check_tool_pattern(pattern: str) -> str:
+    if pattern != pattern.strip() or not pattern.isprintable():
+        raise ValueError(
+            "has spaces around it, or characters that do not show: write `?` where a tool's name has one"
+        )
+    return pattern
+
+
 # Validated one by one, so that every bad name and value is reported.
 VariableName = Annotated[Text, AfterValidator(_check_variable_name)]
 PrincipalName = Annotated[Text, AfterValidator(_check_principal_name)]
+ServerPattern = Annotated[Text, AfterValidator(_check_server_pattern)]
+ToolPattern = Annotated[Text, AfterValidator(_check_tool_pattern)]
 HeaderName = Annotated[Text, AfterValidator(_check_header_name)]
 HeaderValue = Annotated[str, AfterValidator(_check_header_value)]
 

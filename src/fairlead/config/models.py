@@ -22,9 +22,11 @@ from fairlead.config.field_types import (
     Milliseconds,
     PrincipalName,
     ServerId,
+    ServerPattern,
     StrictModel,
     Text,
     Texts,
+    ToolPattern,
     VariableName,
     WebUrl,
 )
@@ -359,8 +361,10 @@ class PolicyRule(StrictModel):
     """One rule about calls. The strictest that matches wins: deny, then ask, then allow."""
 
     action: Literal["allow", "ask", "deny"]
-    server: Text | None = Field(default=None, description="Server id or glob; every server if not set.")
-    tool: Text | None = Field(default=None, description="Tool name or glob; every tool if not set.")
+    server: ServerPattern | None = Field(
+        default=None, description="Server id or glob; every server if not set."
+    )
+    tool: ToolPattern | None = Field(default=None, description="Tool name or glob; every tool if not set.")
     principal: PrincipalName | None = Field(
         default=None,
         description="Whose calls: a principal, a subject of the gateway's OAuth issuer, or `group:NAME` for"
