@@ -108,3 +108,19 @@ def test_without_bundles_it_is_said_how_to_make_one(fairlead: Fairlead) -> None:
     assert "`fairlead bundle add NAME SERVER`" in fairlead("bundle", "list").err
     refused = fairlead("gateway", "token", "add", "anna", "--bundle", "work")
     assert "`fairlead bundle add` makes one" in refused.err
+
+
+def test_a_bundle_is_removed_from_the_file_that_defines_it(fairlead: Fairlead, machine: Machine) -> None:
+    machine.project_file.write_text('{"servers": {}}')
+    assert fairlead("bundle", "add", "work", "known", "--scope", "user").status == 0
+    elsewhere = fairlead("bundle", "remove", "work", "--scope", "project")
+    assert elsewhere.status == 1
+    assert "leave out `--scope`" in elsewhere.err
+    assert "did you mean" not in elsewhere.err
+    removed = fairlead("bundle", "remove", "work")
+    assert removed.status == 0, removed.err
+    assert bundles(fairlead) == {}
+    assert "work" not in machine.user_file.read_text()
+    again = fairlead("bundle", "remove", "work")
+    assert again.status == 1
+    assert "there is no bundle `work`" in again.err

@@ -449,3 +449,15 @@ def test_a_server_that_is_switched_off_is_not_switched_on_elsewhere(
         if exported_ids(fairlead("export", "--to", agent), agent):
             off = ("enabled = false", '"enabled": false', '"disabled": true', '"excluded": [')
             assert any(word in text for word in off)
+
+
+def test_an_import_that_cannot_store_a_secret_leaves_none_of_the_others_behind(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    fine = {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer sk-0123456789abcdefgh"}}
+    odd = {"command": "run", "env": {"API_KEY" + "_X" * 150: "sk-0123456789zyxwvu"}}
+    file = write(machine.project / ".cursor" / "mcp.json", json.dumps({"mcpServers": {"a": fine, "b": odd}}))
+    outcome = fairlead("import", str(file))
+    assert outcome.status != 0
+    assert not machine.project_file.exists()
+    assert [*(machine.user_file.parent / "secrets").iterdir()] == []

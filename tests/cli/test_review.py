@@ -165,11 +165,14 @@ def test_changed_instructions_come_back_with_a_review_of_everything(fairlead: Fa
     assert after == before | {"instructions_changed": False}, "nothing is said about tools"
 
 
+@pytest.mark.parametrize("words", [("s",), ("s", "other"), ("--all",)], ids=["one", "two", "all"])
 def test_globs_stay_unless_they_are_to_be_replaced(
-    fairlead: Fairlead, machine: Machine, script: Path
+    fairlead: Fairlead, machine: Machine, script: Path, words: tuple[str, ...]
 ) -> None:
     text = machine.project_file.read_text()
-    machine.write_user(text.replace('"command"', '"allow_tools": ["e*" /* some */, "delete"], "command"'))
+    text = text.replace('"command"', '"allow_tools": ["e*" /* some */, "delete"], "command"')
+    other = '"servers": {"other": {"command": "no-such-program"},'
+    machine.write_user(text.replace('"servers": {', other))
     machine.project_file.unlink()
     says(script, ECHO, DELETE, {**ECHO, "name": "empty"})
     assert fairlead("review", "s", "--approve", "echo").status == 0
@@ -179,7 +182,7 @@ def test_globs_stay_unless_they_are_to_be_replaced(
         "delete": ("in use", True),
         "empty": ("in use", True),
     }
-    fairlead("review", "s", "--approve", "delete", "--replace-globs")
+    fairlead("review", *words, "--allow", "delete", "--replace-globs")
     assert entry_of(machine)["allow_tools"] == ["delete", "echo"]
     assert states(fairlead)["empty"] == ("in use", False)
 

@@ -13,8 +13,9 @@ from fairlead.actions.tool_lookup import ambiguous
 from fairlead.catalog.tools import ToolKey, find_tool
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import edit_file, remove_value, set_value
-from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
+from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, file_of_layer
 from fairlead.config.load import LoadedConfig
+from fairlead.config.merge import ValueOrigin
 from fairlead.config.untyped import as_object
 from fairlead.config.validate import check, suggestion
 from fairlead.errors import ConfigError, ConfigInvalid, Problem, UnknownBundle
@@ -41,6 +42,8 @@ class BundleDraft:
 class RemovedBundle:
     """Outcome of removing a bundle."""
 
+    target: EditTarget
+    """The file that it was removed from."""
     edit: EditOutcome
     tokens: list[str] = field(default_factory=list[str])
     """Tokens that are for this bundle alone, and so open nothing any more."""
@@ -83,27 +86,53 @@ def make_bundle(
     return edit
 
 
-def remove_bundle(context: ActionContext, target: EditTarget, name: str) -> RemovedBundle:
+def remove_bundle(context: ActionContext, name: str, *, scope: str | None = None) -> RemovedBundle:
     """Remove a bundle from one file. A token that is limited to this bundle is useless then.
 
+    Args:
+        context: Who removes it.
+        name: The name of the bundle.
+        scope: Whose file to remove it from; by default the one that defines it.
+
     Raises:
-        UnknownBundle: The file has no such bundle.
+        UnknownBundle: The file has no such bundle, or there is none of that name.
+        ConfigUnwritable: It is not in a file that Fairlead edits.
     """
+    target = context.chosen_target(scope) or _defining_file(context.loaded, name)
 
     def change(text: str) -> str:
         present = _bundles_in(text, target)
         if name not in present:
-            known = context.loaded.config.bundles
-            raise UnknownBundle(
-                f"there is no bundle `{name}` in {target.path}", hint=suggestion(name, known) or LIST_HINT
-            )
+            raise _unknown(context.loaded, name, f"there is no bundle `{name}` in {target.path}")
         return remove_value(text, ("bundles", name))
 
     named = named_tokens(context.env, context.store).read()  # before the edit: the store may be away
     edit_file(target.path, change, create=EMPTY_FILE)
     edit = settle(context, target, [])
     edit.notices.extend(_record(context, edit, "remove bundle", name))
-    return RemovedBundle(edit=edit, tokens=[token.name for token in named if token.bundles == (name,)])
+    tokens = [token.name for token in named if token.bundles == (name,)]
+    return RemovedBundle(target=target, edit=edit, tokens=tokens)
+
+
+def _defining_file(loaded: LoadedConfig, name: str) -> EditTarget:
+    """The file that defines a bundle: an edit of another one would have no effect."""
+    origin = _origin(loaded, name)
+    if origin is None:
+        raise _unknown(loaded, name, f"there is no bundle `{name}`")
+    return file_of_layer(origin.layer, f"the bundle `{name}`", hint="remove it there by hand")
+
+
+def _origin(loaded: LoadedConfig, name: str) -> ValueOrigin | None:
+    """Where a bundle is defined; None where none of the name is, not even one that is left out as invalid."""
+    is_defined = name in as_object(loaded.merged.data.get("bundles"))
+    return loaded.origin("bundles", name) if is_defined else None
+
+
+def _unknown(loaded: LoadedConfig, name: str, message: str) -> UnknownBundle:
+    origin = _origin(loaded, name)
+    if origin is not None:
+        return UnknownBundle(message, hint=f"it is in {origin.layer.label}; leave out `--scope`")
+    return UnknownBundle(message, hint=suggestion(name, loaded.config.bundles) or LIST_HINT)
 
 
 def _entry(loaded: LoadedConfig, draft: BundleDraft) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from fairlead.config.secrets.references import references, strings
 from fairlead.config.secrets.storage import (
     SERVICE,
     StoredSecret,
+    discard,
     file_reference,
     input_name,
     secret_file,
@@ -281,13 +282,15 @@ def import_servers(
     for target in {candidate.target.path: candidate.target for candidate in wanted}.values():
         entries: dict[str, dict[str, Any]] = {}
         stashed: list[tuple[str, StoredSecret]] = []
-        for candidate in wanted:
-            if candidate.target == target:
-                entry, put_away = stash_secrets(
-                    candidate.server_id, candidate.entry, os.environ, file=target.path
-                )
-                entries[candidate.server_id] = entry
-                stashed += [(candidate.server_id, secret) for secret in put_away]
+        try:
+            for candidate in (each for each in wanted if each.target == target):
+                server_id = candidate.server_id
+                entry, put_away = stash_secrets(server_id, candidate.entry, os.environ, file=target.path)
+                entries[server_id] = entry
+                stashed += [(server_id, secret) for secret in put_away]
+        except BaseException:
+            discard(secret for _, secret in stashed)  # no file names them, so nothing else would find them
+            raise
         secrets = [secret for _, secret in stashed]
         added = add_servers(context, target, entries, replace=replace, bundles=plan.bundles, stashed=secrets)
         yield ImportedFile(target=target, server_ids=[*entries], stashed=stashed, added=added)

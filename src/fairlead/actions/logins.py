@@ -21,7 +21,7 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import RemoteServer
 from fairlead.config.paths import state_folder
 from fairlead.config.principal import LOCAL
-from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, stash_secrets
+from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, discard, stash_secrets
 from fairlead.config.store_location import RedisLocation, StoreLocation
 from fairlead.config.untyped import as_object
 from fairlead.errors import (
@@ -440,7 +440,12 @@ def remember_client(
         return text
 
     approved = approved_servers(context, [place.server_id])
-    if not edit_file(place.target.path, change):
+    try:
+        is_written = edit_file(place.target.path, change)
+    except BaseException:
+        discard(stashed)
+        raise
+    if not is_written:
         return None
     edit = settle(context, place.target, [place.server_id], approved=approved)
     forgotten = forget_entry_secrets(place.target, earlier, edit.loaded)

@@ -116,9 +116,18 @@ def editable_file(server: LoadedServer, layer: Layer, *, hint: str) -> EditTarge
     Raises:
         ConfigUnwritable: It is not a file that Fairlead edits. `hint` says what to do then.
     """
+    return file_of_layer(layer, f"`{server.server_id}`", hint=hint)
+
+
+def file_of_layer(layer: Layer, described: str, *, hint: str) -> EditTarget:
+    """The file of a layer, for an edit of what it describes.
+
+    Raises:
+        ConfigUnwritable: It is not a file that Fairlead edits. `hint` says what to do then.
+    """
     if layer.path is None or layer.is_foreign:
         reason = "which Fairlead reads but does not edit" if layer.path else "which is not a file"
-        raise ConfigUnwritable(f"`{server.server_id}` is described by {layer.label}, {reason}", hint=hint)
+        raise ConfigUnwritable(f"{described} is described by {layer.label}, {reason}", hint=hint)
     return EditTarget(scope=_SCOPES.get(layer.name, "file"), path=layer.path)
 
 

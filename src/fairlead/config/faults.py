@@ -26,9 +26,10 @@ class ValidationFault:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
-    """Hint `did you mean …?` where one of the known words is close."""
+    """Hint `did you mean …?` where one of the known words, but the word itself, is close."""
     import difflib
 
+    known = [name for name in known if name != word]
     close = difflib.get_close_matches(word.lower(), {name.lower(): name for name in known}, n=1, cutoff=0.6)
     matches = [name for name in known if name.lower() == close[0]] if close else []
     return f"did you mean `{matches[0]}`?" if matches else None

@@ -29,7 +29,7 @@ from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret
 from fairlead.config.sources import place_of
 from fairlead.config.untyped import as_object
-from fairlead.errors import ConfigError, UnknownBundle, UnknownServer
+from fairlead.errors import ConfigError, UnknownServer
 from fairlead.gateway.access.tokens import NamedToken
 from fairlead.gateway.install import FileChange, command_route
 
@@ -251,18 +251,11 @@ class ConfigPanel:
     async def remove_bundle(self, name: str, *, principal: str) -> str:
         """Remove a bundle from the file that defines it, and say what was done.
 
-        Raises:
-            UnknownBundle: No file that Fairlead edits has it.
+        Raises as `actions.bundles.remove_bundle` does.
         """
-        context = self._actions(principal)
-        origin = context.loaded.origin("bundles", name)
-        path = origin.layer.path if origin is not None else None
-        target = next((file for file in await self.files(principal) if file.path == path), None)
-        if target is None:
-            raise UnknownBundle(f"no file that Fairlead edits has a bundle `{name}`")
-        removed = await self._run(partial(remove_bundle, context, target, name))
+        removed = await self._run(partial(remove_bundle, self._actions(principal), name))
         self._require_effect(removed.edit)
-        said = [f"Removed the bundle `{name}` from {target.path}."]
+        said = [f"Removed the bundle `{name}` from {removed.target.path}."]
         said += [f"The token `{token}` was for it alone, and opens nothing now." for token in removed.tokens]
         return " ".join(said)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairlead.config.secrets.redaction import literal_secrets, looks_secret, redact_entry, redact_url
 from fairlead.config.secrets.references import SecretReference, resolve, resolve_all, split
 from fairlead.config.secrets.storage import ForgottenSecrets, forget_secrets, stash_secrets
-from fairlead.errors import SecretUnavailable
+from fairlead.errors import ConfigUnwritable, SecretUnavailable
 from tests.conftest import Machine, write
 
 
@@ -283,3 +283,13 @@ def test_without_a_keyring_they_go_into_a_file_only_the_user_can_read(machine: M
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
     assert resolve(reference, env=machine.env, base=machine.project) == "s3cret"
+
+
+def test_of_an_entry_whose_secrets_cannot_all_be_stored_none_is_left_behind(machine: Machine) -> None:
+    entry = {
+        "command": "run",
+        "env": {"API_KEY": "sk-AAAAAAAAAAAAAAAA", "API_KEY" + "_X" * 150: "sk-BBBBBBBBBBBB"},
+    }
+    with pytest.raises(ConfigUnwritable, match="too long"):
+        stash_secrets("k", entry, machine.env, file=machine.project / "fairlead.json")
+    assert [*(machine.user_file.parent / "secrets").iterdir()] == []

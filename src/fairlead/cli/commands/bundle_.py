@@ -3,7 +3,7 @@
 import click
 
 from fairlead.cli.config_edits import action_context, show_edit
-from fairlead.cli.options import edit_scope_option, json_option, load, target_file
+from fairlead.cli.options import edit_scope_option, entry_scope_option, json_option, load, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.models import Bundle
 from fairlead.terminal.exit_codes import Exit
@@ -109,10 +109,10 @@ def _members(bundle: Bundle) -> list[str]:
 
 @command.command("remove")
 @click.argument("bundle", metavar="NAME")
-@edit_scope_option
+@entry_scope_option
 @click.pass_context
 def remove_bundle_command(ctx: click.Context, bundle: str, scope: str | None) -> int:
-    """Remove a bundle. A running gateway serves it no longer.
+    """Remove a bundle from the file that defines it. A running gateway serves it no longer.
 
     \b
     Example:
@@ -120,10 +120,9 @@ def remove_bundle_command(ctx: click.Context, bundle: str, scope: str | None) ->
     """
     from fairlead.actions.bundles import remove_bundle
 
-    target = target_file(ctx, scope)
-    removed = remove_bundle(action_context(ctx, load(ctx)), target, bundle)
-    report(bundle=bundle, file=str(target.path), tokens=removed.tokens)
-    say(f"removed the bundle `{bundle}` from {display_path(target.path)}")
+    removed = remove_bundle(action_context(ctx, load(ctx)), bundle, scope=scope)
+    report(bundle=bundle, file=str(removed.target.path), tokens=removed.tokens)
+    say(f"removed the bundle `{bundle}` from {display_path(removed.target.path)}")
     show_edit(removed.edit)
     for token in removed.tokens:
         warn(

@@ -23,7 +23,7 @@ from fairlead.cli.review import (
     show_screen,
 )
 from fairlead.config.command_lines import command_line
-from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.load import LoadedConfig
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, globs_of, review_as_json
 from fairlead.policy.tool_names import ALL, NONE, command_line_name, split_names
@@ -100,10 +100,17 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         raise click.UsageError("name the servers to review, or give `--all`")
     loaded, server_ids = load(ctx), tuple(dict.fromkeys(server_ids))
     named: dict[ReviewAnswer, tuple[str, ...]] = {"allow": allow, "ask": ask, "deny": deny}
-    words = _TypedAnswers(named, loaded.servers.keys(), yes=yes, instructions=instructions, scope=scope)
+    words = _TypedAnswers(
+        named,
+        loaded.servers.keys(),
+        yes=yes,
+        instructions=instructions,
+        replace_globs=replace_globs,
+        scope=scope,
+    )
     if len(server_ids) == 1:
         review = read_review(loaded, loaded.server(server_ids[0]))
-        return _review_one(ctx, loaded, review, words, replace=replace_globs, as_json=as_json)
+        return _review_one(ctx, loaded, review, words, as_json=as_json)
     return _review_many(ctx, loaded, server_ids, words, as_json=as_json)
 
 
@@ -117,10 +124,13 @@ class _TypedAnswers:
         *,
         yes: bool,
         instructions: bool,
+        replace_globs: bool,
         scope: str | None,
     ) -> None:
         self.scope = scope
         """Whose file the answers go to; None for the one that decides."""
+        self.replace_globs = replace_globs
+        """Whether globs in `allow_tools` are replaced by names without asking."""
         self._named = named
         self._instructions = instructions
         self.yes = yes
@@ -181,7 +191,6 @@ def _review_one(
     review: ServerReview,
     words: _TypedAnswers,
     *,
-    replace: bool,
     as_json: bool,
 ) -> int:
     if words.are_given:
@@ -195,7 +204,7 @@ def _review_one(
             return Exit.NEEDS_A_PERSON
         decision = answered
     if not decision.is_empty:
-        decision = _without_globs(review.server, review.tools, decision, replace=replace)
+        decision = _without_globs(review, decision, replace=words.replace_globs)
         carry_out(ctx, loaded, review, decision, words.scope)
     elif words.are_given:
         say(f"nothing was changed: {_why_nothing(review, words)}")
@@ -261,8 +270,11 @@ def review_together(
             return Exit.NEEDS_A_PERSON
         decisions = answered
     for review, decision in decisions:
-        if not decision.is_empty:
-            carry_out(ctx, loaded, review, decision, words.scope if words else None)
+        if decision.is_empty:
+            continue
+        if words is not None and words.replace_globs:
+            decision = _without_globs(review, decision, replace=True)
+        carry_out(ctx, loaded, review, decision, words.scope if words else None)
     if as_json:
         print_json({"servers": [_decision_as_json(review, decision) for review, decision in decisions]})
     statuses = [exit_of(failure) for failure in failures.values()]
@@ -310,14 +322,12 @@ def _ask(review: ServerReview) -> ReviewDecision | None:
     return ReviewDecision()
 
 
-def _without_globs(
-    server: LoadedServer, tools: list[ReviewedTool], decision: ReviewDecision, *, replace: bool
-) -> ReviewDecision:
+def _without_globs(review: ServerReview, decision: ReviewDecision, *, replace: bool) -> ReviewDecision:
     """The same, with globs replaced by the names of what they allow, if that is wanted."""
-    globs = globs_of(server)
+    globs = globs_of(review.server)
     if not globs or not decision.usable:
         return decision
     shown = ", ".join(f"`{glob}`" for glob in globs)
     if not replace and not confirm(f"allow_tools has {shown}: write the names of reviewed tools instead?"):
         return decision
-    return without_globs(tools, decision)
+    return without_globs(review.tools, decision)

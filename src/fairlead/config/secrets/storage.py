@@ -59,17 +59,21 @@ def stash_secrets(
     """
     result = deepcopy(entry)
     moved: list[StoredSecret] = []
-    for path in literal_secrets(entry):
-        text = value_at(entry, path)
-        if references(text):
-            continue
-        parts = secret_parts(entry, path)
-        for number, secret in enumerate(parts):
-            name = _name(server_id, path, number if len(parts) > 1 else None, file)
-            reference = stash(name, secret, env)
-            text = text.replace(secret, reference)
-            moved.append(StoredSecret(field=".".join(map(str, path)), reference=reference))
-        value_at(result, path[:-1])[path[-1]] = text
+    try:
+        for path in literal_secrets(entry):
+            text = value_at(entry, path)
+            if references(text):
+                continue
+            parts = secret_parts(entry, path)
+            for number, secret in enumerate(parts):
+                name = _name(server_id, path, number if len(parts) > 1 else None, file)
+                reference = stash(name, secret, env)
+                text = text.replace(secret, reference)
+                moved.append(StoredSecret(field=".".join(map(str, path)), reference=reference))
+            value_at(result, path[:-1])[path[-1]] = text
+    except BaseException:
+        discard(moved)
+        raise
     return result, moved
 
 
