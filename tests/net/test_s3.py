@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.errors import StoreError, StoreUnavailable
 from fairlead.net.http import open_client
-from fairlead.net.s3 import MAX_OBJECTS, BucketAddress, BucketClient, Credentials, sign
+from fairlead.net.s3 import MAX_OBJECTS, BucketAddress, BucketClient, S3Credentials, sign
 from fairlead.testing import watch_loop
 from tests.s3_server import BUCKET, S3Server, s3_server
 
@@ -26,8 +26,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-def credentials_of(server: S3Server) -> Credentials:
-    return Credentials(access_key=server.access_key, secret_key=server.secret_key)
+def credentials_of(server: S3Server) -> S3Credentials:
+    return S3Credentials(access_key=server.access_key, secret_key=server.secret_key)
 
 
 def address_of(server: S3Server, bucket: str = BUCKET) -> BucketAddress:
@@ -36,7 +36,7 @@ def address_of(server: S3Server, bucket: str = BUCKET) -> BucketAddress:
 
 def test_a_signature_is_the_one_of_the_published_example() -> None:
     # "GET Object" of Amazon's page on signature calculations.
-    example = Credentials(
+    example = S3Credentials(
         access_key="AKIAIOSFODNN7EXAMPLE", secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
     )
     headers = sign(
@@ -110,7 +110,7 @@ async def test_a_refusal_says_what_to_correct_and_no_secret(
 ) -> None:
     given = {"access_key": server.access_key, "secret_key": server.secret_key, **changes}
     async with open_client() as http:
-        client = BucketClient(address_of(server, bucket), lambda: Credentials(**given), http, {})
+        client = BucketClient(address_of(server, bucket), lambda: S3Credentials(**given), http, {})
         with pytest.raises(StoreError, match="refuses") as caught:
             await client.put("a", b"content")
         assert hint in (caught.value.hint or "")
@@ -124,7 +124,7 @@ async def test_a_bucket_that_is_away_is_said_and_not_waited_for_again_at_once() 
         address = BucketAddress(
             endpoint=f"http://127.0.0.1:{closed.getsockname()[1]}", bucket=BUCKET, region="us-east-1"
         )
-        credentials = Credentials(access_key="a", secret_key="b")
+        credentials = S3Credentials(access_key="a", secret_key="b")
         async with open_client() as http:
             bucket = BucketClient(address, lambda: credentials, http, {})
             with pytest.raises(StoreUnavailable, match="does not answer: ") as caught:
@@ -148,7 +148,7 @@ async def bucket_that_lists(page: bytes) -> AsyncGenerator[BucketClient]:
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening, open_client() as http:
         port = listening.sockets[0].getsockname()[1]
         address = BucketAddress(endpoint=f"http://127.0.0.1:{port}", bucket=BUCKET, region="us-east-1")
-        yield BucketClient(address, lambda: Credentials(access_key="a", secret_key="b"), http, {})
+        yield BucketClient(address, lambda: S3Credentials(access_key="a", secret_key="b"), http, {})
 
 
 def listed_object(name: str, modified: str) -> bytes:

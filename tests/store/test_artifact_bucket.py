@@ -18,7 +18,7 @@ from fairlead.config.store_location import KEY_VARIABLE
 from fairlead.errors import ConfigError, StoreError, StoreUnavailable
 from fairlead.host.records import Artifacts
 from fairlead.net.http import open_client
-from fairlead.net.s3 import BucketAddress, BucketClient, Credentials
+from fairlead.net.s3 import BucketAddress, BucketClient, S3Credentials
 from fairlead.policy.results import ResultSource
 from fairlead.store.artifact_contents import open_contents
 from fairlead.store.artifacts import (
@@ -88,7 +88,7 @@ def artifact(content: bytes, age: float = 0.0) -> Artifact:
 async def bucket_of(server: S3Server) -> AsyncGenerator[BucketClient]:
     """What a reader of the bucket sees."""
     address = BucketAddress(endpoint=server.url, bucket="team-artifacts", region="us-east-1")
-    credentials = Credentials(access_key=server.access_key, secret_key=server.secret_key)
+    credentials = S3Credentials(access_key=server.access_key, secret_key=server.secret_key)
     async with open_client() as http:
         yield BucketClient(address, lambda: credentials, http, {})
 

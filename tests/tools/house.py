@@ -68,7 +68,6 @@ def report(modules: list[Module]) -> Iterator[tuple[str, object]]:
             importers[imported].add(module.name)
     files = Counter(module.path.name for module in modules if module.path.name != "__init__.py")
     definitions = [node for module in modules for node in module.definitions()]
-    classes = Counter(node.name for node in definitions if isinstance(node, ast.ClassDef))
     functions = [node for node in definitions if not isinstance(node, ast.ClassDef)]
     docstrings = [text for node in definitions if (text := ast.get_docstring(node))]
     total = sum(module.lines for module in modules)
@@ -82,7 +81,7 @@ def report(modules: list[Module]) -> Iterator[tuple[str, object]]:
     yield "modules in import knots, type-only included", sum(map(len, knots))
     yield "largest import knot, type-only included", _names(iter(knots[0] if knots else ()))
     yield "file names in several packages", sum(count > 1 for count in files.values())
-    yield "class names that occur twice or more", sum(count > 1 for count in classes.values())
+    yield "class names that occur twice or more", len(repeated_classes(modules))
     yield "functions", len(functions)
     yield "functions named by a participle", sum(map(_is_participle, functions))
     yield (
@@ -96,6 +95,18 @@ def report(modules: list[Module]) -> Iterator[tuple[str, object]]:
     yield "lines with a comment", _share(sum(module.comment_lines() for module in modules), total)
     yield "lines with nobody, somebody, whoever …", sum(_lines_with(RIDDLES, m.text) for m in modules)
     yield "lines with private words", sum(_lines_with(PRIVATE_WORDS, m.text) for m in modules)
+
+
+def repeated_classes(modules: list[Module]) -> list[str]:
+    """The names that several classes have."""
+    definitions = (node for module in modules for node in module.definitions())
+    classes = Counter(node.name for node in definitions if isinstance(node, ast.ClassDef))
+    return sorted(name for name, count in classes.items() if count > 1)
+
+
+def read_modules() -> list[Module]:
+    """All modules of the source tree."""
+    return [Module(path) for path in sorted(ROOT.rglob("*.py"))]
 
 
 def import_knots(modules: list[Module]) -> list[list[str]]:
@@ -165,7 +176,7 @@ def _lines_with(pattern: re.Pattern[str], text: str) -> int:
 
 def main() -> None:
     """Print the report, or with `--places` where each counted name and word is."""
-    modules = [Module(path) for path in sorted(ROOT.rglob("*.py"))]
+    modules = read_modules()
     if "--places" in sys.argv[1:]:
         print(*places(modules), sep="\n")  # noqa: T201 - this is a report
         return

@@ -58,7 +58,7 @@ _AWAY_HINT: Final = "check `artifacts.s3.endpoint`, and that it can be reached; 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Credentials:
+class S3Credentials:
     """Credentials that requests are signed with."""
 
     access_key: str
@@ -94,7 +94,7 @@ def sign(  # noqa: PLR0913 - the parts of a request
     headers: Mapping[str, str],
     body_digest: str,
     *,
-    credentials: Credentials,
+    credentials: S3Credentials,
     region: str,
     now: datetime,
 ) -> dict[str, str]:
@@ -159,7 +159,7 @@ class BucketClient:
     def __init__(
         self,
         address: BucketAddress,
-        credentials: Callable[[], Credentials],
+        credentials: Callable[[], S3Credentials],
         http: aiohttp.ClientSession,
         env: Mapping[str, str],
     ) -> None:
@@ -274,7 +274,7 @@ class BucketClient:
             parts.append(part)
         return b"".join(parts)
 
-    def _prepare(self, content: bytes) -> tuple[Credentials, str]:
+    def _prepare(self, content: bytes) -> tuple[S3Credentials, str]:
         return self._credentials(), hashlib.sha256(content).hexdigest()
 
     def _refusal(self, status: int, said: bytes) -> StoreError:
@@ -308,7 +308,7 @@ def _read_object(text: str) -> ListedObject | None:
 
 @asynccontextmanager
 async def open_bucket(
-    address: BucketAddress, credentials: Callable[[], Credentials], env: Mapping[str, str]
+    address: BucketAddress, credentials: Callable[[], S3Credentials], env: Mapping[str, str]
 ) -> AsyncGenerator[BucketClient]:
     """Use a bucket for the length of the block. Nothing is sent before the first request."""
     async with open_client() as http:

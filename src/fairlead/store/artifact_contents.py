@@ -177,16 +177,16 @@ async def open_contents(env: Mapping[str, str], config: Config) -> AsyncGenerato
             "`artifacts.s3` is for replicas that share a store: it is encrypted with their cluster key",
             hint="set `store` to a `redis://…` address, or use `artifacts.folder`",
         )
-    from fairlead.net.s3 import BucketAddress, Credentials, open_bucket
+    from fairlead.net.s3 import BucketAddress, S3Credentials, open_bucket
     from fairlead.store.cluster_key import ClusterKeys
 
     keys = ClusterKeys(await anyio.to_thread.run_sync(location.cluster_keys))
     place = await anyio.to_thread.run_sync(bucket.resolve)
     address = BucketAddress(endpoint=place.endpoint, bucket=place.bucket, region=place.region)
 
-    def read_credentials() -> Credentials:
+    def read_credentials() -> S3Credentials:
         found = bucket.resolve()
-        return Credentials(
+        return S3Credentials(
             access_key=found.access_key, secret_key=found.secret_key, session_token=found.session_token
         )
 
