@@ -476,7 +476,7 @@ async def test_secrets_show_nowhere(vault: Vault, caplog: pytest.LogCaptureFixtu
     await vault.put(FULL)
     with full_disk():
         await Vault(Path("/proc/nowhere") / FILE_NAME).put(FULL)
-    assert "trouble with kept logins" in caplog.text
+    assert "login vault error" in caplog.text
     assert not [record for record in caplog.records if "SECRET" in str(record.__dict__)]
     shown = f"{FULL} {FULL!r} {[FULL.token]} {FULL.client} {pretty_repr([FULL])}"
     assert "SECRET" not in shown

@@ -89,7 +89,7 @@ def test_each_call_is_one_line_however_many_records_it_has(fairlead: Fairlead, m
         "local github.tool_2 allow: listed in allow_tools not finished - -",
         "local github.tool_3 deny: no call_denied - -",
         "local github.tool_4 - not answered - -",
-        "local github.tool_5 allow by person: yes call_timed_out, may have been done (bidi, tag) 12.3 456",
+        "local github.tool_5 allow by person: yes call_timed_out, delivery unknown (bidi, tag) 12.3 456",
         "local consent fs file=x - - - -",
     ]
 

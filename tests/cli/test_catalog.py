@@ -210,7 +210,7 @@ def test_what_searches_led_to_is_shown_and_forgotten(
     assert "called before" not in fairlead("search", "say a symbol", "--why").out
     assert "no search is remembered" in fairlead("search", "--forget").err
     counts = json.loads(fairlead("forget", "principal", "ada", "--yes", "--json").out)["counts"]
-    assert counts["tools that searches led to"] == 1
+    assert counts["search history"] == 1
     assert fairlead("search", "say", "--forget").status == 2
 
 

@@ -150,7 +150,7 @@ async def test_a_second_gateway_refuses_the_agent_of_the_first(tmp_path: Path, m
                 ran = output(await client.call_tool("agent_run", {"task": "go"}))
                 assert ran["outcome"] == "finished"
                 told = results_in("openai", model.bodies[-1])["c0"]
-                assert "an agent cannot set an agent to work" in told
+                assert "an agent run cannot start another agent run" in told
                 assert len(model.bodies) == 2
                 # The client itself may: it is no agent of a gateway.
                 direct = output(await client.call_tool("back_agent_run", {"task": "go"}))

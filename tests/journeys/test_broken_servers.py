@@ -339,7 +339,7 @@ def needs_login(journey: Journey) -> Generator[Broken]:
     with authorization_server(scope="mcp:read") as issuer:
         journey.configure(x={"url": issuer.mcp_url})
         yield Broken(
-            says="it wants a login",
+            says="login required",
             hint="run `fairlead login x`",
             mend=lambda hint: log_in(journey, hint),
             status=NEEDS_A_PERSON,

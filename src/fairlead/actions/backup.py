@@ -48,7 +48,7 @@ _NAMES_OF_NAMESPACES: Final = {
     "consent": "consents",
     "catalog": "snapshots",
     "artifacts": "artifacts",
-    "search_memory": "tools that searches led to",
+    "search_memory": "search history",
 }
 _LEFT_OUT: Final = frozenset({"artifacts", "embeddings", WITHDRAWN})
 """Namespaces that are not in a backup: artifacts, whose files are not either, what a model works out

@@ -46,7 +46,7 @@ _WORDS: Final = {
     WITHDRAWN: "withdrawn approvals",
     CONSENT: "consents",
     ARTIFACTS: "artifacts",
-    SEARCHES: "tools that searches led to",
+    SEARCHES: "search history",
     _TASKS: "tasks",
 }
 _MOST_READ: Final = 1000

@@ -247,7 +247,9 @@ class Broker:
                     self._drop(other.key)
                     await self._vault.delete(other.key)
         except ConfigError:  # a disk or a keyring that cannot be used, of which the user knows
-            logger.warning("an old login may have stayed", extra={"resource": login.resource}, exc_info=True)
+            logger.warning(
+                "an old login may not have been deleted", extra={"resource": login.resource}, exc_info=True
+            )
 
     def _start(self, renewal: _TokenRefresh) -> _TokenRefresh:
         self._renewals[renewal.stale.key] = renewal

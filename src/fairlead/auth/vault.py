@@ -248,7 +248,7 @@ logger = logging.getLogger(__name__)
 
 def log_warning(trouble: FairleadError) -> None:
     """Warn in the log: the default without a surface."""
-    logger.warning("trouble with kept logins", extra={"reason": str(trouble), "hint": trouble.hint})
+    logger.warning("login vault error", extra={"reason": str(trouble), "hint": trouble.hint})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -216,4 +216,4 @@ def gateway_for(loaded: LoadedConfig, *, no_gateway: bool) -> RunningGateway | N
 
 def warn_of_gone(gone: GatewayGone) -> None:
     """Warn that a gateway did not answer, and say what is done instead."""
-    warn(f"{gone}; doing it without")
+    warn(f"{gone}; continuing without the gateway")

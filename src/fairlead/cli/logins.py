@@ -54,7 +54,7 @@ def warn_of(trouble: FairleadError) -> None:
 def format_expiry(login: Login, *, renews: bool) -> str:
     """Expiry of a login, for display."""
     if login.is_over:
-        return "over; log in again"
+        return "expired; log in again"
     if login.token.expires_at is None:
         return "not known"
     seconds = login.token.expires_at / 1000 - time.time()
@@ -135,7 +135,7 @@ class LoginPage:
 
     async def _read_address(self, problem: str | None) -> str | None:
         if problem is not None:
-            say(f"  that is not it: {printable(problem)}")
+            say(f"  not this login's redirect URL: {printable(problem)}")
         return await ask_for_line("address: ")
 
     async def _show(self, offer: LoginOffer) -> None:
@@ -160,7 +160,7 @@ class LoginPage:
                 problem = redirect.paste(text)
                 if problem is None:
                     return
-                say(f"  that is not it: {printable(problem)}")
+                say(f"  not this login's redirect URL: {printable(problem)}")
         except anyio.get_cancelled_exc_class():
             say()  # the browser came back, and the prompt is still there
             raise

@@ -91,7 +91,7 @@ _ON_THE_WAY: Mapping[TroubleKind | None, str] = {
 
 _STATUSES: Mapping[int, str] = {
     400: f"is `url` an MCP endpoint? {_MCP_URL}",
-    402: "it wants to be paid: see to your plan or credit there",
+    402: "payment required (402): see to your plan or credit there",
     404: f"check the path of `url`; {_MCP_URL}",
     405: f"`url` takes no MCP requests; {_MCP_URL}",
     406: f"`url` does not answer as MCP does; {_MCP_URL}",

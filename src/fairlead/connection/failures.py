@@ -228,7 +228,7 @@ def _login_refusal(server_id: str, rejected: HttpRejected) -> AuthRequired:
     """The error for a request that was refused for want of a login: by what it was sent with."""
     refused = rejected.credentials
     if refused is None or not refused.names:
-        message = "it wants a login (401)"
+        message = "login required (401)"
     elif refused.expired:
         message = f"{refused.described} has expired (401)"
     else:

@@ -546,7 +546,7 @@ class Supervisor:
     def _note_list_error(self, link: SessionLink, failure: ServerError) -> None:
         error = failure
         if not isinstance(failure, AuthRequired | ConnectionLost | ListFailed):
-            reason = f"it would not say what it offers: {failure.__cause__}"
+            reason = f"listing failed: {failure.__cause__}"
             error = ListFailed(self.server_id, reason, hint=failure.hint)
         if isinstance(error, ListFailed):
             error.hint = error.hint or NOT_MCP

@@ -323,7 +323,7 @@ def _require_client() -> tuple[RequestContext, ClientSession]:
         ToolFailed: An agent makes the call, be it this gateway's or one in front, or no client does.
     """
     if IS_AGENT.get():
-        raise ToolFailed("an agent cannot set an agent to work", hint="do it with the other tools")
+        raise ToolFailed("an agent run cannot start another agent run", hint="do it with the other tools")
     request = CALLER.get()
     if not isinstance(request, RequestContext):
         raise ToolFailed("only clients of the gateway can use the agent", hint="call it over MCP")

@@ -150,7 +150,7 @@ class ModelApi:
                 tries, broken = tries + 1, broken + exc.midway
                 wait = exc.seconds if exc.seconds is not None else _backoff(tries)
                 if tries == MAX_TRIES or broken == MAX_BROKEN or wait > MAX_WAIT_SECONDS:
-                    later = f"; it wants to be left alone for {wait:.0f} s" if wait > MAX_WAIT_SECONDS else ""
+                    later = f"; it asks for no request within {wait:.0f} s" if wait > MAX_WAIT_SECONDS else ""
                     raise ModelUnavailable(f"{self._named}: {exc}{later}", hint=exc.hint) from None
                 await self._emit(StepRetried(reason=str(exc), seconds=wait))
                 await anyio.sleep(wait)

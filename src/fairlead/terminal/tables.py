@@ -61,7 +61,7 @@ def _outcome(record: AuditRecord) -> str:
         case _:
             unsure = record.delivery == "unknown"
             found = f" ({', '.join(record.findings)})" if record.findings else ""
-            return f"{record.outcome or '-'}{', may have been done' if unsure else ''}{found}"
+            return f"{record.outcome or '-'}{', delivery unknown' if unsure else ''}{found}"
 
 
 LONGEST_BAR = 30

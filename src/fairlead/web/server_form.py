@@ -22,7 +22,7 @@ LOGINS: Final = {
     "never": "never log in",
 }
 TRUSTS: Final = {
-    "untrusted": "untrusted: what it says of its tools does not count",
+    "untrusted": "untrusted: its annotations are ignored",
     "trusted": "trusted: its annotations and instructions count",
 }
 _OF_KIND: Final = {

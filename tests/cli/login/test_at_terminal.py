@@ -81,9 +81,9 @@ def test_a_person_pastes_the_address_and_that_of_another_login_is_refused(
         person.sees("address: ")
         back = clicked(login_page(person))
         person.types("")
-        person.sees("that is not it: nothing was pasted")
+        person.sees("not this login's redirect URL: nothing was pasted")
         person.types(back.replace("state=", "state=a"))
-        person.sees("that is not it: it belongs to another login")
+        person.sees("not this login's redirect URL: it belongs to another login")
         person.sees("address: ")
         # Longer than a terminal lets lines be, and broken where a mail program would.
         person.types(f"{back[:40]}\n{back[40:]}&more={'m' * 5000}")

@@ -186,4 +186,4 @@ def test_the_end_of_a_login_is_told_in_words() -> None:
     assert expiry(-1) == "expired; log in again"
     assert expiry(-1, renews=True) == "expired, renews by itself"
     assert expiry(None) == "not known"
-    assert expiry(None, access_token="") == "over; log in again"
+    assert expiry(None, access_token="") == "expired; log in again"

@@ -71,7 +71,7 @@ def test_a_login_that_is_not_enough_is_no_success(
     outcome = fairlead("login", "x", "--yes")
     assert outcome.status == 3
     assert "logged in to `x`" in outcome.err
-    assert "it wants a login with more OAuth scopes" in outcome.err
+    assert "a login with more OAuth scopes is required" in outcome.err
 
 
 @pytest.mark.requirement("HARD-1")

@@ -141,7 +141,7 @@ async def test_a_source_that_wants_a_login_is_heard() -> None:
     async def source(
         _method: str, _url: URL, challenge: RejectedRequest | None = None, /
     ) -> Mapping[str, str]:
-        raise AuthRequired("hostile", "it wants a login")
+        raise AuthRequired("hostile", "login required")
 
     async with serving() as server, open_client() as client:
         dispatcher = HttpDispatcher(server.url, client, headers=source)

@@ -96,7 +96,7 @@ class AddOptions(TypedDict):
 @click.option(
     "--deny-tool", multiple=True, metavar="TOOL", help="A tool (or glob) it may not run; repeat it."
 )
-@click.option("--description", help="What it is for.")
+@click.option("--description", help="Description of the server.")
 @click.option("--startup-timeout-ms", type=int, metavar="MS", help="Time to become ready.")
 @click.option(
     "--request-timeout-ms", type=int, metavar="MS", help="Time without an answer before a call fails."
@@ -117,7 +117,9 @@ class AddOptions(TypedDict):
     metavar="PORT",
     help="Port of the redirect URI; any free one if left out.",
 )
-@click.option("--oauth-client-metadata-url", metavar="URL", help="A client metadata document to be known by.")
+@click.option(
+    "--oauth-client-metadata-url", metavar="URL", help="URL of the OAuth client ID metadata document."
+)
 @click.option(
     "--oauth-grant",
     type=click.Choice(["authorization_code", "client_credentials"]),

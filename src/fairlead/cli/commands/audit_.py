@@ -40,11 +40,11 @@ class Moment(click.ParamType[float]):
 
 
 @click.command("audit")
-@click.option("--since", type=Moment(), help="Only what was later: `1h`, `7d`, `2026-01-31T12:00`.")
-@click.option("--until", type=Moment(), help="Only what was earlier.")
+@click.option("--since", type=Moment(), help="Records after this time: `1h`, `7d`, `2026-01-31T12:00`.")
+@click.option("--until", type=Moment(), help="Records before this time.")
 @click.option("--server", metavar="ID", help="Only calls to this server.")
 @click.option("--tool", metavar="NAME", help="Only calls of this tool: `server.tool`, or its name alone.")
-@click.option("--principal", metavar="NAME", help="Only what was done for this principal.")
+@click.option("--principal", metavar="NAME", help="Records of this principal.")
 @click.option("--outcome", metavar="CODE", help="Only this outcome: `ok`, `tool_error`, `call_denied`, …")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
 @click.option("-f", "--follow", is_flag=True, help="Show new records as they come, until Ctrl-C.")

@@ -28,9 +28,11 @@ def command() -> None:
 @click.argument("selection", nargs=-1, required=True, metavar="SERVER[.TOOL]...")
 @click.option("--without", multiple=True, metavar="SERVER.TOOL", help="Leave this tool out; repeat it.")
 @click.option(
-    "--mode", type=click.Choice(["direct", "meta", "auto"]), help="Tools as they are, or meta-tools."
+    "--mode",
+    type=click.Choice(["direct", "meta", "auto"]),
+    help="How tools are offered: directly, behind meta-tools, or as fits.",
 )
-@click.option("--description", metavar="TEXT", help="What it is for.")
+@click.option("--description", metavar="TEXT", help="Description of the bundle.")
 @click.option("--replace", is_flag=True, help="Overwrite a bundle of the same name.")
 @edit_scope_option
 @click.pass_context

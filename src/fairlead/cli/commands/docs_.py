@@ -98,7 +98,7 @@ def allow_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None)
 @_scope_option
 @click.pass_context
 def deny_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) -> None:
-    """Take a site off the list again. Write it as `fairlead docs list` shows it.
+    """Remove a site from the allowlist. Write it as `fairlead docs list` shows it.
 
     \b
     Example:
@@ -122,7 +122,7 @@ def deny_command(ctx: click.Context, sites: tuple[str, ...], scope: str | None) 
     edit_file(target.path, change, create=EMPTY_FILE)
     print_notices(action_context(ctx).record("deny site", "docs", sites=list(sites)))
     for site in sites:
-        say(f"took `{site}` off the list in {display_path(target.path)}")
+        say(f"removed `{site}` from the allowlist in {display_path(target.path)}")
     loaded = _reload_config(ctx)
     for site in sites:
         wider = _find_covering_entry(site, loaded.config.docs.allow if loaded else ())

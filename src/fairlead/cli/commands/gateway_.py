@@ -59,7 +59,9 @@ if TYPE_CHECKING:
 )
 @click.option("--bundle", metavar="NAME", help="Serve only this bundle.")
 @click.option(
-    "--mode", type=click.Choice(["direct", "meta", "auto"]), help="Tools as they are, or meta-tools."
+    "--mode",
+    type=click.Choice(["direct", "meta", "auto"]),
+    help="How tools are offered: directly, behind meta-tools, or as fits.",
 )
 @click.option(
     "--stdio",
@@ -86,7 +88,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With `--install`: write the URL instead, with a token from the environment.",
 )
-@click.option("--uninstall", type=click.Choice(AGENTS), help="Take it out again.")
+@click.option(
+    "--uninstall", type=click.Choice(AGENTS), help="Remove the gateway from this agent's configuration."
+)
 @click.option("--yes", is_flag=True, help="With `--install` and `--uninstall`: do not ask.")
 @click.option(
     "--snippets",

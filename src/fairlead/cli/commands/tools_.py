@@ -36,7 +36,7 @@ _MOST_REFUSALS = 20
 @click.command("tools")
 @click.argument("server_id", metavar="[ID|ID.TOOL]", required=False)
 @bundle_option
-@click.option("--schema", is_flag=True, help="Show what each tool takes.")
+@click.option("--schema", is_flag=True, help="Show input schemas.")
 @click.option(
     "--cost", is_flag=True, help="Show how many tokens the tools cost a model, by server or by tool."
 )

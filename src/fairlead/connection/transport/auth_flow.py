@@ -96,7 +96,9 @@ class FlowHeaders:
         self._refused = method, url, challenge
         more = challenge.kind == "scope"
         message = (
-            "it wants a login with more OAuth scopes" if more else "it refused what the auth provider returns"
+            "a login with more OAuth scopes is required"
+            if more
+            else "it refused what the auth provider returns"
         )
         raise AuthRequired(
             self.server_id,

@@ -332,11 +332,11 @@ class LoginHeaders:
     def _login_required_error(self, challenge: RejectedRequest, *, had_login: bool) -> AuthRequired:
         server_id, more = self._target.server_id, challenge.kind == "scope"
         if more:
-            message = "it wants a login with more OAuth scopes"
+            message = "a login with more OAuth scopes is required"
         elif had_login:
-            message = "your login has expired, or was ended there: it wants a login again"
+            message = "your login has expired, or was revoked there: a new login is required"
         else:
-            message = "it wants a login"
+            message = "login required"
         hint = f"run `{command_line('login', server_id, options=self._scope_in(challenge))}`"
         if not more and (keys := credential_names(self._fixed)):
             named = " and ".join(f"`headers.{name}`" for name in keys)

@@ -125,7 +125,7 @@ class TokenMirror:
             except StopAsyncIteration:
                 return  # the store is closed
             except (StoreError, ConfigUnreadable):
-                logger.warning("named tokens are as they were", exc_info=True)
+                logger.warning("list of named tokens not refreshed", exc_info=True)
                 await anyio.sleep(LOOK_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - not all at once
 
 

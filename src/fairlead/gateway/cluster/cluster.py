@@ -321,7 +321,7 @@ class Cluster:
             try:
                 await self.forwarder.forward(replica, scope, body, receive, send)
             except PeerUnreachable as exc:
-                logger.info("a replica is not reached", extra={"replica": replica.id, "reason": str(exc)})
+                logger.info("a replica is unreachable", extra={"replica": replica.id, "reason": str(exc)})
             else:
                 return True
         return False
@@ -345,9 +345,9 @@ class Cluster:
                         "a replica is not at its address", extra={"replica": owner_id, "reason": str(exc)}
                     )
                 return False
-            logger.warning("a replica is not reached", extra={"replica": owner_id, "reason": str(exc)})
+            logger.warning("a replica is unreachable", extra={"replica": owner_id, "reason": str(exc)})
             failed = ReplicaFailed(
-                f"the gateway's replica {owner_id} that has this session is not reached: {exc}",
+                f"the gateway's replica {owner_id} that has this session is unreachable: {exc}",
                 delivery="not_sent",
                 hint="try again in a moment, or begin a new session",
             )

@@ -172,7 +172,7 @@ class PeerDispatcher(WireDispatcher):
             connection = await self._forwarder.peers.connect(self._replica)
         except PeerUnreachable as exc:
             self.retire()
-            raise AnswerLost(f"{self._owner} is not reached: {exc}", "not_sent") from exc
+            raise AnswerLost(f"{self._owner} is unreachable: {exc}", "not_sent") from exc
         try:
             with cancel_when_answered(call):
                 call.begin_sending()

@@ -232,7 +232,7 @@ class ControlClient:
     def _broken_off(self, work: CommandWork) -> FairleadError:
         if not isinstance(work, CallTool):
             return self._gateway_gone("broke off")
-        message = f"the gateway at {self._running.url} broke off before it said what came of the call"
+        message = f"the gateway at {self._running.url} closed the connection before the result of the call"
         return ConnectionLost(work.server, message, delivery="unknown")
 
 

@@ -238,7 +238,7 @@ def in_words(shown: str) -> Generator[None]:
     except OSError as error:
         if error.errno in _SWAPPED:
             raise _swap_error(shown) from error
-        reason = (error.strerror or "the system says no").lower()
+        reason = (error.strerror or "unknown system error").lower()
         raise ToolFailed(f"`{shown}` cannot be read: {reason}") from error
 
 

@@ -194,7 +194,7 @@ def _outcome(record: AuditRecord) -> Child:
     if not record.outcome:
         return words.get(record.stage, record.stage or "-")
     fate = "refused" if record.stage == "refused" else "ok" if record.outcome in ("ok", "begun") else "failed"
-    doubt = tag("span", "may have been done", class_="note") if record.delivery == "unknown" else None
+    doubt = tag("span", "delivery unknown", class_="note") if record.delivery == "unknown" else None
     return (outcome(record.outcome, fate), doubt)
 
 

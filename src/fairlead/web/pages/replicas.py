@@ -18,7 +18,7 @@ _MEANING: Final[dict[ReplicaCondition, str]] = {
     "not ready": "a required server is not ready",
     "draining": "it finishes its requests, and takes no new sessions",
     "not heard from": "its announcement ran out while the store does not answer",
-    "other version": "it speaks another way to replicas, so that they keep out of each other's way",
+    "other version": "its replica protocol is incompatible, so the two do not forward to each other",
 }
 
 

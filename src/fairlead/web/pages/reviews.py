@@ -97,7 +97,7 @@ def _path(start: int, **query: str) -> str:
 
 def _lead(found: OpenReviews) -> str:
     if not found.tools:
-        return "Nothing is open: every tool that is known was reviewed, and is as it was."
+        return "No open reviews: every known tool was reviewed and is unchanged."
     return (
         f"{plural(len(found.tools), 'tool')} of {plural(found.servers, 'server')} to decide about,"
         f" {found.waiting} held back. Risky ones come first; nothing in what follows is hidden."

@@ -179,7 +179,7 @@ def _read_form(request: PageRequest) -> ServerForm:
 def _require_editable(server_id: str, found: FileEntry) -> FileEntry:
     if not found.has_target:
         raise ConfigError(
-            f"the entry of `{server_id}` in {found.target.path} does not say what the server is",
+            f"the entry of `{server_id}` in {found.target.path} has neither `command` nor `url`",
             hint="it changes what is defined elsewhere; edit it there",
         )
     return found
