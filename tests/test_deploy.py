@@ -1,8 +1,10 @@
 """The files in deploy/ name what there is. `tests/tools/check-deploy` checks their syntax."""
 
 import re
+import tomllib
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import aiohttp
 import pytest
@@ -11,7 +13,9 @@ from fairlead.cli.commands.gateway_ import command as gateway_command
 from tests.conftest import Machine
 from tests.web.support import dashboard
 
-DEPLOY = Path(__file__).parents[1] / "deploy"
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONTAINER = (DEPLOY / "Containerfile").read_text()
 MANIFESTS = (DEPLOY / "kubernetes" / "fairlead.yaml").read_text()
 UNIT = (DEPLOY / "systemd" / "fairlead-gateway.service").read_text()
@@ -46,6 +50,32 @@ def test_the_gateway_has_the_options_that_they_start_it_with(arguments: list[str
     assert arguments[0] == "gateway"
     with gateway_command.make_context("gateway", arguments[1:]) as context:
         assert context.params["host"] == arguments[-1]
+
+
+def test_an_image_is_built_of_what_the_package_is_made_of_and_nothing_else() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    assert patterns[0] == "*"
+    kept = {line.removeprefix("!") for line in patterns if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in kept)
+    project = PYPROJECT["project"]
+    packages = {
+        Path(each).parts[0] for each in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    }
+    assert kept == {"pyproject.toml", "uv.lock", project["readme"], *project["license-files"], *packages}
+
+
+def test_the_source_distribution_has_what_its_tests_read() -> None:
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    assert {".ci", ".dockerignore", "deploy", "docs", "examples", "src", "typings", *folders} <= {*included}
+
+
+@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").iterdir()), ids=lambda path: path.name)
+def test_a_unit_says_how_its_user_gets_the_command(unit: Path) -> None:
+    comments = [line for line in unit.read_text().splitlines() if line.startswith("#")]
+    assert any("python3 -m venv /opt/fairlead" in line for line in comments)
+    assert any("/usr/local/bin" in line for line in comments)
 
 
 async def test_probes_are_answered_under_the_name_that_they_use(machine: Machine) -> None:

@@ -10,9 +10,19 @@ from tests.conftest import Machine
 
 TIME_SERVER = """
 import json, sys
-properties = {"timezone": {"type": "string"}}
-schema = {"type": "object", "properties": properties}
-tools = [{"name": "get_current_time", "inputSchema": schema}]
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+def tool(name, *arguments):
+    properties = {argument: {"type": "string"} for argument in arguments}
+    schema = {"type": "object", "properties": properties, "required": [*arguments]}
+    return {"name": name, "inputSchema": schema}
+
+tools = [
+    tool("get_current_time", "timezone"),
+    tool("convert_time", "source_timezone", "time", "target_timezone"),
+]
+noon = datetime.fromisoformat("2026-11-19T12:00:00+00:00")
 for line in sys.stdin:
     message = json.loads(line)
     if "id" not in message:
@@ -24,18 +34,26 @@ for line in sys.stdin:
     elif message["method"] == "tools/list":
         reply["result"] = {"tools": tools}
     elif message["method"] == "tools/call":
-        now = {"timezone": message["params"].get("arguments", {}).get("timezone"), "hour": 12}
-        content = [{"type": "text", "text": json.dumps(now)}]
+        zone = message["params"]["arguments"]["timezone"]
+        there = noon.astimezone(ZoneInfo(zone))
+        now = {
+            "timezone": zone,
+            "datetime": there.isoformat(timespec="seconds"),
+            "day_of_week": there.strftime("%A"),
+            "is_dst": bool(there.dst()),
+        }
+        content = [{"type": "text", "text": json.dumps(now, indent=2)}]
         reply["result"] = {"content": content, "structuredContent": now}
     else:
         reply["error"] = {"code": -32601, "message": "no"}
     print(json.dumps(reply), flush=True)
 """
+"""`uvx mcp-server-time` at a moment that does not pass: `test_time_server.py` compares the two."""
 
 
 @pytest.fixture
 def time_server(machine: Machine, tmp_path: Path) -> None:
-    """The user has one server, `time`, whose tool may be called."""
+    """The user has one server, `time`, whose tools may be called."""
     program = tmp_path / "time_server.py"
     program.write_text(TIME_SERVER)
     entry = {"command": sys.executable, "args": [str(program)], "allow_tools": ["*"], "approval": "allow"}

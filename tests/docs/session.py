@@ -9,6 +9,7 @@ words:
 | `builtins` | the built-in servers are there, as for every reader |
 | `program NAME TOOL…` | a program NAME is installed: a server with these tools |
 | `time server` | `uvx mcp-server-time` is the real server, without a download |
+| `clone NAME` | `~/NAME` is a clone of Fairlead; `fairlead` is a command where its environment is active |
 | `terminal NAME` | what follows is typed in another terminal |
 | `exits STATUS` | the last command of the next block ends with that |
 | `stays` | the next block's last command goes on running |
@@ -16,11 +17,13 @@ words:
 | `browser STEP WORD…` | a step of `tests/web/browser_process.py`; `open` opens the link that was shown |
 """
 
+import os
 import re
 import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -43,6 +46,7 @@ class Session:
         self._journey = journey
         self._resources = resources
         self._terminals: dict[str, Terminal] = {}
+        self._environment: dict[str, str] = {}
         self._visitor: Visitor | None = None
         self._name = "first"
         self._status = 0
@@ -52,6 +56,7 @@ class Session:
             "builtins": self._have_builtins,
             "program": self._install,
             "time": self._install_time,
+            "clone": self._clone,
             "terminal": self._change_terminal,
             "exits": self._expect_status,
             "stays": self._expect_to_stay,
@@ -102,7 +107,9 @@ class Session:
     @property
     def _terminal(self) -> Terminal:
         if self._name not in self._terminals:
-            self._terminals[self._name] = self._resources.enter_context(terminal(self._journey))
+            self._terminals[self._name] = self._resources.enter_context(
+                terminal(self._journey, **self._environment)
+            )
         return self._terminals[self._name]
 
     def _have_builtins(self) -> None:
@@ -118,6 +125,14 @@ class Session:
         self._journey.install_program(
             "uvx", f"#!/bin/sh\nexec {shlex.quote(str(program))} --local-timezone UTC\n"
         )
+
+    def _clone(self, name: str) -> None:
+        clone = self._journey.home / name
+        clone.mkdir()
+        (clone / ".venv").symlink_to(sys.prefix)
+        folders = self._journey.env["PATH"].split(os.pathsep)
+        without = [folder for folder in folders if not Path(folder, "fairlead").exists()]
+        self._environment["PATH"] = os.pathsep.join(without)
 
     def _change_terminal(self, name: str) -> None:
         self._name = name

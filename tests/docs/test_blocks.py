@@ -27,13 +27,17 @@ OTHER_WORDS = {
     "echo",
     "eval",
     "export",
+    "ln",
     "mkdir",
     "pip",
+    "pipx",
     "pytest",
     "python",
+    "python3",
     "source",
     "ssh",
     "uv",
+    "uvx",
 }
 """Programs other than `fairlead` that commands on pages may begin with."""
 
@@ -66,7 +70,7 @@ def test_commands_are_ones_that_the_command_line_takes(machine: Machine, page: P
         if words and words[0] == "fairlead":
             parse(words[1 : words.index(">") if ">" in words else None])
         else:
-            assert not words or words[0] in OTHER_WORDS, line
+            assert not words or Path(words[0]).name in OTHER_WORDS, line
 
 
 @pytest.mark.parametrize(
@@ -90,6 +94,9 @@ def test_commands_in_workflows_are_ones_that_the_command_line_takes(
     assert commands
     for each in commands:
         parse(shlex.split(each))
+    # A fresh machine has nothing that the workflow did not check out.
+    for folder in re.findall(r"install \./(\S+)", block.text):
+        assert re.search(rf"repository: \S+\n +path: {folder}$", block.text, re.MULTILINE), folder
 
 
 @pytest.mark.requirement("HARD-88")

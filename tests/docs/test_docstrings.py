@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,6 +13,8 @@ import pydantic
 import pytest
 
 import fairlead
+import fairlead.adapters
+import fairlead.testing
 from fairlead import Host
 
 pytestmark = pytest.mark.requirement("HARD-88")
@@ -38,35 +41,49 @@ def documented(module: Any, seen: set[int]) -> Iterator[tuple[str, str]]:
                     yield path, block
 
 
-EXAMPLES = list(documented(fairlead, set()))
+SEEN = set[int]()
+EXAMPLES = [
+    pytest.param(module, name, block, id=f"{module.__name__}.{name}".removeprefix("fairlead."))
+    for module in (fairlead, fairlead.adapters, fairlead.testing)
+    for name, block in documented(module, SEEN)
+]
 
 
 def test_the_main_entrances_have_examples() -> None:
-    names = {name for name, _ in EXAMPLES}
+    names = {each.id for each in EXAMPLES}
     assert {"HostOpening", "EventStream", "ToolEntry", "ToolResult", "Host.call", "SyncHost", "open"} <= names
+    assert {"testing.ScriptedServer", "testing.write_tree"} <= names
 
 
 @pytest.mark.blocks_loop
 @pytest.mark.usefixtures("time_server")
-@pytest.mark.parametrize(("name", "block"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
-async def test_an_example_in_a_docstring_runs(name: str, block: str) -> None:
+@pytest.mark.parametrize(("module", "name", "block"), EXAMPLES)
+async def test_an_example_in_a_docstring_runs(module: Any, name: str, block: str, tmp_path: Path) -> None:
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     code = compile(block, name, "exec", flags=flags)
 
     class CurrentTime(pydantic.BaseModel):
         timezone: str
-        hour: int
+        datetime: str
+        day_of_week: str
+        is_dst: bool
 
     with anyio.fail_after(SECONDS):
         async with Host.open() as host:
             result = await host.call("time.get_current_time", timezone="UTC")
-            public = {each: getattr(fairlead, each) for each in fairlead.__all__ if each != "open"}
+            public = {
+                each: getattr(origin, each)
+                for origin in (fairlead, module)
+                for each in origin.__all__
+                if each != "open"
+            }
             given: dict[str, Any] = {
                 "host": host,
                 "result": result,
                 "CurrentTime": CurrentTime,
                 "fairlead": fairlead,
                 "pydantic": pydantic,
+                "tmp_path": tmp_path,
             }
             scope = public | given
             if not inspect.CO_COROUTINE & code.co_flags:

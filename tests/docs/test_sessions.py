@@ -34,3 +34,17 @@ def test_output_that_is_not_what_the_page_says_is_noticed() -> None:
     compare("added `…` to fairlead.json\n…\nlast\n", "added `time` to fairlead.json\none\ntwo\nlast\n")
     with pytest.raises(AssertionError):
         compare("added `…` to fairlead.json\nlast\n", "added `time` to fairlead.json\none\ntwo\nlast\n")
+
+
+def test_a_terminal_where_the_environment_was_not_activated_is_noticed(
+    journey: Journey, tmp_path: Path
+) -> None:
+    page = Page(tmp_path / "page.md")
+    page.path.write_text(
+        "<!-- test: clone fairlead -->\n"
+        "```console\n$ source ~/fairlead/.venv/bin/activate\n$ fairlead version\n```\n"
+        "<!-- test: terminal second -->\n"
+        "```console\n$ fairlead version\n```\n"
+    )
+    with pytest.raises(AssertionError, match="`fairlead version` ended with 127"):
+        follow(page, journey)

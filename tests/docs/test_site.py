@@ -43,6 +43,13 @@ def test_the_navigation_is_by_kind() -> None:
     ]
 
 
+def test_the_first_page_says_which_how_tos_are_not_run() -> None:
+    (how_to,) = [entry["How-to"] for entry in SITE["nav"] if "How-to" in entry]
+    read_only = {name for name in listed(how_to) if not Page(DOCS / name).is_session}
+    (said,) = re.findall(r"run word for word, except(.*)\Z", (DOCS / "index.md").read_text(), re.DOTALL)
+    assert set(re.findall(r"\]\(([^)]+)\)", said)) == read_only
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_link_to_a_file_leads_to_one(page: Page) -> None:
     prose = re.sub(r"^( *)```.*?^\1```", "", page.text, flags=re.DOTALL | re.MULTILINE)

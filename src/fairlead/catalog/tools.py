@@ -111,7 +111,8 @@ class ToolEntry:
     ```python
     for entry in await host.tools_of("time"):
         print(entry.name, entry.input_schema["properties"])
-        result = await host.call(entry.server_id, entry.name, {"timezone": "Europe/Berlin"})
+        if entry.name == "get_current_time":
+            result = await host.call(entry.server_id, entry.name, {"timezone": "Europe/Berlin"})
     ```
 
     In a tool that was read from the store known secrets are masked (see `sanitize.definitions.mask_listing`).

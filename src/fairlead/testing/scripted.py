@@ -14,10 +14,11 @@ class ScriptedServer:
     `scripted_program.DEFAULTS` lists the fields of a script, `scripted_program.TOOLS` the tools:
 
     ```python
-    server = ScriptedServer(tmp_path / "record", tools=["crash", "echo"], broken_starts=2)
-    async with open_host(tmp_path, flaky=server.entry()) as host:
-        ...
-    assert server.starts == 3
+    server = ScriptedServer(tmp_path / "record", tools=["crash", "echo"])
+    async with open_host(tmp_path, scripted=server.entry()) as host:
+        await host.call("scripted.echo", text="hello")
+    assert server.starts == 1
+    assert server.calls("echo") == 1
     ```
     """
 

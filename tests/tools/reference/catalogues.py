@@ -29,7 +29,7 @@ _LONGEST = 300
 """Messages that are longer say more than a table can show."""
 
 
-_EVENTS = """# Events
+_EVENTS = """# Events, field by field
 
 What `host.events()` yields, as the classes say it. [Events of a host](../events.md) explains when each one
 comes, and in which order.
