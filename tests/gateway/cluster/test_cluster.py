@@ -17,8 +17,9 @@ from starlette.types import Scope
 from fairlead.gateway.access.auth import FORWARDED, AuthenticatedRequest
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER
+from fairlead.gateway.cluster.peer_client import PeerConnection, PeerUnreachable
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures, ReplicaKeys
-from fairlead.gateway.cluster.replicas import REPLICA_ID_BYTES, new_replica_id
+from fairlead.gateway.cluster.replicas import REPLICA_ID_BYTES, Replica, new_replica_id
 from fairlead.gateway.cluster.session_ids import SessionIds
 from tests.gateway.cluster.cluster_support import (
     KEYS,
@@ -210,6 +211,29 @@ async def test_a_stateless_client_that_its_home_refuses_is_answered_where_it_cam
             meta = {SESSION: f"{number}"}
             assert text_of(await client.modern("tools/call", name="a_pid", arguments={}, meta=meta))
         assert served[0].cluster.forwarder.outcomes["not_sent"] > 0
+
+
+async def test_stateless_clients_of_a_home_that_hangs_do_not_each_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = AskingServer(tmp_path / "record", version=HANDSHAKE, tools=[*TOOLS, "pid"])
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        for each in served:
+            await until(lambda each=each: len(each.cluster.directory.living()) == 2)
+        forwarder = served[0].cluster.forwarder
+        tried: list[str] = []
+
+        async def connect(replica: Replica) -> PeerConnection:
+            tried.append(replica.id)
+            raise PeerUnreachable("it does not answer")
+
+        monkeypatch.setattr(forwarder.peers, "connect", connect)
+        monkeypatch.setattr(forwarder, "_clock", lambda: 0.0)
+        client = Raw(http, f"{served[0].url}/mcp")
+        for number in range(8):
+            meta = {SESSION: f"{number}"}
+            assert text_of(await client.modern("tools/call", name="a_pid", arguments={}, meta=meta))
+        assert tried == [served[1].cluster.directory.id]
 
 
 async def test_stateless_clients_of_a_replica_that_is_gone_go_on_at_another(tmp_path: Path) -> None:

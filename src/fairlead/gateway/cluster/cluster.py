@@ -321,6 +321,8 @@ class Cluster:
         for replica in sorted(homes, key=lambda each: sha256(each.id.encode() + name).digest(), reverse=True):
             if replica.id == self.directory.id:
                 return False
+            if self.forwarder.is_silent(replica.id):  # each of its clients' requests would wait for it
+                continue
             try:
                 await self.forwarder.forward(replica, scope, body, receive, send)
             except PeerUnreachable as exc:
