@@ -281,6 +281,26 @@ async def test_another_replica_takes_over_when_the_owner_stops(tmp_path: Path) -
             assert "memory" not in json.dumps(await call(client, "pid")), "it is said once"
 
 
+async def test_a_replica_that_lost_a_lease_and_takes_it_again_says_that_memory_was_lost(
+    tmp_path: Path,
+) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        owner, other = served
+        before = await pid_at(client_of(http, owner))
+        assert await pid_at(client_of(http, other)) == before
+        (owned,) = owner.cluster.owners._owned.values()  # pyright: ignore[reportPrivateUsage]
+        owned.lease.end()  # as where the store was away for too long
+        await until(lambda: owner.cluster.owners.lease_losses == 1)
+        for client in (client_of(http, owner), client_of(http, other)):
+            told = await call(client, "pid")
+            while "isError" in told["result"] and told["result"]["isError"]:
+                told = await call(client, "pid")
+            assert int(told["result"]["content"][0]["text"]) != before
+            assert MEMORY_LOST in told["result"]["content"][-1]["text"]
+            assert MEMORY_LOST not in json.dumps(await call(client, "pid")), "it is said once"
+
+
 def shared(server: AskingServer) -> dict[str, Any]:
     return {**server.entry(), "sharing": "shared"}
 

@@ -46,7 +46,8 @@ CLAIM_SECONDS: Final = 10.0
 """How long to wait for a server whose owner is gone: longer than its lease."""
 
 MEMORY_LOST: Final = (
-    "this server was started anew, because the gateway process that ran it ended: its memory was lost"
+    "this server was started anew, because the gateway process that ran it ended, or was cut off from the"
+    " store: its memory was lost"
 )
 
 _LOOK_AGAIN_SECONDS: Final = 0.25
@@ -64,7 +65,7 @@ class _OwnerRecord(msgspec.Struct, frozen=True):
     replica: str
     token: int
     is_successor: bool = False
-    """Whether another replica ran it, and ended: what it had in memory is gone."""
+    """Whether the one before ended with its replica, or with a lease: what it had in memory is gone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +128,8 @@ class ServerOwners:
         """The fencing token of each server's process that was last used here."""
         self._elsewhere: dict[str, Replica] = {}
         """The owners of the servers that are connected to and run at other replicas, by server."""
+        self._lost: set[str] = set()
+        """The servers that ended here with their lease, and have not been started here since."""
 
     def join(self, joined: JoinedReplicas) -> None:
         """Share servers with the other replicas of a store."""
@@ -292,10 +295,11 @@ class ServerOwners:
         """Store who owns a server now, until it is left."""
         before = await _read_record(key, joined)
         own = joined.directory.id
-        is_successor = before is not None and before.replica != own
+        is_successor = (before is not None and before.replica != own) or key in self._lost
         record = _OwnerRecord(own, held.token, is_successor)
         value = msgspec.json.encode(record)
         await joined.store.put(_NAMESPACE, key, value, expect=ANY, fence=held, durable=False)
+        self._lost.discard(key)
         stack.push_async_callback(self._sign_out, key, held, joined)
         return record
 
@@ -338,6 +342,7 @@ class ServerOwners:
                 del self._owned[key]
             if owned.lease.has_ended:
                 self.lease_losses += 1
+                self._lost.add(key)
 
     # The side of other replicas.
 
