@@ -14,6 +14,7 @@ import pytest
 from mcp_types import INVALID_PARAMS
 from starlette.types import Scope
 
+from fairlead.config.principal import LOCAL_CALLER
 from fairlead.gateway.access.auth import FORWARDED, AuthenticatedRequest
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER
@@ -21,6 +22,7 @@ from fairlead.gateway.cluster.peer_client import PeerConnection, PeerUnreachable
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures, ReplicaKeys
 from fairlead.gateway.cluster.replicas import REPLICA_ID_BYTES, Replica, new_replica_id
 from fairlead.gateway.cluster.session_ids import SessionIds
+from fairlead.gateway.principal_view import PrincipalView
 from tests.gateway.cluster.cluster_support import (
     KEYS,
     MACHINE,
@@ -211,6 +213,34 @@ async def test_a_stateless_client_that_its_home_refuses_is_answered_where_it_cam
             meta = {SESSION: f"{number}"}
             assert text_of(await client.modern("tools/call", name="a_pid", arguments={}, meta=meta))
         assert served[0].cluster.forwarder.outcomes["not_sent"] > 0
+
+
+async def test_requests_that_come_while_a_server_is_first_listed_wait_to_learn_where_they_belong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = AskingServer(tmp_path / "record", version=HANDSHAKE, tools=[*TOOLS, "pid"])
+    async with replicas(tmp_path, 1, a=server.entry()) as [served]:
+        endpoint = await served.gateway.endpoint()
+        prepare, began, may_end = PrincipalView.prepare, anyio.Event(), anyio.Event()
+
+        async def prepare_slowly(self: PrincipalView) -> None:
+            began.set()
+            await may_end.wait()
+            await prepare(self)
+
+        monkeypatch.setattr(PrincipalView, "prepare", prepare_slowly)
+        found: list[bool] = []
+
+        async def ask() -> None:
+            found.append(await endpoint.uses_own_server(LOCAL_CALLER, "tools/call", "a_pid", {}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await began.wait()
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            may_end.set()
+        assert found == [True, True]
 
 
 async def test_stateless_clients_of_a_home_that_hangs_do_not_each_wait_for_it(
