@@ -54,6 +54,8 @@ _LOOK_AGAIN_SECONDS: Final = 0.25
 _SENDER_SECONDS: Final = 5.0
 """How often an owner looks whether the replica that it works for still lives."""
 _JOIN_SECONDS: Final = 20.0
+_LEFT_SECONDS: Final = 86_400.0
+"""How long the record of an owner that stopped is kept for its successor."""
 _NAMESPACE: Final = "server owners"
 
 logger = logging.getLogger(__name__)
@@ -300,14 +302,25 @@ class ServerOwners:
         value = msgspec.json.encode(record)
         await joined.store.put(_NAMESPACE, key, value, expect=ANY, fence=held, durable=False)
         self._lost.discard(key)
-        stack.push_async_callback(self._sign_out, key, held, joined)
+        stack.push_async_callback(self._sign_out, key, record, held, joined)
         return record
 
-    async def _sign_out(self, key: str, held: Lease, joined: JoinedReplicas) -> None:
-        # A replica that is about to stop leaves its record, so that its successor tells what is lost with it.
+    async def _sign_out(self, key: str, record: _OwnerRecord, held: Lease, joined: JoinedReplicas) -> None:
+        # A replica that is about to stop leaves its record, so that its successor tells what is lost with it;
+        # not for ever, since there may be none: the server's entry may be another one by then.
         # A process that was idle, or ended by itself, is started anew without a word, as everywhere.
-        if not joined.directory.is_draining:
-            with suppress(StoreError), anyio.CancelScope(shield=True):
+        with suppress(StoreError), anyio.CancelScope(shield=True):
+            if joined.directory.is_draining:
+                await joined.store.put(
+                    _NAMESPACE,
+                    key,
+                    msgspec.json.encode(record),
+                    expect=ANY,
+                    fence=held,
+                    durable=False,
+                    expires_in=_LEFT_SECONDS,
+                )
+            else:
                 await joined.store.delete(_NAMESPACE, key, expect=ANY, fence=held)
 
     def _extend(self, lease: ProcessLease, asked_at: float) -> None:
