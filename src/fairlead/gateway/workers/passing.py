@@ -38,8 +38,8 @@ def socket_of(folder: str, number: int) -> Path:
 
 
 PassingOutcome = Literal["taken", "refused", "gone", "unknown"]
-"""What became of a connection: a worker took it, or one that lives or is gone did not. Where that is unknown, it
-may not be used any more by the one that had it."""
+"""What became of a connection: a worker took it, or one that lives, or is gone, did not. Where it is unknown,
+who had it may not use it any more."""
 
 
 async def pass_connection(path: Path, proof: bytes, connection: DetachedConnection) -> PassingOutcome:
