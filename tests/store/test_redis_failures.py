@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -10,11 +11,12 @@ import pytest
 from tests.redis_server import RedisServer, free_port, redis_server
 
 from fairlead.config.store_location import KEY_VARIABLE, RedisLocation
+from fairlead.connection.process.child import EXPIRE_SECONDS
 from fairlead.errors import LockLost, StoreError, StoreUnavailable
 from fairlead.store.async_store import AsyncStore
 from fairlead.store.cluster_key import new_cluster_key
 from fairlead.store.opening import open_database
-from fairlead.store.protocol import ANY, Database
+from fairlead.store.protocol import ANY, Database, lease_now
 from fairlead.store.redis_connection import CONNECT_SECONDS, META, OPERATION_SECONDS
 from fairlead.store.redis_database import RedisDatabase
 
@@ -96,6 +98,40 @@ async def test_records_appended_while_redis_is_away_arrive_once_when_it_is_back(
                 else:
                     break
         assert [record.value for record in records] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("readers", [0, 3])
+async def test_a_lease_of_five_seconds_outlasts_a_stall_of_two_whatever_else_waits(
+    redis: RedisServer, readers: int
+) -> None:
+    held: list[float] = []
+    renewed = anyio.Event()
+
+    def note(_: float) -> None:
+        held.append(lease_now())
+        if len(held) == 2:
+            renewed.set()
+
+    async def read(store: AsyncStore) -> None:
+        """Read something, again and again."""
+        while True:
+            with suppress(StoreUnavailable):
+                await store.get("pins", "a")
+            await anyio.sleep(0.02)
+
+    async with AsyncStore.open(redis.location) as store, anyio.create_task_group() as tasks:
+        with anyio.fail_after(PATIENCE):
+            async with store.lock("server", lease_seconds=5.0, on_held=note):
+                for _ in range(readers):
+                    tasks.start_soon(read, store)
+                await anyio.sleep(held[0] + 1.3 - lease_now())
+                redis.pause()  # just before the renewal, which is not answered in time
+                await anyio.sleep(held[0] + 3.6 - lease_now())
+                redis.resume()
+                await renewed.wait()
+                tasks.cancel_scope.cancel()
+    # What runs under the lease is ended a second before it ends.
+    assert held[1] - held[0] < 5.0 - EXPIRE_SECONDS
 
 
 async def test_subscribers_are_told_to_read_again_when_redis_was_restarted(redis: RedisServer) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -78,6 +78,7 @@ class GatewayEndpoint:
         self._listeners: set[SseListener] = set()
         self._stateless: dict[ClientKey, ClientSession] = {}
         self._opening = anyio.Lock()
+        self._listing = anyio.Lock()
         self._listed: set[str] = set()
         """The servers that were listed to learn whether clients share them."""
         self._views: dict[GroupedPrincipal, PrincipalView] = {}
@@ -174,10 +175,12 @@ class GatewayEndpoint:
             return False
         view = self._views.get(caller) or self.view(LOCAL_CALLER, self.gateway.host)
         chosen = [each for each in self.gateway.host.servers if self.selection.has(each.server.server_id)]
-        unknown = {each.server.server_id for each in chosen if each.version is None} - self._listed
-        if unknown:  # only a server that was connected to tells whether clients may share it
-            self._listed |= unknown
-            await view.prepare()
+        if self._unlisted(chosen):  # only a server that was connected to tells whether clients may share it
+            # One at a time: a request that did not wait would be answered here, and the next at its home.
+            async with self._listing:
+                if unlisted := self._unlisted(chosen):
+                    await view.prepare()
+                    self._listed |= unlisted
         wanted = (arguments or {}).get("name") if name in CALLING_TOOLS else name
         if method != "tools/call" or not isinstance(wanted, str):
             return any(map(_is_own, chosen))
@@ -185,6 +188,9 @@ class GatewayEndpoint:
         if tool is not None:
             chosen = [each for each in chosen if each.server.server_id == tool.key.server_id]
         return any(map(_is_own, chosen))
+
+    def _unlisted(self, chosen: Iterable[ManagedServer]) -> set[str]:
+        return {each.server.server_id for each in chosen if each.version is None} - self._listed
 
     # Clients.
 

@@ -26,7 +26,12 @@ from fairlead.gateway.access.auth import OpenStreams, RequestAuthenticator, Toke
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.agent import AgentTools, require_free_id
 from fairlead.gateway.client_session import ClientSession, SessionInfo
-from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace, read_replica_keys
+from fairlead.gateway.cluster.cluster import (
+    Cluster,
+    ReplicaPlace,
+    read_replica_keys,
+    refusal_of_client,
+)
 from fairlead.gateway.cluster.replica_keys import ReplicaKeys
 from fairlead.gateway.cluster.replicas import ReplicaLoad
 from fairlead.gateway.cluster.server_owners import ServerOwners, server_key
@@ -84,7 +89,7 @@ class GatewayApp:
             return
         admitted = await self._access.admit(scope)
         if isinstance(admitted, RequestRefused):
-            await admitted(scope, receive, send)
+            await refusal_of_client(kind, scope, admitted)(scope, receive, send)
             return
         scope[ADMITTED] = admitted
         endpoint = self._gateway.find_open_endpoint(bundle or None) or await self._find_endpoint(

@@ -188,11 +188,15 @@ class PendingApprovals:
         One that was killed never takes it, and nothing would be called or remembered.
         """
         answered: StoredValue | None = None
+        is_taken = False
         with anyio.move_on_after(TAKE_SECONDS):
             async with store.subscribe(TOPIC) as hints:
                 while (answered := await store.get(NAMESPACE, unanswered.key)) is not None:
                     with anyio.move_on_after(_TAKE_LOOK_SECONDS):
                         await anext(hints, None)
+            is_taken = True
+        if not is_taken and answered is None:  # the store did not say in time
+            answered = await store.get(NAMESPACE, unanswered.key)
         if answered is None:
             return
         shared = _read(unanswered)

@@ -444,9 +444,12 @@ class _DetachableProtocol(_Protocol):
         is_only = self._begun == 1 and self._unanswered == 1
         if not is_only or self.cycle.response_started or wire.is_closing():
             return None
-        wire.pause_reading()
         # A copy of the descriptor: the transport closes its own, which does not end the connection then.
-        copy = socket.socket(fileno=os.dup(wire.get_extra_info("socket").fileno()))
+        try:
+            copy = socket.socket(fileno=os.dup(wire.get_extra_info("socket").fileno()))
+        except OSError:  # no descriptor is free: the connection stays as it is
+            return None
+        wire.pause_reading()
         detached = DetachedConnection(socket=copy, received=b"".join(self._bytes))
         wire.abort()
         return detached

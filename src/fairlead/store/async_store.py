@@ -165,6 +165,8 @@ UNREAD_MESSAGES = 1000
 _RETRY_SECONDS = 1.0
 _RENEWED_AFTER = 0.3
 """Which part of a lease passes before it is renewed: two renewals may fail."""
+_RENEW_AGAIN_SECONDS = 0.2
+"""How soon a renewal that failed is tried again."""
 
 logger = logging.getLogger(__name__)
 
@@ -361,6 +363,7 @@ class _LeaseRenewal:
         self._on_held = on_held
         self._on_loss = on_loss
         self._renewed = time.monotonic()
+        self._failing = False
 
     def __call__(self, database: Database) -> float | None:
         if self.stopped:
@@ -369,14 +372,16 @@ class _LeaseRenewal:
         try:
             kept = database.renew(self._lease)
         except StoreError:
-            logger.warning("lock not renewed", extra={"lock": self._lease.name}, exc_info=True)
-            kept = time.monotonic() - self._renewed < self._seconds
+            if not self._failing:  # once per outage
+                logger.warning("lock not renewed", extra={"lock": self._lease.name}, exc_info=True)
+            self._failing = True
+            kept, pause = time.monotonic() - self._renewed < self._seconds, _RENEW_AGAIN_SECONDS
         else:
-            self._renewed = time.monotonic()
+            self._renewed, self._failing, pause = time.monotonic(), False, self.pause
             if kept and self._on_held is not None:
                 self._on_held(asked_at)
         if kept:
-            return self.pause
+            return pause
         self._on_loss()
         return None
 

@@ -9,6 +9,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Final, NoReturn, Protocol, cast
 
@@ -21,6 +22,11 @@ from fairlead.store.redis_sentinel import parse_sentinel_url
 
 OPERATION_SECONDS: Final = 2.0
 CONNECT_SECONDS: Final = 2.0
+RENEWAL_SECONDS: Final = 0.75
+"""How long the renewal of a lease may take, and each step of a connection that is made anew.
+
+A lease of 5 seconds is renewed after 1.5, and what runs under it is ended after 4: two renewals may fail.
+"""
 CHECK_SECONDS: Final = 30.0
 """How often a server is asked whether it is still fit: its settings may be changed while it runs."""
 FIRST_PAUSE_SECONDS: Final = 0.05
@@ -82,6 +88,10 @@ class RawConnection(Protocol):
         """Wait for an answer."""
         ...
 
+    def update_current_socket_timeout(self, relaxed_timeout: float) -> None:
+        """Wait for so long from now on."""
+        ...
+
     def can_read(self, timeout: float) -> bool:
         """Whether there is something to read, the end of the connection included."""
         ...
@@ -117,18 +127,36 @@ class RedisConnection:
         """Run one command and return its answer. Raises `StoreError`."""
         return self._exchange(self._ensure_connected(), command)
 
-    def call(self, script: scripts.Script, keys: list[bytes], *arguments: bytes | str | int | float) -> Any:  # noqa: ANN401 - as the script returns
-        """Run a script. One that meets another epoch did nothing, and is run again in that epoch."""
+    def call(
+        self,
+        script: scripts.Script,
+        keys: list[bytes],
+        *arguments: bytes | str | int | float,
+        seconds: float = OPERATION_SECONDS,
+    ) -> Any:  # noqa: ANN401 - as the script returns
+        """Run a script. One that meets another epoch did nothing, and is run again in that epoch.
+
+        Args:
+            script: The script.
+            keys: Its keys, besides the one with what the store is.
+            arguments: Its arguments, besides the epoch.
+            seconds: How long its answer may take.
+        """
         for attempt in range(2):
             connection = self._ensure_connected()
             assert self._epoch is not None
             parts = (len(keys) + 1, META, *keys, self._epoch, *arguments)
             try:
+                if seconds != OPERATION_SECONDS:
+                    connection.update_current_socket_timeout(seconds)
                 return self._evaluate(connection, script, parts)
             except _EpochChanged:
                 self.close()
                 if attempt:
                     break
+            finally:
+                if seconds != OPERATION_SECONDS and self._connection is connection:
+                    connection.update_current_socket_timeout(OPERATION_SECONDS)
         raise StoreUnavailable(f"store {self.name}: it changes its epoch again and again", hint=_AWAY_HINT)
 
     def _evaluate(
@@ -195,11 +223,13 @@ class RedisConnection:
     def _connect(self) -> RawConnection:
         from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
+        # Once there was one, there may be leases to renew: nothing may wait for long for the next.
+        seconds = CONNECT_SECONDS if self._epoch is None else RENEWAL_SECONDS
         try:
             url = self._url
             if self._sentinels is not None:
-                url = self._sentinels.find_primary(_new_connection)
-            connection = _new_connection(url)
+                url = self._sentinels.find_primary(partial(_new_connection, seconds=seconds))
+            connection = _new_connection(url, seconds)
             connection.connect()
         except (AuthenticationError, ResponseError) as exc:
             self._refuse(exc)
@@ -208,6 +238,7 @@ class RedisConnection:
         try:
             self._check(connection)
             self._begin(connection)
+            connection.update_current_socket_timeout(OPERATION_SECONDS)
         except BaseException:
             connection.disconnect()
             raise
@@ -278,7 +309,8 @@ _WORDS: Final = {
 }
 
 
-def _new_connection(url: str) -> RawConnection:
+def _new_connection(url: str, seconds: float) -> RawConnection:
+    """A connection whose answers, until it is told otherwise, may take so long."""
     from redis import connection as redis_connection
     from redis.backoff import NoBackoff
     from redis.retry import Retry
@@ -291,8 +323,8 @@ def _new_connection(url: str) -> RawConnection:
     own = {
         "protocol": 2,
         "decode_responses": False,
-        "socket_timeout": OPERATION_SECONDS,
-        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": seconds,
+        "socket_connect_timeout": seconds,
         # Never by itself: what was sent may have happened, even if no answer came.
         "retry": Retry(NoBackoff(), 0),
         "client_name": "fairlead",

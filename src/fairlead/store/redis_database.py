@@ -28,7 +28,7 @@ from fairlead.store.protocol import (
     StoredValue,
     TokenGrant,
 )
-from fairlead.store.redis_connection import MESSAGES, META, RedisConnection
+from fairlead.store.redis_connection import MESSAGES, META, RENEWAL_SECONDS, RedisConnection
 
 _VERSION_BYTES: Final = 16
 _RECORDS_AT_ONCE: Final = 500
@@ -167,7 +167,8 @@ class RedisDatabase:
 
     def renew(self, lease: Lease) -> bool:
         """Restart the lease; False where another holder has taken the lock since."""
-        return self._redis.call(scripts.RENEW, [_LEASE + _encode(lease.name)], lease.token) == 1
+        key = _LEASE + _encode(lease.name)
+        return self._redis.call(scripts.RENEW, [key], lease.token, seconds=RENEWAL_SECONDS) == 1
 
     def release(self, lease: Lease) -> bool:
         """Release the lock; False where another holder has taken it since."""

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from fairlead.errors import ConfigError, ConfigUnreadable
-from fairlead.gateway.access.tokens import TokenFile, Tokens, local_token
+from fairlead.gateway.access.tokens import TokenFile, TokenOwner, Tokens, digest_of, local_token
 from fairlead.gateway.registry import gateway_folder
 from tests.conftest import Machine
 
@@ -41,6 +41,31 @@ def test_a_token_file_that_somebody_linked_elsewhere_is_refused(machine: Machine
     (gateway_folder(machine.env) / "token").symlink_to(planted)
     with pytest.raises(ConfigUnreadable, match="symbolic link"):
         local_token(machine.env)
+
+
+class OtherReplicas:
+    """Named tokens that all replicas accept: one."""
+
+    version = 1
+
+    def __init__(self) -> None:
+        digest = digest_of("of all")
+        self.owners = {digest: TokenOwner(principal="token:ada", credential=digest)}
+
+    async def look_once_more(self) -> None:
+        pass
+
+
+def test_tokens_that_no_other_replica_knows_are_marked(tmp_path: Path) -> None:
+    named = TokenFile(tmp_path / "tokens.json")
+    agent = named.add("agent-x", principal="local")
+    alone = Tokens("agents", named, decide="person")
+    shared = Tokens("agents", named, decide="person", shared=OtherReplicas())
+    owners = [tokens.owner(token) for tokens in (alone, shared) for token in (agent, "agents", "person")]
+    assert [owner and owner.is_of_machine for owner in owners] == [False] * 3 + [True] * 3
+    owner = shared.owner("of all")
+    assert owner is not None
+    assert not owner.is_of_machine
 
 
 def test_of_a_named_token_only_a_digest_is_kept(tmp_path: Path) -> None:

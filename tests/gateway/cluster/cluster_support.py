@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 import aiohttp
 import anyio
+import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.config.load import load_config
-from fairlead.gateway.access.origin import OriginPolicy, deciding_headers
+from fairlead.gateway.access.auth import AuthenticatedRequest
+from fairlead.gateway.access.origin import OriginPolicy, RequestRefused, deciding_headers
 from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace
 from fairlead.gateway.cluster.replica_keys import ReplicaKeys
 from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
@@ -23,6 +25,8 @@ from fairlead.net.listen import bind, listening, url_of
 from tests.gateway.support import ByName, Raw
 
 Wire = Literal["tcp", "unix"]
+MACHINE = "machine@"
+"""How a name begins that only the replica with the name after it accepts, as a machine its own tokens."""
 KEYS = ReplicaKeys.derive([b"k" * 32])
 
 
@@ -37,6 +41,21 @@ class ServedReplica:
     def cluster(self) -> Cluster:
         assert self.gateway.cluster is not None
         return self.gateway.cluster
+
+
+class OnMachine(ByName):
+    """Lets clients in by name, as on one machine: tokens that are of another one are unknown."""
+
+    def __init__(self, machine: str) -> None:
+        self._machine = machine
+
+    async def admit(self, scope: Scope) -> AuthenticatedRequest | RequestRefused:
+        admitted = await super().admit(scope)
+        if not isinstance(admitted, AuthenticatedRequest) or not admitted.principal.startswith(MACHINE):
+            return admitted
+        if admitted.principal != f"{MACHINE}{self._machine}":
+            return RequestRefused.saying(401, "unknown token")
+        return msgspec.structs.replace(admitted, principal="local", is_of_machine=True)
 
 
 @contextmanager
@@ -87,8 +106,8 @@ async def replica(
         options = GatewayOptions(grace_seconds=2.0)
         async with (
             open_gateway(loaded, options, env=own, place=place) as gateway,
-            listening(_screened(gateway.app(ByName())), listener),
-            listening(_screened(gateway.app(ByName())), unix),
+            listening(_screened(gateway.app(OnMachine(name))), listener),
+            listening(_screened(gateway.app(OnMachine(name))), unix),
         ):
             yield ServedReplica(gateway=gateway, url=url_of(listener))
 

@@ -114,6 +114,24 @@ async def test_a_drain_is_announced(store: Store) -> None:
         await until(is_seen_draining)
 
 
+async def test_an_announcement_that_is_not_understood_is_told_of_once(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = ReplicaDirectory(store, address="http://127.0.0.1:1")
+    await store.put("replicas", "f" * 16, b"[]", expect=None)
+    for _ in range(3):
+        await directory.refresh()
+    assert [record.message for record in caplog.records].count(
+        "a replica announces itself in a way that is not understood"
+    ) == 1
+    # Another time is another matter.
+    await store.delete("replicas", "f" * 16, expect=ANY)
+    await directory.refresh()
+    await store.put("replicas", "f" * 16, b"[]", expect=None)
+    await directory.refresh()
+    assert len(caplog.records) == 2
+
+
 async def test_only_replicas_of_the_same_namespace_are_peers(store: Store) -> None:
     one = ReplicaDirectory(store, address="unix:/a", namespace="workers-1")
     other = ReplicaDirectory(store, address="unix:/b", namespace="workers-2")

@@ -1,6 +1,8 @@
 """A server process that clients share, over gateways that act as one: it runs once, at its owner."""
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +14,10 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from fairlead.gateway.cluster import server_owners
-from fairlead.gateway.cluster.owned_server import PeerExchange, decode_message
+from fairlead.connection.process.child import ProcessLease
+from fairlead.connection.transport.dispatcher import WireDispatcher
+from fairlead.gateway.cluster import owned_server, server_owners
+from fairlead.gateway.cluster.owned_server import OwnedServer, PeerExchange, decode_message
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures
 from fairlead.gateway.cluster.replicas import LOOK_SECONDS, Replica, new_replica_id
 from fairlead.gateway.cluster.server_owners import MEMORY_LOST, server_key
@@ -281,6 +285,38 @@ async def test_another_replica_takes_over_when_the_owner_stops(tmp_path: Path) -
             assert "memory" not in json.dumps(await call(client, "pid")), "it is said once"
 
 
+async def test_a_replica_that_lost_a_lease_and_takes_it_again_says_that_memory_was_lost(
+    tmp_path: Path,
+) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        owner, other = served
+        before = await pid_at(client_of(http, owner))
+        assert await pid_at(client_of(http, other)) == before
+        (owned,) = owner.cluster.owners._owned.values()  # pyright: ignore[reportPrivateUsage]
+        owned.lease.end()  # as where the store was away for too long
+        await until(lambda: owner.cluster.owners.lease_losses == 1)
+        for client in (client_of(http, owner), client_of(http, other)):
+            told = await call(client, "pid")
+            while "isError" in told["result"] and told["result"]["isError"]:
+                told = await call(client, "pid")
+            assert int(told["result"]["content"][0]["text"]) != before
+            assert MEMORY_LOST in told["result"]["content"][-1]["text"]
+            assert MEMORY_LOST not in json.dumps(await call(client, "pid")), "it is said once"
+
+
+async def test_what_an_owner_leaves_for_its_successor_is_not_kept_for_ever(
+    tmp_path: Path,
+) -> None:
+    server = asking(tmp_path)
+    async with replicas(tmp_path, 1, a=server.entry()) as [owner], aiohttp.ClientSession() as http:
+        await pid_at(client_of(http, owner))
+        await owner.gateway.drain()
+    with closing(sqlite3.connect(tmp_path / "store.db")) as database:
+        found = database.execute("SELECT expires FROM entry WHERE namespace = 'server owners'").fetchall()
+    assert [expires is not None for (expires,) in found] == [True]
+
+
 def shared(server: AskingServer) -> dict[str, Any]:
     return {**server.entry(), "sharing": "shared"}
 
@@ -472,6 +508,41 @@ async def test_a_notification_with_odd_parameters_costs_no_call_of_a_replica(
         said = [{"method": "notifications/tools/list_changed", "params": params}]
         assert text_of(await call(second, "say", messages=said)) == "said"
         assert await pid_at(second) == pid
+
+
+async def test_a_server_that_hangs_is_waited_for_once_however_much_a_replica_that_left_had_subscribed_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owned_server, "_UNSUBSCRIBE_SECONDS", 0.3)
+    asked: list[str] = []
+
+    class Hanging(WireDispatcher):
+        async def call_raw(self, method: str, params: Any, opts: Any = None, deadline: Any = None) -> Any:
+            asked.append(params["uri"])
+            await anyio.sleep_forever()
+
+        async def _send(self, call: Any, frame: bytes, opts: Any) -> None: ...
+
+        async def post(self, frame: bytes, opts: Any = None) -> None: ...
+
+        def _start_receiving(self) -> None: ...
+
+        def _cancel(self, call: Any, reason: str, opts: Any) -> None: ...
+
+    dispatcher = Hanging()
+    owned = OwnedServer(server_id="a", dispatcher=dispatcher, lease=ProcessLease(0.0), max_seconds=1.0)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    session = PeerExchange(decode_message(b'{"id":1,"method":"initialize"}'), send)
+    session.uris = {f"test://{number}" for number in range(20)}
+    dispatcher.guests.watched.update([*session.uris, "test://0"])
+    with anyio.fail_after(3):
+        await owned._unsubscribe(session)  # pyright: ignore[reportPrivateUsage]
+    assert len(asked) == 1
+    assert +dispatcher.guests.watched == {"test://0": 1}
 
 
 async def test_what_waits_for_a_slow_replica_is_bounded_in_bytes() -> None:

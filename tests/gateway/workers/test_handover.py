@@ -14,6 +14,7 @@ from fairlead.gateway.workers.handover import (
     ENDED,
     LEAVING,
     MAX_UNTAKEN,
+    TAKEN,
     HandoverReceiver,
     HandoverSender,
 )
@@ -88,6 +89,20 @@ async def test_what_a_worker_never_took_is_given_back() -> None:
     assert back == [accepted for _, accepted in pairs]
     assert all(connection.fileno() >= 0 for connection in back)
     for connection in (*back, *(client for client, _ in pairs)):
+        connection.close()
+
+
+async def test_what_a_worker_took_at_its_last_moment_is_given_to_no_other() -> None:
+    here, there = socket.socketpair()
+    sender, pairs = HandoverSender(here, lambda: None), [socket.socketpair() for _ in range(3)]
+    for _, accepted in pairs:
+        assert sender.send(accepted)
+    # It says so, and is killed before that was read.
+    there.send(ENDED * 5000 + TAKEN + ADOPTED + TAKEN)
+    there.close()
+    assert sender.close() == [pairs[2][1]]
+    assert [accepted.fileno() >= 0 for _, accepted in pairs] == [False, False, True]
+    for connection in (pairs[2][1], *(client for client, _ in pairs)):
         connection.close()
 
 

@@ -1,6 +1,7 @@
 """Connections that go from one worker to another with the request that came on them."""
 
 import asyncio
+import errno
 import socket
 import tempfile
 from collections.abc import AsyncGenerator, Generator
@@ -16,7 +17,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from fairlead.errors import ListenFailed
-from fairlead.gateway.workers.passing import pass_connection, socket_of, taking_connections
+from fairlead.gateway.workers.passing import PassingOutcome, pass_connection, socket_of, taking_connections
 from fairlead.gateway.workers.pool import make_socket_folder
 from fairlead.net.listen import ConnectionServer, bind, bind_unix, detach_connection, listening, was_passed
 
@@ -37,7 +38,7 @@ class Passing:
     def __init__(self, folder: str, proof: bytes = PROOF) -> None:
         self.folder = folder
         self.proof = proof
-        self.outcomes: list[bool | None] = []
+        self.outcomes: list[PassingOutcome] = []
         self.server: ConnectionServer | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +56,7 @@ class Passing:
                 return
             outcome = await pass_connection(socket_of(self.folder, 2), self.proof, connection)
             self.outcomes.append(outcome)
-            if outcome is False:
+            if outcome in ("refused", "gone"):
                 assert self.server is not None
                 await self.server.serve(connection.socket, connection.received, on_end=lambda: None)
             else:
@@ -125,7 +126,7 @@ async def _go_and_stay(folder: str) -> None:
         # The connection is the other's from now on, and this request came to it directly.
         assert await ask(stream, "/other", b"y") == "second /other 1 False"
         assert await ask(stream, "/here") == "second /here 0 False"
-    assert app.outcomes == [True]
+    assert app.outcomes == ["taken"]
 
 
 def test_a_connection_moves_with_its_request_and_stays_on_any_event_loop() -> None:
@@ -160,7 +161,25 @@ async def test_what_another_worker_does_not_take_is_answered_here(reason: str) -
         app = Passing(folder, PROOF if reason == "no one listens" else b"q" * 32)
         async with two_workers(app, is_second_up=reason != "no one listens") as stream:
             assert await ask(stream, "/other", b"abc") == "first /other 3"
-        assert app.outcomes == [False]
+        # One that lives is asked again with the next request.
+        assert app.outcomes == ["gone" if reason == "no one listens" else "refused"]
+
+
+async def test_without_a_free_descriptor_a_connection_stays_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with short_folder() as folder:
+        app = Passing(folder)
+        async with two_workers(app) as stream:
+            with monkeypatch.context() as patched:
+                patched.setattr("fairlead.net.listen.os.dup", _no_descriptor)
+                assert await ask(stream, "/other") == "stays"
+            assert await ask(stream, "/here") == "first /here 0"
+            assert await ask(stream, "/other") == "second /other 0 True"
+
+
+def _no_descriptor(descriptor: int) -> int:
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 async def test_other_users_cannot_reach_the_socket() -> None:

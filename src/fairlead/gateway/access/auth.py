@@ -39,6 +39,8 @@ class AuthenticatedRequest(msgspec.Struct, frozen=True, kw_only=True):
     bundles: frozenset[str] | None = None
     """The only bundles it may use; None for all, and for what is in no bundle."""
     scopes: frozenset[str] = AGENT_SCOPES
+    is_of_machine: bool = False
+    """Whether its token is one that other replicas of the gateway do not know: it is never sent to them."""
     groups: frozenset[str] = frozenset()
     """The groups that its token says the principal is a member of."""
 
@@ -209,6 +211,7 @@ class TokenAuthenticator:
                 label=owner.label,
                 bundles=owner.bundles,
                 scopes=owner.scopes,
+                is_of_machine=owner.is_of_machine,
             )
             self._latest = owner, admitted
             return admitted

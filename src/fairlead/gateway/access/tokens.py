@@ -14,7 +14,7 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -62,6 +62,8 @@ class TokenOwner:
     label: str | None = None
     bundles: frozenset[str] | None = None
     scopes: frozenset[str] = AGENT_SCOPES
+    is_of_machine: bool = False
+    """Whether other replicas of the gateway do not know it."""
 
 
 class NamedToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,7 +325,10 @@ class Tokens:
             self._stamps, self._shared_version = stamps, version
             self._latest = None
             shared = dict(self._shared.owners) if self._shared is not None else {}
-            self._owners = shared | self._read_own() | self._read_named()
+            of_machine = self._read_own() | self._read_named()
+            if self._shared is not None:
+                of_machine = {key: replace(owner, is_of_machine=True) for key, owner in of_machine.items()}
+            self._owners = shared | of_machine
 
     def _look_again(self) -> None:
         self._checked_by = None

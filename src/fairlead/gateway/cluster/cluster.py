@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -74,7 +74,9 @@ def _refusal(status: int, text: str, *, is_final: bool = False) -> RequestRefuse
 
 
 _DRAINING: Final = _refusal(503, "this gateway is about to stop, and takes no new sessions")
-_NO_PLACE: Final = _refusal(503, "this gateway is about to stop, and there is no other one", is_final=True)
+_NO_PLACE: Final = _refusal(
+    503, "this gateway is about to stop, and there is no other one for this client", is_final=True
+)
 _STORE_AWAY: Final = _refusal(
     503, "the gateway's store does not answer: no new sessions until it is back", is_final=True
 )
@@ -225,7 +227,7 @@ class Cluster:
             return False
         session_id = _session_id(kind, scope)
         if session_id is None:
-            return _opens_session(kind, scope) and await self._place_session(scope, receive, send)
+            return _opens_session(kind, scope) and await self._place_session(admitted, scope, receive, send)
         if session_id in here:
             return False
         sealed = self.session_ids.open(session_id, admitted.principal, bundle)
@@ -301,7 +303,8 @@ class Cluster:
             receive: Tells when the client disconnects.
             send: Where its answer goes.
         """
-        if FORWARDED in scope:
+        # A token of this machine opens no other one, and is not to leave it.
+        if FORWARDED in scope or admitted.is_of_machine:
             return False
         groups = sorted(admitted.groups)
         parts = (admitted.principal, admitted.credential, groups, bundle, client)
@@ -318,6 +321,8 @@ class Cluster:
         for replica in sorted(homes, key=lambda each: sha256(each.id.encode() + name).digest(), reverse=True):
             if replica.id == self.directory.id:
                 return False
+            if self.forwarder.is_silent(replica.id):  # each of its clients' requests would wait for it
+                continue
             try:
                 await self.forwarder.forward(replica, scope, body, receive, send)
             except PeerUnreachable as exc:
@@ -354,7 +359,9 @@ class Cluster:
             await failure_answer(failed, body)(scope, receive, send)
         return True
 
-    async def _place_session(self, scope: Scope, receive: Receive, send: Send) -> bool:
+    async def _place_session(
+        self, admitted: AuthenticatedRequest, scope: Scope, receive: Receive, send: Send
+    ) -> bool:
         """Have another replica begin a session, where this one takes none."""
         if self.is_ready:
             return False
@@ -364,6 +371,9 @@ class Cluster:
         if not self.directory.is_draining:
             # A session that no other replica could find would be lost with the next request.
             await _STORE_AWAY(scope, receive, send)
+            return True
+        if admitted.is_of_machine:  # no other replica knows its token
+            await _NO_PLACE(scope, receive, send)
             return True
         body = await read_body(receive)
         if body is None:
@@ -407,6 +417,17 @@ class PeerApp:
         answer = self._cluster.receive(scope) if self._cluster is not None else None
         # No signature, or a client's request on its way: neither has a place here.
         await (answer or _NOT_HERE)(scope, receive, send)
+
+
+def refusal_of_client(kind: str, scope: Scope, refused: RequestRefused) -> RequestRefused:
+    """The refusal of a client's token. To the replica that accepted it, it says that nothing was carried out.
+
+    That one has heard of the token before this one did, and can answer by itself; not what names a session,
+    which is here alone.
+    """
+    if FORWARDED not in scope or _session_id(kind, scope) is not None:
+        return refused
+    return replace(refused, headers={**refused.headers, REFUSAL_HEADER.decode(): "not-sent"})
 
 
 def _session_id(kind: str, scope: Scope) -> str | None:

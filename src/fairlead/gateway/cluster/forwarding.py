@@ -7,6 +7,7 @@ the request is never repeated.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
@@ -33,6 +34,8 @@ Outcome = Literal["answered", "not_sent", "unknown", "cancelled"]
 
 _STORE_SECONDS: Final = 1.0
 """How long the store may take to say whether an owner lives, before the owner itself is contacted."""
+_SILENT_SECONDS: Final = 1.0
+"""For how long a replica that was not reached is not tried again by those who would only wait for it."""
 _NOT_FORWARDED: Final = frozenset(
     (
         b"connection",
@@ -100,10 +103,16 @@ class Forwarder:
         directory: Tells which replicas live.
         signatures: Signs what is sent to them.
         on_end: Called when a request that was forwarded ended.
+        clock: Seconds that only grow.
     """
 
     def __init__(
-        self, directory: ReplicaDirectory, signatures: PeerSignatures, on_end: Callable[[], None]
+        self,
+        directory: ReplicaDirectory,
+        signatures: PeerSignatures,
+        on_end: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.outcomes: Counter[Outcome] = Counter()
         """How many requests were forwarded, by what became of them."""
@@ -114,7 +123,11 @@ class Forwarder:
         """Connections to other replicas."""
         self._open: set[_Exchange] = set()
         self._starter = TaskStarter()
-        self._finding = anyio.Lock()
+        self._clock = clock
+        self._finding: dict[str, anyio.Lock] = {}
+        """Of each replica that is looked for its own: one that does not answer holds up no other."""
+        self._silent: dict[str, tuple[float, PeerUnreachable | StoreUnavailable]] = {}
+        """Replicas that were not reached, until when that counts, and what came of it."""
 
     @property
     def calls(self) -> int:
@@ -129,6 +142,7 @@ class Forwarder:
                 while True:
                     await anyio.sleep(LOOK_SECONDS)
                     self.peers.close_idle()
+                    self._silent = {name: it for name, it in self._silent.items() if it[0] > self._clock()}
                     for replica in {each.replica.id: each.replica for each in self._open}.values():
                         if await self.has_lost(replica):
                             self._end_exchanges(replica)
@@ -144,9 +158,20 @@ class Forwarder:
         """
         if found := self._directory.known(replica_id):
             return found
-        async with self._finding:  # many requests may wait for the same answer
-            if found := self._directory.known(replica_id):
-                return found
+        lock = self._finding.setdefault(replica_id, anyio.Lock())
+        try:
+            async with lock:  # many requests may wait for the same answer
+                if found := self._directory.known(replica_id):
+                    return found
+                if self.is_silent(replica_id):
+                    raise _again(self._silent[replica_id][1])
+                return await self._look_for(replica_id)
+        finally:
+            if not lock.locked():
+                self._finding.pop(replica_id, None)
+
+    async def _look_for(self, replica_id: str) -> Replica | None:
+        try:
             try:
                 with anyio.fail_after(_STORE_SECONDS):
                     return await self._directory.find(replica_id)
@@ -155,8 +180,18 @@ class Forwarder:
                 if found is None:
                     raise StoreUnavailable("the store does not answer") from exc
             await self.peers.greet(found)
-            self._directory.note_alive(replica_id)
-            return found
+        except (PeerUnreachable, StoreUnavailable) as exc:
+            self._note_silent(replica_id, exc)
+            raise
+        self._directory.note_alive(replica_id)
+        return found
+
+    def is_silent(self, replica_id: str) -> bool:
+        """Whether a replica was not reached a moment ago."""
+        return replica_id in self._silent and self._silent[replica_id][0] > self._clock()
+
+    def _note_silent(self, replica_id: str, reason: PeerUnreachable | StoreUnavailable) -> None:
+        self._silent[replica_id] = self._clock() + _SILENT_SECONDS, reason
 
     async def has_lost(self, replica: Replica) -> bool:
         """Whether what is under way at a replica is lost.
@@ -193,9 +228,11 @@ class Forwarder:
         """
         try:
             connection = await self.peers.connect(replica)
-        except PeerUnreachable:
+        except PeerUnreachable as exc:
             self.outcomes["not_sent"] += 1
+            self._note_silent(replica.id, exc)
             raise
+        self._silent.pop(replica.id, None)
         exchange = _Exchange(replica, connection, is_call=scope["method"] == "POST")
         self._open.add(exchange)
         # As on the fast path: nearly every answer comes before that, and a timer costs less than a task.
@@ -301,6 +338,13 @@ def target_of(scope: Scope) -> bytes:
     query: bytes = scope["query_string"]
     path: bytes = scope["raw_path"]
     return path + b"?" + query if query else path
+
+
+def _again(error: PeerUnreachable | StoreUnavailable) -> PeerUnreachable | StoreUnavailable:
+    """The same error for another request."""
+    if isinstance(error, PeerUnreachable):
+        return PeerUnreachable(str(error), is_gone=error.is_gone)
+    return StoreUnavailable(str(error))
 
 
 def _lost(replica: Replica) -> ReplicaFailed:

@@ -288,11 +288,15 @@ class OwnedServer:
 
     async def _unsubscribe(self, session: PeerExchange) -> None:
         """End the subscriptions of a replica that is gone."""
-        for uri in session.uris:
-            self.dispatcher.guests.watched[uri] -= 1
-            if not self.dispatcher.guests.watched[uri] and self.dispatcher.ending is None:
-                with anyio.move_on_after(_UNSUBSCRIBE_SECONDS, shield=True):
-                    try:
-                        await self.dispatcher.call_raw("resources/unsubscribe", {"uri": uri})
-                    except MCPError as exc:
-                        logger.info("a subscription was not ended", extra={"reason": str(exc)})
+        watched = self.dispatcher.guests.watched
+        watched.subtract(session.uris)
+        unwatched = [uri for uri in sorted(session.uris) if not watched[uri]]
+        # A server that hangs is waited for once, however many there are.
+        with anyio.move_on_after(_UNSUBSCRIBE_SECONDS, shield=True):
+            for uri in unwatched:
+                if self.dispatcher.ending is not None:
+                    return
+                try:
+                    await self.dispatcher.call_raw("resources/unsubscribe", {"uri": uri})
+                except MCPError as exc:
+                    logger.info("a subscription was not ended", extra={"reason": str(exc)})

@@ -152,6 +152,8 @@ class ReplicaDirectory:
         """Replicas that left before their lease ended, and until when they may finish what they have."""
         self._missing: dict[str, float] = {}
         """Replicas that a reading did not find, and until when it is not read for them again."""
+        self._misread: set[str] = set()
+        """Announcements that the last reading did not understand."""
         self._reading = anyio.Lock()
         self._read_at = float("-inf")
         self._announcing = anyio.Lock()
@@ -315,14 +317,21 @@ class ReplicaDirectory:
             values = await self._store.scan(self._namespace)
             self._read_at = began
         found: dict[str, Replica] = {}
+        misread: set[str] = set()
         for value in values:
             try:
                 replica = msgspec.json.decode(value.value, type=Replica)
             except msgspec.DecodeError:
-                logger.warning("a replica announces itself in a way that is not understood")
+                if value.key not in self._misread:  # once: it is read again and again
+                    logger.warning(
+                        "a replica announces itself in a way that is not understood",
+                        extra={"replica": value.key},
+                    )
+                misread.add(value.key)
                 continue
             if replica.id == value.key:
                 found[replica.id] = replica
+        self._misread = misread
         self._merge(found, began)
         every = (known.replica for known in self._known.values())
         states = frozenset((each.id, each.is_draining, each.details.is_ready) for each in every)

@@ -46,13 +46,16 @@ CLAIM_SECONDS: Final = 10.0
 """How long to wait for a server whose owner is gone: longer than its lease."""
 
 MEMORY_LOST: Final = (
-    "this server was started anew, because the gateway process that ran it ended: its memory was lost"
+    "this server was started anew, because the gateway process that ran it ended, or was cut off from the"
+    " store: its memory was lost"
 )
 
 _LOOK_AGAIN_SECONDS: Final = 0.25
 _SENDER_SECONDS: Final = 5.0
 """How often an owner looks whether the replica that it works for still lives."""
 _JOIN_SECONDS: Final = 20.0
+_LEFT_SECONDS: Final = 86_400.0
+"""How long the record of an owner that stopped is kept for its successor."""
 _NAMESPACE: Final = "server owners"
 
 logger = logging.getLogger(__name__)
@@ -64,7 +67,7 @@ class _OwnerRecord(msgspec.Struct, frozen=True):
     replica: str
     token: int
     is_successor: bool = False
-    """Whether another replica ran it, and ended: what it had in memory is gone."""
+    """Whether the one before ended with its replica, or with a lease: what it had in memory is gone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +130,8 @@ class ServerOwners:
         """The fencing token of each server's process that was last used here."""
         self._elsewhere: dict[str, Replica] = {}
         """The owners of the servers that are connected to and run at other replicas, by server."""
+        self._lost: set[str] = set()
+        """The servers that ended here with their lease, and have not been started here since."""
 
     def join(self, joined: JoinedReplicas) -> None:
         """Share servers with the other replicas of a store."""
@@ -292,18 +297,30 @@ class ServerOwners:
         """Store who owns a server now, until it is left."""
         before = await _read_record(key, joined)
         own = joined.directory.id
-        is_successor = before is not None and before.replica != own
+        is_successor = (before is not None and before.replica != own) or key in self._lost
         record = _OwnerRecord(own, held.token, is_successor)
         value = msgspec.json.encode(record)
         await joined.store.put(_NAMESPACE, key, value, expect=ANY, fence=held, durable=False)
-        stack.push_async_callback(self._sign_out, key, held, joined)
+        self._lost.discard(key)
+        stack.push_async_callback(self._sign_out, key, record, held, joined)
         return record
 
-    async def _sign_out(self, key: str, held: Lease, joined: JoinedReplicas) -> None:
-        # A replica that is about to stop leaves its record, so that its successor tells what is lost with it.
+    async def _sign_out(self, key: str, record: _OwnerRecord, held: Lease, joined: JoinedReplicas) -> None:
+        # A replica that is about to stop leaves its record, so that its successor tells what is lost with it;
+        # not for ever, since there may be none: the server's entry may be another one by then.
         # A process that was idle, or ended by itself, is started anew without a word, as everywhere.
-        if not joined.directory.is_draining:
-            with suppress(StoreError), anyio.CancelScope(shield=True):
+        with suppress(StoreError), anyio.CancelScope(shield=True):
+            if joined.directory.is_draining:
+                await joined.store.put(
+                    _NAMESPACE,
+                    key,
+                    msgspec.json.encode(record),
+                    expect=ANY,
+                    fence=held,
+                    durable=False,
+                    expires_in=_LEFT_SECONDS,
+                )
+            else:
                 await joined.store.delete(_NAMESPACE, key, expect=ANY, fence=held)
 
     def _extend(self, lease: ProcessLease, asked_at: float) -> None:
@@ -338,6 +355,7 @@ class ServerOwners:
                 del self._owned[key]
             if owned.lease.has_ended:
                 self.lease_losses += 1
+                self._lost.add(key)
 
     # The side of other replicas.
 

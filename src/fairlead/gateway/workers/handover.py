@@ -10,6 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -82,9 +83,7 @@ class HandoverSender:
                 said = b""
             if not said:
                 break
-            for _ in range(said.count(TAKEN)):
-                self._untaken.popleft()[0].close()
-            self.open += said.count(ADOPTED) - said.count(ENDED)
+            self._note(said)
             self._is_stuck = False
             if LEAVING in said:
                 self.finish()
@@ -92,9 +91,19 @@ class HandoverSender:
         self.is_leaving = True
         self._on_change()
 
+    def _note(self, said: bytes) -> None:
+        for _ in range(said.count(TAKEN)):
+            self._untaken.popleft()[0].close()
+        self.open += said.count(ADOPTED) - said.count(ENDED)
+
     def close(self) -> list[socket.socket]:
         """Close the channel of a worker that ended. Returns the connections that it never took."""
         self.is_leaving = True
+        # What it took last, and said, may not have been read yet: another worker would wait on a connection
+        # whose request is gone.
+        with suppress(OSError):
+            while said := self._channel.recv(_READ_BYTES):
+                self._note(said)
         self._channel.close()
         untaken = [connection for connection, _ in self._untaken]
         self._untaken.clear()

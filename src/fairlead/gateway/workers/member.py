@@ -34,7 +34,12 @@ from fairlead.gateway.workers.messages import (
     WorkerReady,
     channel_of_worker,
 )
-from fairlead.gateway.workers.passing import pass_connection, socket_of, taking_connections
+from fairlead.gateway.workers.passing import (
+    PassingOutcome,
+    pass_connection,
+    socket_of,
+    taking_connections,
+)
 from fairlead.net.listen import ConnectionServer, detach_connection, was_passed
 from fairlead.store.cluster_key import ClusterKeys
 
@@ -219,16 +224,17 @@ class PoolMember:
         connection = detach_connection(scope)
         if connection is None:
             return False
-        is_taken: bool | None = None
+        outcome: PassingOutcome = "unknown"
         try:
             with anyio.CancelScope(shield=True):
-                is_taken = await pass_connection(socket_of(self._folder, number), self._proof, connection)
-                if is_taken is False:
-                    # It is gone, and what it had with it: here the request gets the answer that says so.
+                outcome = await pass_connection(socket_of(self._folder, number), self._proof, connection)
+                if outcome == "gone":
+                    # What it had is gone with it: here the request gets the answer that says so.
                     self._living -= {number}
+                if outcome in ("gone", "refused"):
                     await self._adopt(connection.socket, connection.received)
         finally:
-            if is_taken is not False:
+            if outcome in ("taken", "unknown"):
                 connection.close()
         # The transport here was given up: the application is done with it once that is noticed.
         while (await receive())["type"] != "http.disconnect":

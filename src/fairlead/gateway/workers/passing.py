@@ -13,7 +13,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 from anyio.abc import TaskGroup, UNIXSocketStream
@@ -37,25 +37,28 @@ def socket_of(folder: str, number: int) -> Path:
     return Path(folder) / f"{number}"
 
 
-async def pass_connection(path: Path, proof: bytes, connection: DetachedConnection) -> bool | None:
-    """Give a connection to the worker that listens there.
+PassingOutcome = Literal["taken", "refused", "gone", "unknown"]
+"""What became of a connection: a worker took it, or one that lives, or is gone, did not. Where it is unknown,
+who had it may not use it any more."""
 
-    Returns:
-        Whether it took it; None where that is unknown, and the connection may not be used here any more.
-    """
+
+async def pass_connection(path: Path, proof: bytes, connection: DetachedConnection) -> PassingOutcome:
+    """Give a connection to the worker that listens there."""
     try:
         with anyio.fail_after(PASSING_SECONDS):
             async with await anyio.connect_unix(str(path)) as peer:
                 size = len(connection.received).to_bytes(_SIZE_BYTES, "big")
                 await peer.send_fds(proof + size, [connection.socket.fileno()])
                 await peer.send(connection.received)
-                return await peer.receive(1) == _TAKEN
+                return "taken" if await peer.receive(1) == _TAKEN else "refused"
     except TimeoutError:
         logger.warning("another worker does not answer", extra={"worker": path.name})
-        return None
+        return "unknown"
+    except (ConnectionRefusedError, FileNotFoundError):
+        return "gone"
     except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
         logger.info("another worker took no connection", extra={"worker": path.name}, exc_info=True)
-        return False
+        return "refused"  # it has no free descriptor, say
 
 
 @asynccontextmanager

@@ -1,0 +1,102 @@
+"""What is asked of other replicas: one that does not answer holds up neither the others nor its own twice."""
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from fairlead.errors import StoreUnavailable
+from fairlead.gateway.cluster.forwarding import Forwarder
+from fairlead.gateway.cluster.peer_client import PeerClient, PeerUnreachable
+from fairlead.gateway.cluster.replica_keys import PeerSignatures
+from fairlead.gateway.cluster.replicas import Replica, ReplicaDirectory
+from tests.gateway.cluster.cluster_support import KEYS
+
+OWN, HUNG, HEALTHY, UNKNOWN = ("0" * 16, "1" * 16, "2" * 16, "3" * 16)
+
+
+class _Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class _Directory(ReplicaDirectory):
+    """Replicas whose leases ended while the store is away."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.alive: list[str] = []
+
+    def known(self, replica_id: str) -> Replica | None:
+        return self.last_known(replica_id) if replica_id in self.alive else None
+
+    def last_known(self, replica_id: str) -> Replica | None:
+        if replica_id == UNKNOWN:
+            return None
+        return Replica(id=replica_id, address="http://127.0.0.1:9", version="1", started=0.0)
+
+    async def find(self, replica_id: str) -> Replica | None:
+        self.asked.append(replica_id)
+        raise StoreUnavailable("it is away")
+
+    def note_alive(self, replica_id: str) -> None:
+        self.alive.append(replica_id)
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+def forwarder_of(directory: ReplicaDirectory, clock: Callable[[], float]) -> Forwarder:
+    return Forwarder(directory, PeerSignatures(KEYS.peers, OWN), lambda: None, clock=clock)
+
+
+async def test_a_replica_that_hangs_holds_up_no_other_and_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch, clock: _Clock
+) -> None:
+    directory = _Directory()
+    forwarder = forwarder_of(directory, clock)
+    greeted: list[str] = []
+    gave_up = anyio.Event()
+
+    async def greet(self: PeerClient, replica: Replica) -> None:
+        greeted.append(replica.id)
+        if replica.id == HUNG:
+            await gave_up.wait()
+            raise PeerUnreachable("it does not answer")
+
+    monkeypatch.setattr(PeerClient, "greet", greet)
+    failed: list[str] = []
+
+    async def find(replica_id: str) -> None:
+        try:
+            await forwarder.find(replica_id)
+        except (PeerUnreachable, StoreUnavailable) as exc:
+            failed.append(str(exc))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(find, HUNG)
+            while not greeted:
+                await anyio.lowlevel.checkpoint()
+            found = await forwarder.find(HEALTHY)  # while the other one is waited for
+            assert found is not None
+            gave_up.set()
+    assert failed == ["it does not answer"] * 20
+    assert greeted == [HUNG, HEALTHY]
+    # It is tried again a little later.
+    clock.now += 1.5
+    await find(HUNG)
+    assert greeted == [HUNG, HEALTHY, HUNG]
+    # Nor is the store asked for each request of an owner that it alone could know.
+    for _ in range(5):
+        await find(UNKNOWN)
+    assert directory.asked.count(UNKNOWN) == 1
+    assert failed[-5:] == ["the store does not answer"] * 5
