@@ -41,15 +41,13 @@ from fairlead.host.events import EventBus
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.permission import (
     CallPermission,
+    CallToDecide,
     ProposedCall,
     encode_arguments,
-    fix_arguments,
-    read_for_rules,
     require_callable,
 )
 from fairlead.host.records import HostRecords
 from fairlead.host.running_calls import RunningCalls
-from fairlead.policy.arguments import ArgumentReadings
 from fairlead.policy.audit import AuditedCall, CallSubject
 from fairlead.policy.consent import NAMESPACE, consent_store_key
 from fairlead.policy.decision import CallPolicy, Decision
@@ -307,19 +305,10 @@ class CallRunner:
             known = entry is not None and managed.refusal(tool) is None
             if not known or managed.awaits_consent or managed.is_unchecked:
                 await self._look_into(proposal)
-            fit = await self._fit_to_schema(managed, tool, arguments)
-            shown: Mapping[str, Any] = fit
-            sent: Mapping[str, Any] | msgspec.Raw = fit
-            readings = None
-            if proposal.argument_patterns:
-                # Fixed before they are read: what the rules looked at is what is sent.
-                shown, sent = fix_arguments(fit)
-                readings = await read_for_rules(proposal, shown)
             # After the arguments were fitted: the user is shown, and rules judge, what the server will get.
-            decision = await self._decide(proposal, readings)
-            if decision.verdict == "ask" and readings is None:
-                shown, sent = fix_arguments(fit)
-            permit = await self._permission.permit(proposal, decision, shown, readings, audited.record_ask)
+            call = CallToDecide(proposal, await self._fit_to_schema(managed, tool, arguments))
+            decision = await self._decide(call)
+            permit = await self._permission.permit(call, decision, audited.record_ask)
             if managed.is_unchecked:
                 # Its connection ended while the user was asked, and the next run may list another tool.
                 await self._look_into(proposal)
@@ -329,23 +318,23 @@ class CallRunner:
             audited.record_refusal(exc.code)
             raise
         audited.record_decision("allow", permit.reason, by=permit.by)
-        return audited, sent
+        return audited, call.sent
 
-    async def _decide(self, proposal: ProposedCall, readings: ArgumentReadings | None) -> Decision:
+    async def _decide(self, call: CallToDecide) -> Decision:
         """The decision of policy about this very call, by a definition that is known unless it is allowed.
 
         Raises:
             CallDenied: It is quarantined.
             UnknownTool: Its definition cannot be used.
         """
-        require_callable(proposal)
-        decision = proposal.decide(readings)
+        proposal = call.proposal
+        require_callable(proposal)  # before paths are looked up
+        decision = await call.decide()
         if decision.verdict == "allow" or proposal.managed.entry(proposal.tool) is not None:
             return decision
         # The user, and `auto`, must know the definition.
         await listing_of(proposal.managed, self._store)
-        require_callable(proposal)
-        return proposal.decide(readings)
+        return await call.decide()
 
     async def _look_into(self, proposal: ProposedCall) -> None:
         """Check a tool that is not known for sure: consent, a listing of this run, quarantine."""

@@ -136,12 +136,67 @@ class _Line:
     length: int = 0
 
 
+class CallToDecide:
+    """A proposed call with its arguments, to be decided by the rules that are in force at that moment.
+
+    Rules change while a call waits, and a new one may look at other arguments, or at the same by another
+    glob: the readings of before never decide by the rules of now.
+    """
+
+    def __init__(self, proposal: ProposedCall, arguments: Mapping[str, Any]) -> None:
+        self.proposal = proposal
+        self._fixed: tuple[Mapping[str, Any], msgspec.Raw] | None = None
+        self._arguments = arguments
+        self._patterns: tuple[Mapping[str, str], ...] = ()
+        """The argument globs of the rules that `_readings` were made for."""
+        self._readings: ArgumentReadings | None = None
+
+    @property
+    def shown(self) -> Mapping[str, Any]:
+        """The arguments that rules look at and the user is shown: from now on, these are the ones sent."""
+        if self._fixed is None:
+            self._fixed = fix_arguments(self._arguments)
+        return self._fixed[0]
+
+    @property
+    def sent(self) -> Mapping[str, Any] | msgspec.Raw:
+        """What is sent to the server."""
+        return self._fixed[1] if self._fixed is not None else self._arguments
+
+    async def decide(self, *, anew: bool = False) -> Decision:
+        """The decision of policy about it, by the rules as they are when this returns.
+
+        Args:
+            anew: Whether paths are looked up once more, after a wait.
+
+        Raises:
+            CallDenied: It is quarantined, or the file system does not answer.
+            UnknownTool: Its definition cannot be used.
+        """
+        while anew or self._patterns != self.proposal.argument_patterns:
+            anew, patterns = False, self.proposal.argument_patterns
+            self._readings = await _read_for_rules(self.proposal, patterns, self.shown) if patterns else None
+            self._patterns = patterns
+        require_callable(self.proposal)
+        decision = self.proposal.decide(self._readings)
+        if decision.verdict == "ask" and self._fixed is None:
+            self._fixed = fix_arguments(self._arguments)  # before any wait: what was decided about is sent
+        return decision
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether policy still says `ask` now; False where that takes another look at the arguments."""
+        proposal = self.proposal
+        if proposal.managed.is_retired or self._patterns != proposal.argument_patterns:
+            return False
+        return proposal.decide(self._readings).verdict == "ask"
+
+
 @dataclass(eq=False, slots=True)
 class _WaitingCall:
     """A call that waits for the user's approval."""
 
-    proposal: ProposedCall
-    readings: ArgumentReadings | None
+    call: CallToDecide
     scope: anyio.CancelScope
 
 
@@ -164,51 +219,44 @@ class CallPermission:
             raise denial(proposal, decision)
 
     async def permit(
-        self,
-        proposal: ProposedCall,
-        decision: Decision,
-        arguments: Mapping[str, Any],
-        readings: ArgumentReadings | None,
-        on_approval_request: Callable[[], None],
+        self, call: CallToDecide, decision: Decision, on_approval_request: Callable[[], None]
     ) -> Permit:
         """Permit a call that policy allows, and ask the user where policy says `ask`.
 
         Args:
-            proposal: The call.
+            call: The call.
             decision: What policy decided about it just now.
-            arguments: Its arguments, to show to the user.
-            readings: The readings of the arguments that rules look at.
             on_approval_request: Called before the user is prompted.
 
         Raises:
             CallDenied: Policy or the user denied it.
             ApprovalRequired: The operator cannot ask.
         """
-        if decision.verdict == "allow":
-            return Permit(by="policy", reason=decision.reason)
-        if decision.verdict == "deny":
-            raise denial(proposal, decision)
-        # After `deny`: the user's word for this very call stands in for an answer, not for a rule.
-        if proposal.confirmed:
-            return Permit(by="person", reason="confirmed by user")
-        approval = _approval(proposal)
-        if await self._is_answered(approval, decision):
-            return Permit(by="earlier answer", reason="approved by user earlier")
+        proposal = call.proposal
+        permit = await self._permit_unasked(call, decision)
+        if permit is not None:
+            return permit
         # Fails rather than waits: without a user the call would hang until its client gives up.
         if "approve" not in self._operator.abilities:
             raise _approval_required_error(proposal, decision)
+        is_recorded = False
         async with self._alone(proposal):
-            # The answer to an earlier call of this tool may hold for all its calls.
-            if await self._is_answered(approval, decision):
-                return Permit(by="earlier answer", reason="approved by user earlier")
-            on_approval_request()
-            return await self._ask(proposal, decision, arguments, readings, approval)
+            while True:
+                # Meanwhile a review may have settled it, and the answer to an earlier call may hold for it.
+                decision = await _decide_again(call)
+                permit = await self._permit_unasked(call, decision)
+                if permit is None:
+                    if not is_recorded:
+                        on_approval_request()
+                        is_recorded = True
+                    permit = await self._ask(call, decision)
+                if permit is not None:
+                    return permit
 
     def decide_again(self) -> None:
         """Apply changed rules and modes to the calls that wait for approval."""
         for waiting in [*self._waiting]:
-            proposal = waiting.proposal
-            if proposal.managed.is_retired or proposal.decide(waiting.readings).verdict != "ask":
+            if not waiting.call.needs_approval:
                 waiting.scope.cancel()
 
     async def allow_always(self, proposal: ProposedCall) -> None:
@@ -233,47 +281,60 @@ class CallPermission:
             if not line.length:
                 del self._lines[key]
 
-    async def _is_answered(self, approval: RememberedApproval | None, decision: Decision) -> bool:
-        return approval is not None and not decision.every_time and await self._approvals.look_up(approval)
+    async def _permit_unasked(self, call: CallToDecide, decision: Decision) -> Permit | None:
+        """Permit a call by policy, the user's confirmation or an earlier answer; None where none does."""
+        proposal = call.proposal
+        if decision.verdict == "allow":
+            return Permit(by="policy", reason=decision.reason)
+        if decision.verdict == "deny":
+            raise denial(proposal, decision)
+        # After `deny`: the user's word for this very call stands in for an answer, not for a rule.
+        if proposal.confirmed:
+            return Permit(by="person", reason="confirmed by user")
+        approval = _approval(proposal)
+        if approval is None or decision.every_time or not await self._approvals.look_up(approval):
+            return None
+        now = await call.decide()  # rules may have changed while the store was read
+        if now.verdict == "deny":
+            raise denial(proposal, now)
+        if now.every_time or approval != _approval(proposal):
+            return None
+        return Permit(by="earlier answer", reason="approved by user earlier")
 
-    async def _ask(
-        self,
-        proposal: ProposedCall,
-        decision: Decision,
-        arguments: Mapping[str, Any],
-        readings: ArgumentReadings | None,
-        approval: RememberedApproval | None,
-    ) -> Permit:
+    async def _ask(self, call: CallToDecide, decision: Decision) -> Permit | None:
+        """Ask the user; None where rules changed before the answer, so that the call is decided anew."""
+        proposal = call.proposal
         server_id, entry = proposal.managed.server.server_id, proposal.managed.entry(proposal.tool)
+        approval = _approval(proposal)
         request = ApprovalRequest(
             server_id=server_id,
             tool=proposal.tool,
-            arguments=dict(arguments),
+            arguments=dict(call.shown),
             reason=decision.reason,
             claims=claims_of(entry.definition) if entry else (),
             remember=approval is not None and not decision.every_time,
             principal=proposal.principal,
             hint=_hint_to_allow(proposal, decision),
-            preview=await _preview(proposal, arguments),
+            preview=await _preview(proposal, call.shown),
         )
         revision = await self._approvals.revision(server_id)
         answer: ApprovalAnswer | None = None
-        waiting = _WaitingCall(proposal, readings, anyio.CancelScope())
+        waiting = _WaitingCall(call, anyio.CancelScope())
         self._waiting.add(waiting)
         try:
+            # `decide_again` sees it from here on; a change before that is seen here.
+            if not call.needs_approval:
+                return None
             with waiting.scope:
                 answer = await self._operator.approve(request)
         finally:
             self._waiting.discard(waiting)
-        # The tool may have been reviewed, denied or disabled while the approval was open.
-        now = _decide_again(proposal, readings)
         if waiting.scope.cancelled_caught:
-            if now.verdict == "ask":
-                raise CallDenied(
-                    f"`{server_id}/{proposal.tool}` was not called: its permission changed while it waited",
-                    hint="call it again",
-                )
-            return Permit(by="policy", reason=now.reason)
+            return None
+        # The tool may have been reviewed, denied or disabled while the approval was open.
+        now = await _decide_again(call)
+        if now.verdict == "deny":
+            raise denial(proposal, now)
         if not fits(answer, ApprovalAnswer):  # None or False must not count as a yes
             raise WrongType(
                 f"`{server_id}/{proposal.tool}` was not called: the operator's answer is not valid",
@@ -288,7 +349,7 @@ class CallPermission:
             raise RunCancelled(f"`{server_id}/{proposal.tool}` was not called: the run was cancelled")
         # A tool that changed while the approval was open is not the tool that was approved.
         same = approval is not None and approval == _approval(proposal)
-        if approval is not None and same and not decision.every_time:
+        if approval is not None and same and not (decision.every_time or now.every_time):
             if answer == "session":
                 self._approvals.allow_for_session(approval, revision)
             elif answer == "always":
@@ -320,24 +381,22 @@ class _PreviewResult(msgspec.Struct):
     preview: str | None = None
 
 
-def _decide_again(proposal: ProposedCall, readings: ArgumentReadings | None) -> Decision:
-    """Decide on a call whose approval was waited for: meanwhile a review may have denied or allowed it.
+async def _decide_again(call: CallToDecide) -> Decision:
+    """Decide on a call that waited: meanwhile a review or an edit may have denied or allowed it.
 
     Raises:
-        CallDenied: It may no longer be made, even with approval.
+        CallDenied: Its server is no longer there as it was, or it is quarantined.
     """
-    server_id = proposal.managed.server.server_id
+    proposal = call.proposal
+    decision = await call.decide(anew=True)
     if proposal.managed.is_retired:
+        server_id = proposal.managed.server.server_id
         raise CallDenied(
             f"`{server_id}/{proposal.tool}` was not called: while it waited for an answer, its server was"
             " disabled or changed",
             hint="check it with `fairlead status`, then call it again",
         )
-    require_callable(proposal)
-    now = proposal.decide(readings)
-    if now.verdict == "deny":
-        raise denial(proposal, now)
-    return now
+    return decision
 
 
 def fix_arguments(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]:
@@ -397,15 +456,14 @@ def _is_finite(value: object) -> bool:
     return True
 
 
-async def read_for_rules(proposal: ProposedCall, arguments: Mapping[str, Any]) -> ArgumentReadings | None:
-    """The readings of arguments that rules look at; None where no rule does.
+async def _read_for_rules(
+    proposal: ProposedCall, patterns: tuple[Mapping[str, str], ...], arguments: Mapping[str, Any]
+) -> ArgumentReadings:
+    """The readings of the arguments that rules look at.
 
     Symbolic links are looked up in a thread, since a file system may hang; one that does not answer in time
     raises `CallDenied`.
     """
-    patterns = proposal.argument_patterns
-    if not patterns:
-        return None
     context = _path_context(proposal.managed)
     # A network drive may hang for minutes, and its thread cannot be interrupted: it is left behind.
     with anyio.move_on_after(READING_SECONDS):
