@@ -249,13 +249,13 @@ async def test_what_one_principal_remembers_does_not_make_another_read_again(
         assert len(scans) == 1
 
 
-async def test_a_tool_that_is_named_as_a_courtesy_is_found_before_and_after_it_was_called(
+async def test_a_call_after_a_search_for_a_courtesy_breaks_no_later_search(
     machine: Machine, tmp_path: Path
 ) -> None:
     """`help` has no terms: what was remembered of it once made later searches fail."""
     helping = ScriptedServer(tmp_path / "record", tools=[tool("help", "Show usage."), ECHO, SHIP])
     async with hosting(machine, servers={"x": helping.entry()}) as host:
-        await search_and_call(host, "help", "x.help")
+        await search_and_call(host, "help")
         assert host.store is not None
         assert await host.store.scan(NAMESPACE) == []
         for query in ("help", "what can you do", "???"):
