@@ -59,6 +59,31 @@ async def test_a_conversation_goes_on_and_begins_anew(machine: Machine) -> None:
             assert user_messages(model.bodies[2]) == ["And now?"]
 
 
+async def test_a_conversation_is_one_search_session_until_it_is_cleared(machine: Machine) -> None:
+    def search(text: str) -> list[Reply]:
+        found = says("openai", calls=[("c", "mcp_search_tools", {"queries": [text]})])
+        return [found, says("openai", "found")]
+
+    def last_result(model: ModelServer) -> str:
+        results = [each["content"] for each in model.bodies[-1]["messages"] if each["role"] == "tool"]
+        return str(results[-1])
+
+    server = ScriptedServer(machine.home / "record", tools=["echo"])
+    queries = ("echo it", "what to echo", "an echo")
+    with serving(*(reply for text in queries for reply in search(text))) as model:
+        async with session_with(
+            machine, {"x": server.entry()}, model=model.model("openai"), tools={"mode": "meta"}
+        ) as console:
+            await console.session.host.connect("x")
+            await console.does("find something")
+            assert "x.echo(" in last_result(model)
+            await console.does("and more")
+            assert "shown before: x.echo" in last_result(model)
+            await console.does("/clear")
+            await console.does("anew")
+            assert "x.echo(" in last_result(model)
+
+
 @pytest.mark.requirement("NEED-26")
 async def test_each_answer_to_an_approval_holds_for_as_long_as_it_says(machine: Machine) -> None:
     with serving(*calling("first", "second", "third", "fourth", "fifth")) as model:

@@ -18,6 +18,7 @@ from fairlead.gateway import agent_sessions
 from fairlead.gateway.gateway import GatewayOptions
 from fairlead.servers.framework.server import McpServer
 from fairlead.servers.framework.tools import ToolContext, ToolDefinition, ToolModel
+from fairlead.testing import ScriptedServer
 from tests.gateway.support import MODES, Raw, Served, serving, until
 from tests.host.asking import AskingServer, form
 from tests.loop.model_server import KEY, ModelServer, Reply, Scripted, results_in, says, tool_names
@@ -123,6 +124,45 @@ async def test_a_task_is_done_with_the_gateways_tools_and_a_reply_goes_on(tmp_pa
     assert said[-1] == "and now?"
     assert "ONE" in results_in("openai", model.bodies[-1])["c0"]
     assert model.headers[0]["authorization"] == f"Bearer {KEY}"
+
+
+ECHO = {"name": "echo", "description": "Say something back.", "inputSchema": {"type": "object"}}
+SHIP = {"name": "ship_parcel", "description": "Ship a parcel.", "inputSchema": {"type": "object"}}
+
+
+def search_for(query: str) -> Reply:
+    return calls(("mcp_search_tools", {"queries": [query]}))
+
+
+async def test_what_the_searches_of_an_agent_led_to_is_remembered(tmp_path: Path) -> None:
+    """Each `agent.run` is a session: what two of them were led to is found first by the next one."""
+    entry = ScriptedServer(tmp_path / "record", tools=[ECHO, SHIP]).entry()
+    led = (search_for("ship the website"), calls(("mcp_call_tool", {"name": "x.echo"})), done())
+    script = (*led, *led, search_for("ship the website"), done())
+    config = {"gateway": {"mode": "meta"}}
+    async with (
+        agent(tmp_path, *script, config=config, x=entry) as (served, model),
+        Client(f"{served.url}/mcp") as client,
+    ):
+        for _ in range(3):
+            output(await client.call_tool("agent_run", {"task": "go"}))
+    assert "x.ship_parcel" in results_in("openai", model.bodies[1])["c0"].splitlines()[0]
+    assert "x.echo" in results_in("openai", model.bodies[-1])["c0"].splitlines()[0]
+
+
+async def test_a_reply_goes_on_with_the_searches_of_its_session(tmp_path: Path) -> None:
+    entry = ScriptedServer(tmp_path / "record", tools=[ECHO, SHIP]).entry()
+    script = (search_for("say something"), done(), search_for("something to say"), done())
+    config = {"gateway": {"mode": "meta"}}
+    async with (
+        agent(tmp_path, *script, config=config, x=entry) as (served, model),
+        Client(f"{served.url}/mcp") as client,
+    ):
+        ran = output(await client.call_tool("agent_run", {"task": "go"}))
+        output(await client.call_tool("agent_reply", {"session": ran["session"], "text": "and now?"}))
+    told = [message["content"] for message in model.bodies[-1]["messages"] if message["role"] == "tool"]
+    assert "x.echo(" in told[0]
+    assert "shown before: x.echo" in told[1]
 
 
 async def test_its_own_tools_are_no_tools_of_the_agent(tmp_path: Path) -> None:

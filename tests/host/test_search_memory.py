@@ -12,15 +12,18 @@ from fairlead.catalog.search.memory import PastQuery, ToolMemory
 from fairlead.catalog.signatures import estimate
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.errors import CallDenied
+from fairlead.host import search_memory
 from fairlead.host.host import Host
 from fairlead.host.model.search_answers import ANSWER_TOKENS
 from fairlead.host.search_memory import (
+    FRESH_SECONDS,
     MAX_AGE_SECONDS,
     MOST_QUERIES,
     NAMESPACE,
     SearchMemory,
     keep_newest,
     memory_prefix,
+    read_memory,
 )
 from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import StoredValue
@@ -150,6 +153,117 @@ async def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
         assert await store.scan(NAMESPACE, memory_prefix("ada")) == []
 
 
+def entry_of(name: str) -> ToolEntry:
+    definition = f'{{"name":"{name}","inputSchema":{{}}}}'.encode()
+    return ToolEntry(key=ToolKey("x", name), definition=definition)
+
+
+async def stored_texts(store: AsyncStore, principal: str = "ada") -> list[str]:
+    stored = await store.scan(NAMESPACE, memory_prefix(principal))
+    return sorted(past.text for memory in read_memory(stored) for past in memory.queries)
+
+
+async def test_what_is_old_leaves_the_store_also_where_its_tool_is_still_in_use(tmp_path: Path) -> None:
+    now = [1_000_000_000.0]
+    async with AsyncStore.open(tmp_path / "store.db") as store:
+        memory = SearchMemory(store, lambda: now[0])
+        await memory.remember("ada", entry_of("echo"), ["once private"], "s1")
+        now[0] += MAX_AGE_SECONDS / 2
+        await memory.remember("ada", entry_of("echo"), ["halfway"], "s2")
+        now[0] += MAX_AGE_SECONDS / 2 + 1
+        assert len(await SearchMemory(store, lambda: now[0]).recall("ada")) == 1
+        assert await stored_texts(store) == ["halfway"]
+        now[0] += MAX_AGE_SECONDS / 2
+        await memory.remember("ada", entry_of("echo"), ["new"], "s3")
+        assert await stored_texts(store) == ["new"]
+
+
+async def test_what_is_too_much_leaves_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_memory, "MOST_QUERIES", 3)
+    now = [1_000_000_000.0]
+    async with AsyncStore.open(tmp_path / "store.db") as store:
+        memory = SearchMemory(store, lambda: now[0])
+        for number in range(6):
+            now[0] += 1
+            await memory.remember("ada", entry_of(f"tool{number % 2}"), [f"query {number}"], "s")
+        assert len(await SearchMemory(store, lambda: now[0]).recall("ada")) == 3
+        assert await stored_texts(store) == ["query 3", "query 4", "query 5"]
+
+
+async def test_a_memory_expires_in_the_store_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_memory, "MAX_AGE_SECONDS", 0.05)
+    async with AsyncStore.open(tmp_path / "store.db") as store:
+        await SearchMemory(store).remember("ada", entry_of("echo"), ["one"], "s1")
+        with anyio.fail_after(SECONDS):
+            while await store.scan(NAMESPACE):  # noqa: ASYNC110 - nothing happens when a value expires
+                await anyio.sleep(0.01)
+
+
+async def test_a_call_does_not_make_the_next_search_read_everything_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000_000_000.0]
+    async with AsyncStore.open(tmp_path / "store.db") as store:
+        memory = SearchMemory(store, lambda: now[0])
+        await memory.remember("ada", entry_of("echo"), ["one"], "s1")
+        assert len(await memory.recall("ada")) == 1
+        scans: list[str] = []
+        scan = store.scan
+
+        async def count(namespace: str, prefix: str = "") -> Sequence[StoredValue]:
+            scans.append(prefix)
+            return await scan(namespace, prefix)
+
+        monkeypatch.setattr(store, "scan", count)
+        await memory.remember("ada", entry_of("echo"), ["two"], "s1")
+        await memory.remember("ada", entry_of("other"), ["three"], "s1")
+        await memory.remember("bob", entry_of("echo"), ["four"], "s1")
+        past = await memory.recall("ada")
+        assert len(past) == 3
+        assert scans == []
+        now[0] += FRESH_SECONDS  # nothing but our own changes: what was read is still right
+        assert await memory.recall("ada") is past
+        assert len(scans) == 1
+
+
+async def test_what_one_principal_remembers_does_not_make_another_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncStore.open(tmp_path / "store.db") as store:
+        memory = SearchMemory(store)
+        await memory.remember("ada", entry_of("echo"), ["one"], "s1")
+        scans: list[str] = []
+        scan = store.scan
+
+        async def meanwhile(namespace: str, prefix: str = "") -> Sequence[StoredValue]:
+            scans.append(prefix)
+            stored = await scan(namespace, prefix)
+            await memory.remember("bob", entry_of("echo"), ["two"], "s1")
+            return stored
+
+        monkeypatch.setattr(store, "scan", meanwhile)
+        await memory.recall("ada")
+        await memory.recall("ada")
+        assert len(scans) == 1
+
+
+async def test_a_call_after_a_search_for_a_courtesy_breaks_no_later_search(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """`help` has no terms: what was remembered of it once made later searches fail."""
+    helping = ScriptedServer(tmp_path / "record", tools=[tool("help", "Show usage."), ECHO, SHIP])
+    async with hosting(machine, servers={"x": helping.entry()}) as host:
+        await search_and_call(host, "help")
+        assert host.store is not None
+        assert await host.store.scan(NAMESPACE) == []
+        for query in ("help", "what can you do", "???"):
+            tools = await host.toolset().for_openai()
+            assert not (await tools.call("mcp_search_tools", {"queries": [query]})).is_error
+        assert await first(host, "help") == "help"
+
+
 async def test_what_another_process_remembers_and_forgets_is_noticed(tmp_path: Path) -> None:
     now = [1_000_000_000.0]
     entry = ToolEntry(key=ToolKey("x", "echo"), definition=b'{"name":"echo","inputSchema":{}}')
@@ -200,6 +314,25 @@ def test_only_so_much_is_remembered() -> None:
     kept = keep_newest(many, 0.0)
     assert sum(len(memory.queries) for memory in kept) == MOST_QUERIES
     assert min(past.last_used for memory in kept for past in memory.queries) == MOST_QUERIES / 2
+
+
+async def test_a_search_and_a_call_of_the_tools_of_a_host_belong_together(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    """The way that `Toolset` documents: `host.tools` is another toolset each time."""
+    for _ in range(2):  # what one process alone searched for outdoes nothing
+        async with hosting(machine, servers={"x": server.entry()}) as host:
+            assert await first(host, "ship the website") == "ship_parcel"
+            await host.tools.search("ship the website")
+            await host.tools.call("mcp_search_tools", {"queries": ["ship the website"]})
+            await host.tools.call("x.echo", {"text": "hi"})
+            await host.toolset(principal="ada").call("x.echo", {"text": "hi"})
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        assert await first(host, "ship the website") == "echo"
+        assert await host.search_memory.forget("ada") == 0
+        again = await host.tools.call("mcp_search_tools", {"queries": ["website to ship"]})
+        more = await host.tools.call("mcp_search_tools", {"queries": ["ship my website"]})
+        assert again.text == more.text  # another agent may ask: what one was shown, it has not seen
 
 
 # ── answers ──

@@ -7,6 +7,7 @@ from fairlead.console.hints import console_hint
 from fairlead.console.screen import Screen
 from fairlead.errors import ConfigError, FairleadError
 from fairlead.host.model.toolset import Toolset
+from fairlead.host.search_memory import SearchSession
 from fairlead.loop.events import (
     RunEvent,
     RunFinished,
@@ -34,6 +35,7 @@ class ChatConversation:
     def __init__(self, toolset: Callable[[], Toolset], changed: Callable[[], None]) -> None:
         self._toolset = toolset
         self._changed = changed
+        self._searches = SearchSession()
         self.model: ChatModel | None = None
         self.history: list[Message] = []
         self.usage = Usage()
@@ -49,8 +51,10 @@ class ChatConversation:
 
     @property
     def toolset(self) -> Toolset:
-        """The tools the model has."""
-        return self._toolset()
+        """The tools the model has. All of the conversation is one search session."""
+        toolset = self._toolset()
+        toolset.session = self._searches
+        return toolset
 
     def choose(self, loaded: LoadedConfig, wanted: str | None, env: Mapping[str, str]) -> None:
         """Use the named model, else the configured one, if there is one."""
@@ -64,6 +68,7 @@ class ChatConversation:
     def clear(self) -> None:
         """Begin a new conversation."""
         self.history.clear()
+        self._searches = SearchSession()
         self.usage = Usage()
 
     async def send(self, screen: Screen, text: str, before: Sequence[Message] = ()) -> None:

@@ -31,6 +31,7 @@ from fairlead.gateway.workers.member import PoolMember
 from fairlead.host.call import OnProgress
 from fairlead.host.model.bundles import Selection, select
 from fairlead.host.model.toolset import Toolset
+from fairlead.host.search_memory import SearchSession
 from fairlead.loop.events import (
     RunEvent,
     RunFinished,
@@ -139,8 +140,10 @@ class NestedContext(RequestContext):
 class AgentToolset(Toolset):
     """The tools of the agent: those of the client's selection, called as the client calls them."""
 
-    def __init__(self, client: ClientSession, request: RequestContext, bundle: str | None) -> None:
-        super().__init__(client.host, select_tools(client, bundle), *client.caller)
+    def __init__(
+        self, client: ClientSession, request: RequestContext, bundle: str | None, searches: SearchSession
+    ) -> None:
+        super().__init__(client.host, select_tools(client, bundle), *client.caller, session=searches)
         self._client = client
         self._request = request
         self._bundle = bundle
@@ -163,7 +166,7 @@ class AgentToolset(Toolset):
             async with self._client.at(context, server_id) as host:
                 # Selected anew: the configuration may have changed since the run began.
                 selection = select_tools(self._client, self._bundle)
-                toolset = Toolset(host, selection, *self._client.caller)
+                toolset = Toolset(host, selection, *self._client.caller, session=self.session)
                 return await toolset.call(name, arguments, on_progress=on_progress)
 
 
@@ -280,7 +283,7 @@ class AgentTools:
         try:
             with self._count_run(session):
                 await report.begin()
-                toolset = AgentToolset(client, request, session.bundle)
+                toolset = AgentToolset(client, request, session.bundle, session.searches)
                 async with run_task(toolset, model, text, bounds=limits, history=messages) as events:
                     async for event in events:
                         await report.take(event)

@@ -13,6 +13,7 @@ from fairlead.errors import ToolFailed
 from fairlead.gateway.client_session import ClientSession
 from fairlead.gateway.worker_ids import owner_of
 from fairlead.gateway.workers.member import PoolMember
+from fairlead.host.search_memory import SearchSession
 from fairlead.loop.provider import Message, Provider
 
 SESSION_SECONDS: Final = 3_600.0
@@ -51,6 +52,8 @@ class AgentSession:
     """Whose API the messages are written for."""
     bundle: str | None
     messages: list[Message] = field(default_factory=list[Message], repr=False)
+    searches: SearchSession = field(default_factory=SearchSession, repr=False)
+    """What its agent searched for and was shown. It begins anew where the session moves to another worker."""
     size: int = 0
     last_used: float = 0.0
     is_busy: bool = False

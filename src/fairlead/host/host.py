@@ -48,6 +48,7 @@ from fairlead.host.opening import host_opener
 from fairlead.host.operator import UNATTENDED, Operator
 from fairlead.host.parts import GatewayBacking, HostParts, open_parts, require_sound
 from fairlead.host.permission import CallPermission, ProposedCall, check_proposal
+from fairlead.host.search_memory import SearchSession
 from fairlead.host.server_access import ServerAccess
 from fairlead.host.server_peer import CustomCapabilities
 from fairlead.host.server_status import ServerStatus
@@ -117,6 +118,8 @@ class Host:
         """The parts of results that exceeded the result budget."""
         self.search_memory = parts.records.search_memory
         """The tools that searches led to, by principal."""
+        self._searches = SearchSession()
+        """The searches by `tools`: each access is another toolset, and a call may follow another's search."""
         self.embeddings = parts.embeddings
         self.calls = CallRunner(parts.records, self.permission, self.bus, parts.running_calls)
         self.tasks = Tasks(self._access, self.calls, parts.records.store)
@@ -388,8 +391,11 @@ class Host:
 
     @property
     def tools(self) -> Toolset:
-        """The tools of every enabled server."""
-        return self.toolset()
+        """The tools of every enabled server: a new toolset each time, though its calls may follow searches of
+        an earlier one."""
+        toolset = self.toolset()
+        toolset.session = SearchSession(part_of=self._searches)
+        return toolset
 
     def catalog(self, selection: Selection) -> Catalog:
         """The tools of a selection that are known now. Contacts no server."""

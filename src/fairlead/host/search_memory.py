@@ -77,9 +77,17 @@ def keep_newest(remembered: Sequence[ToolMemory], now: float) -> list[ToolMemory
 class _RecalledMemory:
     """The memory of a principal as it was last read."""
 
-    versions: Mapping[str, int]
+    versions: dict[str, int]
     past: PastQueries
     read_at: float
+
+
+@dataclass(eq=False, slots=True)
+class _Reading:
+    """A reading of a principal's memory that is under way."""
+
+    principal: str
+    is_outdated: bool = False
 
 
 class SearchMemory:
@@ -92,8 +100,7 @@ class SearchMemory:
         self._store = store
         self._clock = clock
         self._known: OrderedDict[str, _RecalledMemory] = OrderedDict()
-        self._changes = 0
-        """Counts what was remembered and forgotten here: what was read meanwhile is read again."""
+        self._readings: set[_Reading] = set()
 
     async def recall(self, principal: str = LOCAL) -> PastQueries:
         """The past queries of a principal. Where they cannot be read, those that were read before."""
@@ -101,25 +108,56 @@ class SearchMemory:
         now = self._clock()
         if self._store is None or (known is not None and 0 <= now - known.read_at < FRESH_SECONDS):
             return known.past if known is not None else PastQueries()
-        changes = self._changes
+        reading = _Reading(principal)
+        self._readings.add(reading)
         try:
-            stored = await self._store.scan(NAMESPACE, memory_prefix(principal))
+            known = await self._read(self._store, principal, known, now)
         except StoreError:
             logger.warning("the memory of searches cannot be read", exc_info=True)
             return known.past if known is not None else PastQueries()
-        versions = {value.key: value.version for value in stored}
-        if known is None or known.versions != versions:
-            before = known.past if known is not None else None
-            size = size_of_definitions([value.value for value in stored])
-            past, empty = await run_off_loop(lambda: self._decode(stored, now, before), size)
-            await self._delete(empty)
-            known = _RecalledMemory(versions, past, now)
-        known.read_at = now if changes == self._changes else 0.0
+        finally:
+            self._readings.discard(reading)
+        # What was remembered or forgotten here meanwhile may be missing: the next search reads again.
+        known.read_at = 0.0 if reading.is_outdated else now
         self._known[principal] = known
         self._known.move_to_end(principal)
         if len(self._known) > _MOST_PRINCIPALS:
             self._known.popitem(last=False)
         return known.past
+
+    async def _read(
+        self, store: Store, principal: str, known: _RecalledMemory | None, now: float
+    ) -> _RecalledMemory:
+        """Read the memory of a principal, and trim in the store what is too old or too much."""
+        stored = await store.scan(NAMESPACE, memory_prefix(principal))
+        versions = {value.key: value.version for value in stored}
+        if known is not None and known.versions == versions:
+            return known
+        before = known.past if known is not None else None
+        size = size_of_definitions([value.value for value in stored])
+        past, trimmed = await run_off_loop(lambda: _decode(stored, now, before), size)
+        for key, value in trimmed.items():
+            try:  # unless it was renewed meanwhile
+                if value is None:
+                    await store.delete(NAMESPACE, key, expect=versions[key])
+                    del versions[key]
+                else:
+                    versions[key] = await store.put(
+                        NAMESPACE,
+                        key,
+                        value,
+                        expect=versions[key],
+                        durable=False,
+                        expires_in=MAX_AGE_SECONDS,
+                    )
+            except StoreError:
+                logger.info("an aged memory of a search stays", exc_info=True)
+        return _RecalledMemory(versions, past, now)
+
+    def _mark_outdated(self, principal: str) -> None:
+        for reading in self._readings:
+            if reading.principal == principal:
+                reading.is_outdated = True
 
     async def remember(self, principal: str, entry: ToolEntry, texts: Sequence[str], session: str) -> None:
         """Remember that queries of a session led to a tool. A changed definition clears what there was.
@@ -134,33 +172,33 @@ class SearchMemory:
             return
         # A model may have put a secret into a query. What is known to be one is not written.
         masked = [gate.mask_secrets(text[:MOST_CHARACTERS]) for text in texts]
-        digest, key = definition_digest(entry.definition), _store_key(principal, entry.key)
+        key = _store_key(principal, entry.key)
         try:
             for _ in range(_ATTEMPTS):
                 found = await self._store.get(NAMESPACE, key)
-                memory = next(iter(read_memory([found] if found is not None else [])), None)
-                if memory is None or memory.definition_digest != digest:
-                    memory = ToolMemory(
-                        principal=principal,
-                        server_id=entry.key.server_id,
-                        tool=entry.key.tool,
-                        definition_digest=digest,
-                        queries=[],
-                    )
-                memory.add(masked, session, self._clock())
+                now = self._clock()
+                memory = _continue(found, principal, entry)
+                memory.age(now - MAX_AGE_SECONDS)
+                memory.add(masked, session, now)
+                if not memory.queries:
+                    return
                 version = found.version if found is not None else None
+                # Not durable: a power cut may cost a memory, and no call waits for a disk.
+                value = msgspec.json.encode(memory)
                 try:
-                    # Not durable: a power cut may cost a memory, and no call waits for a disk.
-                    value = msgspec.json.encode(memory)
-                    await self._store.put(NAMESPACE, key, value, expect=version, durable=False)
+                    version = await self._store.put(
+                        NAMESPACE, key, value, expect=version, durable=False, expires_in=MAX_AGE_SECONDS
+                    )
                 except VersionConflict:
                     continue
+                self._mark_outdated(principal)
+                if (known := self._known.get(principal)) is not None:
+                    # That one tool alone: to read everything again would hold up the next search.
+                    known.past.put(memory)
+                    known.versions[key] = version
                 break
         except StoreError:
             logger.warning("a search is not remembered", exc_info=True)
-        self._changes += 1
-        if (known := self._known.get(principal)) is not None:
-            known.read_at = 0.0
 
     async def forget(self, principal: str = LOCAL) -> int:
         """Forget the searches of a principal, and return how many queries those were."""
@@ -169,25 +207,43 @@ class SearchMemory:
         stored = await self._store.scan(NAMESPACE, memory_prefix(principal))
         for value in stored:
             await self._store.delete(NAMESPACE, value.key, expect=ANY)
-        self._changes += 1
+        self._mark_outdated(principal)
         self._known.pop(principal, None)
         return sum(len(memory.queries) for memory in read_memory(stored))
 
-    def _decode(
-        self, stored: Sequence[StoredValue], now: float, before: PastQueries | None
-    ) -> tuple[PastQueries, list[StoredValue]]:
-        kept = keep_newest(read_memory(stored), now)
-        keys = {_store_key(memory.principal, memory.key) for memory in kept}
-        return PastQueries(kept, before), [value for value in stored if value.key not in keys]
 
-    async def _delete(self, values: Iterable[StoredValue]) -> None:
-        """Delete what has aged, unless it was renewed meanwhile."""
-        assert self._store is not None
-        for value in values:
-            try:
-                await self._store.delete(NAMESPACE, value.key, expect=value.version)
-            except StoreError:
-                logger.info("an aged memory of a search stays", exc_info=True)
+def _continue(found: StoredValue | None, principal: str, entry: ToolEntry) -> ToolMemory:
+    """The stored memory of a tool; an empty one where there is none, or of another definition."""
+    digest = definition_digest(entry.definition)
+    memory = next(iter(read_memory([found] if found is not None else [])), None)
+    if memory is not None and memory.definition_digest == digest:
+        return memory
+    return ToolMemory(
+        principal=principal,
+        server_id=entry.key.server_id,
+        tool=entry.key.tool,
+        definition_digest=digest,
+        queries=[],
+    )
+
+
+def _decode(
+    stored: Sequence[StoredValue], now: float, before: PastQueries | None
+) -> tuple[PastQueries, dict[str, bytes | None]]:
+    """The memory in stored values, and what of these is to be replaced, or deleted (None), by key."""
+    trimmed: dict[str, bytes | None] = {}
+    kept: list[ToolMemory] = []
+    read = {value.key: next(iter(read_memory([value])), None) for value in stored}
+    sizes = {key: len(memory.queries) for key, memory in read.items() if memory is not None}
+    keep_newest([memory for memory in read.values() if memory is not None], now)
+    for key, memory in read.items():
+        if memory is None or not memory.queries:
+            trimmed[key] = None
+            continue
+        kept.append(memory)
+        if len(memory.queries) < sizes[key]:
+            trimmed[key] = msgspec.json.encode(memory)
+    return PastQueries(kept, before), trimmed
 
 
 @dataclass(slots=True)
@@ -206,12 +262,15 @@ class SearchSession:
     Args:
         is_one_agent: Whether all its searches come from one agent. Otherwise what one was shown, another may
             never have seen.
+        part_of: The session that its searches count for: a call may follow one of another part of it.
     """
 
-    def __init__(self, *, is_one_agent: bool = True) -> None:
-        self.id = secrets.token_hex(8)
+    def __init__(self, *, is_one_agent: bool = True, part_of: "SearchSession | None" = None) -> None:
+        self.id: str = secrets.token_hex(8) if part_of is None else part_of.id
         self._is_one_agent = is_one_agent
-        self._recent: deque[_RecentSearch] = deque(maxlen=_RECENT_SEARCHES)
+        self._own: deque[_RecentSearch] = deque(maxlen=_RECENT_SEARCHES)
+        self._recent = self._own if part_of is None else part_of._recent
+        """Searches that a call may follow."""
         self._signatures: OrderedDict[ToolKey, bytes] = OrderedDict()
         self._names: OrderedDict[ToolKey, None] = OrderedDict()
 
@@ -232,7 +291,7 @@ class SearchSession:
 
     def repeats(self, queries: Sequence[str]) -> bool:
         """Whether a recent search was the same. What it showed is then wanted again."""
-        return any(search.queries == tuple(queries) for search in self._recent)
+        return any(search.queries == tuple(queries) for search in self._own)
 
     def has_shown(self, entry: ToolEntry) -> bool:
         """Whether the signature of a tool was shown, as the tool is defined now."""
@@ -258,14 +317,17 @@ class SearchSession:
             while len(shown) > _MOST_SHOWN:
                 shown.popitem(last=False)
         shown_now = frozenset([*found_by, *named])
-        self._recent.appendleft(_RecentSearch(tuple(queries), found_by, shown_now))
+        search = _RecentSearch(tuple(queries), found_by, shown_now)
+        self._own.appendleft(search)
+        if self._recent is not self._own:
+            self._recent.appendleft(search)
 
     def take_queries(self, key: ToolKey) -> Sequence[str]:
         """The queries of the latest search that showed a tool. Each search leads to a tool once.
 
         Of several queries, the one that found the tool; if none of them did, it is unknown.
         """
-        for search in self._recent:
+        for search in (*self._own, *self._recent):
             if key in search.shown:
                 if key in search.counted:
                     return ()

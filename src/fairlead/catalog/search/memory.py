@@ -3,17 +3,21 @@
 A query is matched with past queries by the rarity of the words they share. Nothing but the text of a query is
 kept, never arguments. A server cannot gain by making itself called: of a tool only so many queries count, of
 a query only how many different sessions searched for it, up to a few, and of several like queries of one
-session only the most similar.
+session only the most similar. A match says how many sessions it comes from: what one session alone was led to
+outdoes nothing.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from math import log, sqrt
 from typing import Final, NamedTuple
 
 import msgspec
 
 from fairlead.catalog.search.index import Index
-from fairlead.catalog.search.tokenize import squash, terms
+from fairlead.catalog.search.query import split_clauses
+from fairlead.catalog.search.tokenize import squash
 from fairlead.catalog.tools import ToolKey
 
 MOST_QUERIES_OF_TOOL: Final = 32
@@ -33,6 +37,8 @@ _OF_ONE_SERVER = 8
 """Past queries of one server that are compared before those of others."""
 _SESSION_WEIGHTS = (0.0, 0.7, 0.85, 0.95, 1.0)
 """Weight of a past query by the number of sessions that searched for it."""
+_AS_LIKE = 0.6
+"""Share of a tool's best match that the query of another session needs to count as another session."""
 
 
 class PastQuery(msgspec.Struct, kw_only=True):
@@ -61,10 +67,12 @@ class ToolMemory(msgspec.Struct, kw_only=True):
         return ToolKey(self.server_id, self.tool)
 
     def add(self, texts: Iterable[str], session: str, now: float) -> None:
-        """Remember that these queries of a session led to the tool."""
+        """Remember that these queries of a session led to the tool: those with words to find them by."""
         known = {squash(past.text): past for past in self.queries}
         for text in texts:
             text = " ".join(text.split())[:MOST_QUERY_CHARACTERS]
+            if not _split(text):
+                continue
             past = known.get(squash(text))
             if past is None:
                 past = known[squash(text)] = PastQuery(text=text, sessions=[], last_used=now)
@@ -88,6 +96,8 @@ class MemoryMatch(NamedTuple):
 
     score: float
     text: str
+    sessions: int
+    """Distinct sessions that searched for much the same."""
 
 
 class _Past(NamedTuple):
@@ -113,11 +123,18 @@ def _age_key(past: _Past) -> float:
     return past.last_used
 
 
+def _split(text: str) -> tuple[str, ...]:
+    """The different terms of a text, those that a query of it is matched by."""
+    return tuple(dict.fromkeys(chain.from_iterable(split_clauses(text))))[:_MOST_TERMS]
+
+
 def _read_past(memory: ToolMemory) -> Sequence[_Past]:
     """The past queries of a tool, ready to be compared."""
     found: list[_Past] = []
     for past in memory.queries:
-        ordered = tuple(dict.fromkeys(terms(past.text)))[:_MOST_TERMS]
+        ordered = _split(past.text)
+        if not ordered:
+            continue
         found.append(
             _Past(
                 key=memory.key,
@@ -134,7 +151,9 @@ def _read_past(memory: ToolMemory) -> Sequence[_Past]:
 
 
 class PastQueries:
-    """The past queries of one principal, to match others with. Immutable but for what it has worked out.
+    """The past queries of one principal, to match others with.
+
+    Searches in other threads may match while a tool's past is put in: each change is a single step for them.
 
     Args:
         remembered: What is remembered, by tool.
@@ -142,15 +161,18 @@ class PastQueries:
     """
 
     def __init__(self, remembered: Iterable[ToolMemory] = (), known: "PastQueries | None" = None) -> None:
-        self._past: list[_Past] = []
+        self._past: dict[int, _Past] = {}
+        """By place: each new one gets the next, which is never used again."""
+        self._next_place = 0
+        self._places: dict[ToolKey, list[int]] = {}
         self._of_tools: dict[ToolKey, tuple[ToolMemory, Sequence[_Past]]] = {}
         self._postings: dict[str, list[int]] = {}
         """By term, the places of past queries with it, the newest last."""
         self._same: dict[frozenset[str], list[int]] = {}
         """By all of its terms, the places of a past query."""
         self._rarities: dict[str, float] = {}
-        self._masses: dict[int, float] = {}
-        self._masses_of: Index | None = None
+        self._masses: tuple[Index | None, dict[int, float]] = (None, {})
+        """For an index, by place the sum of the rarities of a past query's words."""
         known_tools = known._of_tools if known is not None else {}
         read: list[_Past] = []
         for memory in remembered:
@@ -164,8 +186,30 @@ class PastQueries:
     def __len__(self) -> int:
         return len(self._past)
 
+    def put(self, memory: ToolMemory) -> None:
+        """Replace what is known of one tool, which costs no more than that tool's queries."""
+        before = set(self._of_tools[memory.key][1]) if memory.key in self._of_tools else set[_Past]()
+        now = _read_past(memory)
+        kept = before.intersection(now)
+        for place in [place for place in self._places.get(memory.key, ()) if self._past[place] not in kept]:
+            self._take_out(place)
+        for each in sorted(now, key=_age_key):
+            if each not in kept:
+                self._add(each)
+        self._of_tools[memory.key] = (memory, now)
+        self._rarities, self._masses = {}, (None, {})
+
+    def _take_out(self, place: int) -> None:
+        past = self._past.pop(place)
+        self._places[past.key].remove(place)
+        for places in (*(self._postings[term] for term in past.ordered), self._same[past.terms]):
+            del places[bisect_left(places, place)]
+
     def _add(self, past: _Past) -> None:
-        place = len(self._past)
+        place = self._next_place
+        self._next_place += 1
+        self._past[place] = past  # first: another thread that finds the place below looks it up
+        self._places.setdefault(past.key, []).append(place)
         postings = self._postings
         for term in past.ordered:
             posting = postings.get(term)
@@ -174,7 +218,6 @@ class PastQueries:
             else:
                 posting.append(place)
         self._same.setdefault(past.terms, []).append(place)
-        self._past.append(past)
 
     def match(
         self, index: Index, query_terms: Iterable[str], is_current: IsCurrent
@@ -191,13 +234,18 @@ class PastQueries:
             return {}
         rarities = {term: self._rarity(index, term) for term in query_terms}
         mass = sum(rarities.values())
+        if not mass:
+            return {}
+        masses = self._masses_of(index)
         found: dict[ToolKey, list[_Likeness]] = {}
         for place in self._candidates(rarities):
-            past = self._past[place]
-            if is_current(past.key, past.digest):
+            past = self._past.get(place)
+            if past is not None and is_current(past.key, past.digest):
                 shared = sum([rarities[term] for term in rarities.keys() & past.terms])
                 # The cosine of two sets of words, weighed by their rarity.
-                likeness = shared / sqrt(mass * self._mass(index, place))
+                if (past_mass := masses.get(place)) is None:
+                    past_mass = masses[place] = sum([self._rarity(index, term) for term in past.terms])
+                likeness = shared / sqrt(mass * past_mass)
                 similar = _Likeness(past.weight * likeness, past.text, past.sessions)
                 found.setdefault(past.key, []).append(similar)
         return {
@@ -229,19 +277,18 @@ class PastQueries:
         first: list[int] = []
         rest: list[int] = []
         for place in places:
-            server_id = self._past[place].key.server_id
+            past = self._past.get(place)
+            server_id = past.key.server_id if past is not None else ""
             count = of_servers[server_id] = of_servers.get(server_id, 0) + 1
             (first if count <= _OF_ONE_SERVER else rest).append(place)
         return first + rest
 
-    def _mass(self, index: Index, place: int) -> float:
-        """Sum of the rarities of a past query's words: computed once for an index."""
-        if self._masses_of is not index:
-            self._masses_of, self._masses = index, {}
-        mass = self._masses.get(place)
-        if mass is None:
-            mass = self._masses[place] = sum(self._rarity(index, term) for term in self._past[place].terms)
-        return mass
+    def _masses_of(self, index: Index) -> dict[int, float]:
+        """The sums of rarities that are known for an index. Another thread may have another one."""
+        known = self._masses
+        if known[0] is not index:
+            known = self._masses = (index, {})
+        return known[1]
 
     def _rarity(self, index: Index, term: str) -> float:
         """Rarity of a word among the tools; of one that no tool has, among past queries."""
@@ -261,6 +308,7 @@ def _join(likenesses: Sequence[_Likeness]) -> MemoryMatch:
     """
     unlikely = 1.0
     counted: set[str] = set()
+    alike: set[str] = set()
     neighbours = 0
     for each in likenesses:
         if neighbours == _NEIGHBOURS:
@@ -269,7 +317,9 @@ def _join(likenesses: Sequence[_Likeness]) -> MemoryMatch:
             counted |= each.sessions
             unlikely *= 1 - each.score
             neighbours += 1
-    return MemoryMatch(1 - unlikely, likenesses[0].text)
+        if each.score >= _AS_LIKE * likenesses[0].score:
+            alike |= each.sessions
+    return MemoryMatch(1 - unlikely, likenesses[0].text, len(alike))
 
 
 class CurrentMemory:

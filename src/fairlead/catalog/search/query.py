@@ -117,7 +117,7 @@ def read_query(text: str) -> tuple[Query, ...]:
     if select := _SELECT.match(text):
         names = dict.fromkeys(name.strip() for name in text[select.end() :].split(","))
         return tuple(
-            Query(text=name, names=(name,), clauses=tuple(_clauses(name)), selecting=True)
+            Query(text=name, names=(name,), clauses=tuple(split_clauses(name)), selecting=True)
             for name in [*filter(None, names)][:MOST_NAMES]
         )
     names = [text] if len(text) <= NAME.most_characters else []
@@ -127,7 +127,7 @@ def read_query(text: str) -> tuple[Query, ...]:
     ]
     names += filter(_WRITTEN_AS_NAME.search, written)
     names = tuple(dict.fromkeys(names))[:MOST_NAMES]
-    clauses = tuple(_clauses(text))
+    clauses = tuple(split_clauses(text))
     return (
         Query(text=text, names=names, clauses=clauses, servers=_servers(text), implied=_find_implied(text)),
     )
@@ -150,7 +150,8 @@ def _word_at(text: str, place: int) -> str:
     return text[: place + 1].rsplit(maxsplit=1)[-1] + text[place + 1 :].split(maxsplit=1)[0]
 
 
-def _clauses(text: str) -> Iterator[tuple[str, ...]]:
+def split_clauses(text: str) -> Iterator[tuple[str, ...]]:
+    """The terms of each clause of a text, as they are searched for."""
     clause: list[str] = []
     left = MOST_TERMS
     for part in _CLAUSE_END.split(text, maxsplit=MOST_CLAUSES - 1):

@@ -33,7 +33,11 @@ CLAUSE_SHARE = 0.3
 MEANING_SHARE = 0.4
 MEMORY_SHARE = 0.55
 """Share of past queries in a score. They count as far as they match, so that a weak match moves little; a
-query of one session alone does not outdo the best match by words, one of two sessions does."""
+query of one session alone does not outdo the best match without it, one of two sessions does."""
+FEWEST_SESSIONS = 2
+"""Sessions that must have searched for much the same before their memory outdoes what is found without it."""
+_BEHIND = 0.01
+"""How far behind the best match a tool stays at most that one session lifts to it."""
 
 SAME_NAME, WHOLE_NAME, END_OF_NAME = 3.0, 2.0, 1.0
 """Bonus for a tool that is called by its exact name, by its name, or by the end of it."""
@@ -132,12 +136,24 @@ def rank(
         scores = _mix_scores(scores, by_clause, CLAUSE_SHARE)
     remembered = _recall(index, query, memory, within) if memory is not None and not only_named else {}
     if remembered:
-        for slot, match in remembered.items():
-            scores[slot] = scores.get(slot, 0.0) + MEMORY_SHARE / (1 - MEMORY_SHARE) * match.score
-        scores = _normalize_scores(scores)
+        scores = _normalize_scores(_add_memory(scores, remembered))
     for slot, (bonus, _) in names.items():
         scores[slot] = scores.get(slot, 0.0) + bonus
     return Ranking(scores=scores, impacts=impacts, names=names, likeness=likeness, remembered=remembered)
+
+
+def _add_memory(scores: Scores, remembered: Mapping[int, MemoryMatch]) -> Scores:
+    """The scores with what past queries add to them."""
+    added = dict(scores)
+    best = max(scores.values(), default=0.0)
+    for slot, match in remembered.items():
+        own = scores.get(slot, 0.0)
+        score = own + MEMORY_SHARE / (1 - MEMORY_SHARE) * match.score
+        if best and match.sessions < FEWEST_SESSIONS:
+            # A server may have led that one session astray. Of several such tools, the order stays.
+            score = max(own, min(score, best * (1 - _BEHIND / (1 + score))))
+        added[slot] = score
+    return added
 
 
 def _recall(

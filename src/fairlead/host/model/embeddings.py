@@ -1,8 +1,9 @@
 """Search by meaning with a model behind an OpenAI-compatible API: `search.embeddings`.
 
 The vectors of tools are made in the background and kept in the store by digest; until all are there, and
-whenever the API is away, the search goes on by words. A search waits for the vector of its query only. A text
-that the model refuses costs itself alone: it is like nothing.
+whenever the API is away, the search goes on by words. A search waits for the vector of its query only, and
+once the API failed for nothing, until a trial in the background succeeds. A text that the model refuses costs
+itself alone: it is like nothing.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import anyio
@@ -21,6 +23,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from fairlead.catalog.catalog import Catalog
+from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.slices import has_slow_numbers
 from fairlead.catalog.search.query import read_query
 from fairlead.catalog.search.score import SemanticIndex
@@ -38,7 +41,7 @@ QUERY_SECONDS: Final = 2.0
 """How long a search waits for the vector of its query."""
 BATCH_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 30.0
-"""How long an API that failed is left alone."""
+"""How long an API that failed is left alone, before the next search has it tried in the background."""
 
 _MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _MAX_VALUES = 8_192
@@ -92,8 +95,12 @@ class ToolEmbeddings:
         """Prefixes of models whose vectors were read from the store."""
         self._queries: OrderedDict[str, bytes] = OrderedDict()
         self._indexes: OrderedDict[int, Any] = OrderedDict()
+        self._wanted: WeakKeyDictionary[Catalog, frozenset[str]] = WeakKeyDictionary()
+        """The keys of the vectors that each catalog in use needs."""
         self._under_way: anyio.Event | None = None
-        self._retry_at = 0.0
+        self._retry_at: dict[str, float] = {}
+        """By prefix of a model that is away, when it is to be tried again."""
+        self._trials: dict[str, anyio.Event] = {}
 
     async def compare(
         self, settings: EmbeddingSettings, catalog: Catalog, queries: str | Sequence[str]
@@ -107,7 +114,7 @@ class ToolEmbeddings:
         if not catalog.tools:
             return None
         tools = await self._tools(settings, catalog)
-        if tools is None or self._clock() < self._retry_at:
+        if tools is None or self._is_away(settings):
             return None
         texts = [queries] if isinstance(queries, str) else queries
         query_texts = [query.text for text in texts for query in read_query(text)]
@@ -119,13 +126,36 @@ class ToolEmbeddings:
                 raise EmbeddingFailed("its vectors have another length: those of the tools are made anew")
             return tools.for_queries(vectors)
         except (EmbeddingFailed, TimeoutError) as exc:
-            self._pause(exc)
+            self._pause(settings, exc)
             return None
 
+    def _is_away(self, settings: EmbeddingSettings) -> bool:
+        """Whether the API failed and no trial has succeeded since. One begins here when it is time."""
+        prefix = _prefix(settings)
+        if prefix not in self._retry_at:
+            return False
+        if self._clock() >= self._retry_at[prefix] and prefix not in self._trials:
+            self._trials[prefix] = anyio.Event()
+            self._tasks.start_soon(self._try, settings)
+        return True
+
+    async def _try(self, settings: EmbeddingSettings) -> None:
+        """Try an API that failed, with as much patience as a search would have."""
+        prefix = _prefix(settings)
+        try:
+            with anyio.fail_after(QUERY_SECONDS):
+                await self._request(settings, [_PROBE])
+            self._retry_at.pop(prefix, None)
+        except (EmbeddingFailed, TimeoutError) as exc:
+            self._pause(settings, exc)
+        finally:
+            self._trials.pop(prefix).set()
+
     async def wait(self) -> None:
-        """Wait for the vectors of tools that are being made, if any are."""
-        if self._under_way is not None:
-            await self._under_way.wait()
+        """Wait for what is under way: the vectors of tools, and trials of an API that failed."""
+        for waiting in (self._under_way, *self._trials.values()):
+            if waiting is not None:
+                await waiting.wait()
 
     async def _tools(self, settings: EmbeddingSettings, catalog: Catalog) -> Any:  # noqa: ANN401 - an extra
         """The vectors of a catalog's tools; None while some are missing, which are then made."""
@@ -135,19 +165,22 @@ class ToolEmbeddings:
         index = catalog.index
         known = self._indexes.get(id(index))
         if known is not None and known[0] is index and known[1] == prefix:
+            self._wanted[catalog] = known[3]
             return known[2]
         texts = await run_off_loop(catalog.texts_for_vectors, len(catalog))
         await self._read_stored(prefix)
         digests = {key: prefix + _digest(text) for key, text in texts.items()}
+        wanted = self._wanted[catalog] = frozenset(digests.values())
         missing = {digests[key]: text for key, text in texts.items() if digests[key] not in self._vectors}
         if missing:
-            if self._under_way is None and self._clock() >= self._retry_at:
+            # This is a trial, too, where the API failed before.
+            if self._under_way is None and self._clock() >= self._retry_at.get(prefix, 0.0):
                 self._under_way = anyio.Event()
-                self._tasks.start_soon(self._embed_tools, settings, missing, {*digests.values()})
+                self._tasks.start_soon(self._embed_tools, settings, missing)
             return None
         vectors = [self._vectors.get(digests.get(tool.key, "")) for tool in index.tools]
         made = await run_off_loop(lambda: EmbeddedTools(index, vectors), len(vectors))
-        self._indexes[id(index)] = (index, prefix, made)
+        self._indexes[id(index)] = (index, prefix, made, wanted)
         if len(self._indexes) > _KNOWN_INDEXES:
             self._indexes.popitem(last=False)
         return made
@@ -163,9 +196,7 @@ class ToolEmbeddings:
         self._vectors.update({value.key: value.value for value in stored})
         self._read.add(prefix)
 
-    async def _embed_tools(
-        self, settings: EmbeddingSettings, missing: Mapping[str, str], wanted: set[str]
-    ) -> None:
+    async def _embed_tools(self, settings: EmbeddingSettings, missing: Mapping[str, str]) -> None:
         """Make the vectors of tools, batch by batch; what was made is kept, also after a later failure."""
         try:
             keys = [*missing]
@@ -176,9 +207,10 @@ class ToolEmbeddings:
                 made = dict(zip(some, vectors, strict=True))
                 self._vectors.update(made)
                 await self._keep(made)
-            await self._drop_spare(_prefix(settings), wanted)
+            self._retry_at.pop(_prefix(settings), None)
+            await self._drop_spare(_prefix(settings))
         except (EmbeddingFailed, TimeoutError) as exc:
-            self._pause(exc)
+            self._pause(settings, exc)
         finally:
             if self._under_way is not None:
                 self._under_way.set()
@@ -193,8 +225,9 @@ class ToolEmbeddings:
             except StoreError:
                 logger.warning("vectors of tools are not kept", exc_info=True)
 
-    async def _drop_spare(self, prefix: str, wanted: set[str]) -> None:
-        """Delete vectors of tools that are gone, once there are many."""
+    async def _drop_spare(self, prefix: str) -> None:
+        """Delete vectors of tools that are in no catalog any more, once there are many."""
+        wanted = frozenset[str]().union(*self._wanted.values())
         spare = [key for key in self._vectors if key.startswith(prefix) and key not in wanted]
         if len(spare) <= max(_SPARE, len(wanted)):
             return
@@ -214,16 +247,22 @@ class ToolEmbeddings:
         self._indexes.clear()
 
     async def _query_vectors(self, settings: EmbeddingSettings, texts: Iterable[str]) -> dict[str, bytes]:
+        """The vectors of queries. What is known to be a secret is not sent."""
         prefix = _prefix(settings)
-        wanted = {text: prefix + _digest(text) for text in texts}
-        new = [text for text, key in wanted.items() if key not in self._queries]
+        masked = {text: gate.mask_secrets(text) for text in texts}
+        keys = {text: prefix + _digest(sent) for text, sent in masked.items()}
+        # Taken now: other searches may push them out meanwhile.
+        known = {key: self._queries[key] for key in keys.values() if key in self._queries}
+        for key in known:
+            self._queries.move_to_end(key)
+        new = {key: masked[text] for text, key in keys.items() if key not in known}
         if new:
-            made = await self._embed(settings, new)
-            self._queries.update({wanted[text]: made[place] for place, text in enumerate(new)})
-        found = {text: self._queries[key] for text, key in wanted.items()}
+            made = dict(zip(new, await self._embed(settings, [*new.values()]), strict=True))
+            known |= made
+            self._queries.update(made)
         while len(self._queries) > _KNOWN_QUERIES:
             self._queries.popitem(last=False)
-        return found
+        return {text: known[key] for text, key in keys.items()}
 
     async def _embed(self, settings: EmbeddingSettings, texts: Sequence[str]) -> list[bytes]:
         """Vectors of texts, empty for each that the model refuses. Raises `EmbeddingFailed`."""
@@ -276,8 +315,8 @@ class ToolEmbeddings:
         SECRETS.learn(key)
         return {"Authorization": f"Bearer {key}"}
 
-    def _pause(self, reason: BaseException) -> None:
-        self._retry_at = self._clock() + PAUSE_SECONDS
+    def _pause(self, settings: EmbeddingSettings, reason: BaseException) -> None:
+        self._retry_at[_prefix(settings)] = self._clock() + PAUSE_SECONDS
         logger.warning("the embedding model is away: the search is by words", extra={"reason": repr(reason)})
 
 
