@@ -47,7 +47,7 @@ FairleadError                     catch this to catch them all
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from fairlead.bounded_repr import bound_repr
 from fairlead.wording import name_server, without_server
@@ -127,6 +127,19 @@ class FairleadError(Exception):
     def delivery_notice(self) -> str | None:
         """Warning for the user before they repeat the failed call, if there is a reason for one."""
         return _DELIVERY_NOTICES.get(self.delivery)
+
+    def after_sending(self) -> Self:
+        """This error where it ends a call of which a part was sent before: it is no longer `not_sent`.
+
+        A copy, since one error may end the waits of several calls.
+        """
+        if self.delivery != "not_sent":
+            return self
+        copy = type(self).__new__(type(self), *self.args)
+        copy.__dict__.update(self.__dict__)
+        copy.__cause__ = self.__cause__
+        copy.delivery = "unknown"
+        return copy
 
 
 class ConfigError(FairleadError):

@@ -10,6 +10,7 @@ import anyio
 import mcp_types as types
 import pytest
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
 from fairlead.gateway.client_session import ClientKey
@@ -105,6 +106,24 @@ async def test_a_result_that_comes_before_the_answer_waits_for_the_client(tmp_pa
             assert await conversation.next_round() == "done"
 
 
+async def test_a_call_that_is_given_up_may_have_been_carried_out(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path / "record", version=MODERN)
+    async with serving(tmp_path, a=server.entry()) as served:
+        endpoint = await served.gateway.endpoint()
+        client = await endpoint.stateless(ClientKey("local", None), abilities_of(None))
+        context = MultiRoundContext[str](client, RequestIdentity("tools/call", "t"), frozenset())
+
+        async def never() -> str:
+            client.tasks.cancel_scope.cancel()  # as when its session ends
+            await anyio.sleep_forever()
+            return ""
+
+        client.tasks.start_soon(context.run, never)
+        with pytest.raises(MCPError, match="given up") as raised:
+            await context.next_round()
+        assert raised.value.error.data == {"fairlead/delivery": "unknown"}
+
+
 async def test_a_question_without_an_answer_holds_up_no_other_call(tmp_path: Path) -> None:
     server = AskingServer(tmp_path / "record", version=HANDSHAKE)
     async with serving(tmp_path, a=server.entry()) as served, aiohttp.ClientSession() as http:
@@ -180,6 +199,7 @@ async def test_a_request_state_is_good_for_one_round_of_one_request_of_one_princ
         assert "Ada" in text_of(await ask(mine, {"who": WHO}, **answer))
         replayed = await ask(mine, {"who": WHO}, **answer)
         assert replayed["error"]["code"] == types.INVALID_PARAMS
+        assert replayed["error"]["data"] == {"fairlead/delivery": "unknown"}
 
 
 @pytest.mark.requirement("HARD-79")
@@ -194,6 +214,7 @@ async def test_a_request_state_that_comes_late_is_refused(
         late = await ask(client, {"who": WHO}, requestState=state, inputResponses={"who": ADA})
         assert late["error"]["code"] == types.INVALID_PARAMS
         assert "too late" in late["error"]["message"]
+        assert late["error"]["data"] == {"fairlead/delivery": "unknown"}
 
 
 @pytest.mark.requirement("HARD-79")

@@ -183,14 +183,19 @@ async def test_a_question_of_the_stateless_protocol_is_taken_back_by_hanging_up(
 
 
 @pytest.mark.parametrize(
-    ("response", "said"),
+    ("response", "said", "delivery"),
     [
-        (Response("too large", 413, media_type="text/plain"), "status 413"),
-        (JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no"}}, 400), "no"),
-        (events({"jsonrpc": "2.0", "method": "notifications/progress"}), "closed the stream"),
+        (Response("too large", 413, media_type="text/plain"), "status 413", "not_sent"),
+        (Response("gone", 502, media_type="text/plain"), "status 502", "unknown"),
+        (
+            JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no"}}, 400),
+            "no",
+            None,
+        ),
+        (events({"jsonrpc": "2.0", "method": "notifications/progress"}), "closed the stream", "unknown"),
     ],
 )
-async def test_a_request_is_always_answered(response: Response, said: str) -> None:
+async def test_a_request_is_always_answered(response: Response, said: str, delivery: str | None) -> None:
     async def handler(request: Request, message: Message | None) -> Response:
         return response
 
@@ -201,6 +206,21 @@ async def test_a_request_is_always_answered(response: Response, said: str) -> No
     error = next(message for message in talk.heard if "error" in message)
     assert error["id"] == 5
     assert said in error["error"]["message"]
+    assert error["error"].get("data") == ({"fairlead/delivery": delivery} if delivery else None)
+
+
+async def test_a_call_that_ends_with_its_gateway_may_have_been_carried_out() -> None:
+    async def handler(request: Request, message: Message | None) -> Response:
+        async def body() -> AsyncIterator[bytes]:
+            yield b": under way\n\n"
+            raise ConnectionResetError
+
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    async with attached(handler) as talk:
+        await talk.say(id=1, method="tools/call", params={"name": "slow", **META})
+        (answer,) = await talk.hears(1)
+    assert answer["error"]["data"] == {"fairlead/delivery": "unknown"}
 
 
 async def test_a_gateway_that_is_gone_is_an_answer_too() -> None:
@@ -220,6 +240,7 @@ async def test_a_gateway_that_is_gone_is_an_answer_too() -> None:
         async with open_client() as client:
             await StdioProxy(url, None, client, write).run(lines())
     assert "cannot be reached" in heard[0]["error"]["message"]
+    assert heard[0]["error"]["data"] == {"fairlead/delivery": "not_sent"}
     assert len(heard) == 1
 
 
@@ -236,6 +257,8 @@ async def test_a_gateway_that_forgot_the_session_ends_the_conversation() -> None
         await talk.say(id=1, method="initialize", params={})
         await talk.hears(1)
         await talk.say(id=2, method="tools/list")
-        assert "was restarted" in (await talk.hears(2))[1]["error"]["message"]
+        error = (await talk.hears(2))[1]["error"]
+        assert "was restarted" in error["message"]
+        assert error["data"] == {"fairlead/delivery": "not_sent"}
         await talk.over.wait()
     assert talk.failure is not None

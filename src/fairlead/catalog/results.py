@@ -65,6 +65,8 @@ class ResultNotes:
     """Indexes of blocks that say what was left out. All others are the server's."""
     is_made_here: bool = False
     """Whether no server sent this result: it represents a failed call, and its `_meta` is ours."""
+    doubt: str | None = None
+    """Warning that the call may have been carried out though it failed."""
 
 
 _NONE = ResultNotes()
@@ -143,7 +145,8 @@ class ToolResult:
         content = [{"type": "text", "text": text} for text in texts if text]
         raw = msgspec.json.encode({"content": content, "isError": True, "_meta": {DELIVERY: error.delivery}})
         server_id = error.server_id if isinstance(error, ServerError) else ""
-        remarks = ResultNotes(ours=frozenset(range(1, len(content))), is_made_here=True)
+        doubt = error.delivery_notice if error.delivery == "unknown" else None
+        remarks = ResultNotes(ours=frozenset(range(1, len(content))), is_made_here=True, doubt=doubt)
         return cls(server_id, raw, untrusted=untrusted, remarks=remarks)
 
     def with_note(self, note: str) -> "ToolResult":
@@ -262,6 +265,11 @@ class ToolResult:
     def structured(self) -> Any:  # noqa: ANN401 - any JSON value, from 2026-07-28 on
         """Structured content, if there is any within the budget. Up to 2025-11-25 it is an object."""
         return self._shape.structured_content
+
+    @property
+    def doubt(self) -> str | None:
+        """Warning before a failed call is repeated, where its server may have carried it out."""
+        return self.remarks.doubt
 
     @property
     def is_error(self) -> bool:

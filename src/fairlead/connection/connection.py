@@ -33,7 +33,14 @@ from fairlead.connection.tasks import (
     without_task,
 )
 from fairlead.connection.tracing import TRACE, SpanDetails, Tracer, carrying, is_tool_error
-from fairlead.errors import AuthRequired, CallFailed, CallRejected, CallTimedOut, ConnectionLost
+from fairlead.errors import (
+    AuthRequired,
+    CallFailed,
+    CallRejected,
+    CallTimedOut,
+    ConnectionLost,
+    FairleadError,
+)
 
 _NETWORKS: Mapping[str, Literal["pipe", "tcp"]] = {
     "stdio": "pipe",
@@ -178,7 +185,8 @@ class Connection:
             result = await self._rounds(result, partial(self._deliver_tool, call))
         if not finishes:
             return result
-        task = parse_created_task(result, modern=self.vitals.version in MODERN_PROTOCOL_VERSIONS)
+        with calling(self.server_id):
+            task = parse_created_task(result, modern=self.vitals.version in MODERN_PROTOCOL_VERSIONS)
         return result if task is None else await self.finish(task, on_progress=call.on_progress)
 
     def _deliver_tool(
@@ -232,6 +240,8 @@ class Connection:
             with anyio.move_on_after(seconds):
                 # Asking for a task's state changes nothing, so that any lost connection may be replaced.
                 return without_task(await self._deliver(wait, safe_to_repeat=True))
+        except FairleadError as exc:
+            raise exc.after_sending() from exc.__cause__  # the task was accepted, whatever became of the wait
         except anyio.get_cancelled_exc_class():
             await self._abandon(task)
             raise
@@ -317,15 +327,18 @@ class Connection:
     async def _rounds(
         self, first: msgspec.Raw, send: Callable[[Mapping[str, Any], SessionLink], Awaitable[msgspec.Raw]]
     ) -> msgspec.Raw:
-        link = await self._supervisor.connect()
-        if not link.session.modern:
-            return first  # there the words mean nothing
-        link.in_flight += 1  # the call is under way, though no request is while the user is prompted
         try:
-            with calling(self.server_id):
-                return await answer_rounds(first, link.session, lambda more: send(more, link))
-        finally:
-            link.release(time.monotonic())
+            link = await self._supervisor.connect()
+            if not link.session.modern:
+                return first  # there the words mean nothing
+            link.in_flight += 1  # the call is under way, though no request is while the user is prompted
+            try:
+                with calling(self.server_id):
+                    return await answer_rounds(first, link.session, lambda more: send(more, link))
+            finally:
+                link.release(time.monotonic())
+        except FairleadError as exc:
+            raise exc.after_sending() from exc.__cause__  # the server had the first round
 
     async def _deliver(
         self,

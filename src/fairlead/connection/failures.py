@@ -274,7 +274,9 @@ def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) ->
         case RequestExpired():
             return CallTimedOut(server_id, words, delivery=delivery)
         case RequestRejected():
-            return CallRejected(server_id, words, rpc_code=exc.code, data=exc.error.data)
+            error = CallRejected(server_id, words, rpc_code=exc.code, data=exc.error.data)
+            error.delivery = delivery  # one of a poll says nothing of the task
+            return error
         case ConnectionClosed():
             found = _diagnose_ending(exc.ending, has_worked=True)
             hint = _repeat_hint(delivery) or hint_for_loss(server_id, exc.ending)

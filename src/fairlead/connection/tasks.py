@@ -6,7 +6,8 @@ extension: the server decides which calls become tasks, `tasks/get` returns the 
 `tasks/update` takes the answers.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
@@ -16,7 +17,13 @@ from mcp_types import INTERNAL_ERROR, ServerCapabilities
 
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.slices import may_have_string
-from fairlead.connection.outcomes import AnswerUnreadable, NotSent, RequestExpired, RequestFailed
+from fairlead.connection.outcomes import (
+    AnswerUnreadable,
+    NotSent,
+    RequestExpired,
+    RequestFailed,
+    RequestRejected,
+)
 from fairlead.connection.transport.messages import rejection
 
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
@@ -267,7 +274,8 @@ async def list_tasks(session: RequestSender) -> tuple[Task, ...]:
 async def task_result(session: RequestSender, task: Task) -> msgspec.Raw:
     """The result of a task that is over. Raises `RequestFailed`, as the call itself would have."""
     if session.modern and task.status != "cancelled" and task.result is None and task.error is None:
-        task = await get_task(session, task.id)  # a handle has no room for either
+        with _following():
+            task = await get_task(session, task.id)  # a handle has no room for either
     if task.status == "cancelled":
         raise TaskCancelled(INTERNAL_ERROR, task.message or "the task was cancelled")
     if not session.modern:
@@ -316,13 +324,27 @@ async def finish_task(
                 return result
         # An elicitation stays listed until its answer has taken effect, and must not be put twice.
         new = {key: elicitation for key, elicitation in task.elicitations.items() if key not in answered}
-        if new:
-            await update_task(session, task.id, await answer(new))
-            answered |= new.keys()
-        known, task = task, await _next_state(session, task)
+        with _following():
+            if new:
+                await update_task(session, task.id, await answer(new))
+                answered |= new.keys()
+            known, task = task, await _next_state(session, task)
         if on_change is not None and (task.status, task.message) != (known.status, known.message):
             await on_change(task)
     return await task_result(session, task)
+
+
+@contextmanager
+def _following() -> Generator[None]:
+    """Say of a request about a task that failed, even if it was answered, that the task may be carried out.
+
+    A server that was started anew may know its tasks no more. The task's own error is raised elsewhere.
+    """
+    try:
+        yield
+    except RequestFailed as exc:
+        exc.delivery = "unknown"
+        raise
 
 
 async def abandon_task(session: RequestSender, task_id: str) -> None:
@@ -352,3 +374,7 @@ async def _result_with_input(session: RequestSender, task: Task) -> msgspec.Raw 
         return await session.request("tasks/result", {"taskId": task.id}, seconds=INPUT_SECONDS)
     except RequestExpired:
         return None  # the task goes on, and polling tells how
+    except RequestRejected:
+        with _following():
+            await get_task(session, task.id)
+        raise  # the error that the task ended with, since the server knows the task

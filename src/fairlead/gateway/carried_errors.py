@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from inspect import Parameter, signature
-from typing import Any, Final
+from typing import Any, Final, cast, get_args
 
 import msgspec
 
 from fairlead.catalog.sanitize import gate
-from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
+from fairlead.errors import ConfigError, ConfigInvalid, Delivery, FairleadError
 from fairlead.wording import without_server
 
 
@@ -25,6 +25,7 @@ def encode_error(error: FairleadError) -> CommandFailed:
     kind = ConfigError if isinstance(error, ConfigInvalid) else type(error)
     details = {name: getattr(error, name, None) for name in _detail_names(kind)}
     plain = {name: value for name, value in details.items() if isinstance(value, _PLAIN)}
+    plain["delivery"] = error.delivery
     return CommandFailed(code=kind.code, message=gate.error_text(error), details=plain)
 
 
@@ -43,7 +44,13 @@ def decode_error(failed: CommandFailed) -> FairleadError:
     # The constructors of server errors name the server themselves.
     server_id = str(details.get("server_id"))
     message = without_server(failed.message, server_id) if "server_id" in names else failed.message
-    return kind(message=message, **details)
+    error = kind(message=message, **details)
+    delivery = failed.details.get("delivery")
+    if (
+        delivery in get_args(Delivery) and delivery != error.delivery
+    ):  # a gateway of an earlier version does not say it of every error
+        error.delivery = cast("Delivery", delivery)
+    return error
 
 
 _PLAIN: Final = (str, int, bool, type(None))

@@ -22,6 +22,7 @@ from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolKey
 from fairlead.config.load import LoadedConfig
 from fairlead.config.principal import GroupedPrincipal
+from fairlead.config.untyped import is_object
 from fairlead.connection.peer import SESSION_META_KEY, detach_from_caller
 from fairlead.errors import AuthRequired, CallRejected, FairleadError, UnknownTool
 from fairlead.gateway.lists import OfferKind, OfferLists, ToolList, names_resources, with_public_uris
@@ -574,7 +575,8 @@ class _InUse:
 def rejection(exc: CallRejected) -> MCPError:
     """Return a server's protocol error as the client gets it."""
     data = gate.mark_error_data(exc.data, exc.server_id if exc.untrusted else None)
-    return MCPError(exc.rpc_code, exc.words, data)
+    members = data if is_object(data) else {} if data is None else {"data": data}
+    return MCPError(exc.rpc_code, exc.words, {**members, DELIVERY: exc.delivery})
 
 
 def _with_hint(exc: FairleadError) -> str:

@@ -21,6 +21,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import TypeAdapter, ValidationError
 
+from fairlead.catalog.results import DELIVERY
 from fairlead.catalog.sanitize import gate
 from fairlead.connection.peer import INPUT_REQUEST, TooManyElicitations
 from fairlead.host.operator import Ability
@@ -264,17 +265,22 @@ def seal_state(principal: str, about: RequestIdentity, nonce: str | None = None)
     return f"{nonce}.{expires}.{_seal(nonce, expires, principal, about)}"
 
 
-def check_state(state: str, principal: str, about: RequestIdentity) -> str | None:
-    """Say why a `requestState` is refused; None for one made for this principal and request, in time."""
+def check_state(state: str, principal: str, about: RequestIdentity) -> MCPError | None:
+    """Return why a `requestState` is refused; None for one made for this principal and request, in time."""
     nonce, _, rest = state.partition(".")
     said, _, seal = rest.partition(".")
     expires = int(said) if said.isascii() and said.isdigit() and len(said) < 16 else 0
     expected = _seal(nonce, expires, principal, about)
     if not hmac.compare_digest(seal.encode(), expected.encode()):
-        return "`requestState` was not made for this request of this client"
+        return MCPError(INVALID_PARAMS, "`requestState` was not made for this request of this client")
     if time.monotonic() > expires:
-        return "`requestState` came too late: the request was given up"
+        return lost_request("`requestState` came too late: the request was given up")
     return None
+
+
+def lost_request(message: str) -> MCPError:
+    """Return the error for a client that comes back to a request that is no longer there."""
+    return MCPError(INVALID_PARAMS, message, {DELIVERY: "unknown"})
 
 
 def _seal(nonce: str, expires: int, principal: str, about: RequestIdentity) -> str:
@@ -416,7 +422,8 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
             raise
         if not self._is_over and len(self.client.parked) >= MAX_PARKED:
             self._scope.cancel()
-            raise MCPError(INTERNAL_ERROR, "too many requests wait for answers: answer some of them first")
+            message = "too many requests wait for answers: answer some of them first"
+            raise MCPError(INTERNAL_ERROR, message, {DELIVERY: "unknown"})
         if not self._is_over:
             self._scope.deadline = anyio.current_time() + PARKED_SECONDS
             self.state = seal_state(self.client.principal, self.about, self.client.new_state_nonce())
@@ -431,7 +438,8 @@ class MultiRoundContext(RequestContext, Generic[ResultT]):
         if self._result is None:
             gone = self._scope.cancelled_caught
             reason = "the client did not come back with answers" if gone else "the client's session ended"
-            raise MCPError(INTERNAL_ERROR, f"the request was given up: {reason}")
+            # How far it got is not known here: its server may have had it.
+            raise MCPError(INTERNAL_ERROR, f"the request was given up: {reason}", {DELIVERY: "unknown"})
         return self._result
 
     def resume(self, context: Context, answers: Mapping[str, object]) -> None:

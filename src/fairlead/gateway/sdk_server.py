@@ -35,6 +35,7 @@ from fairlead.gateway.request_context import (
     SessionContext,
     abilities_of,
     check_state,
+    lost_request,
 )
 from fairlead.gateway.services import GatewayServices
 from fairlead.gateway.tool_results import MAX_EVENT_BYTES, as_dict, fit_result, take_structured
@@ -395,11 +396,11 @@ class Handlers:
         about = RequestIdentity(context.method, name, getattr(params, "arguments", None))
         if (state := params.request_state) is not None:
             if (refusal := check_state(state, client.principal, about)) is not None:
-                raise MCPError(INVALID_PARAMS, refusal)
+                raise refusal
             # Taken out only now: a state that another client or request shows costs its owner nothing.
             parked = client.parked.pop(state, None)
             if parked is None:
-                raise MCPError(INVALID_PARAMS, "`requestState` was used already, or its request was given up")
+                raise lost_request("`requestState` was used already, or its request was given up")
             parked.resume(context, params.input_responses or {})
             return await parked.next_round()
         abilities = abilities_of(context.session.client_capabilities)

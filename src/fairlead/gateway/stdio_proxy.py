@@ -26,11 +26,12 @@ from mcp.shared.inbound import (
 )
 from mcp_types import PROTOCOL_VERSION_META_KEY
 
+from fairlead.catalog.results import DELIVERY
 from fairlead.config.untyped import as_object
 from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.connection.tasks import NAME_PARAMETERS
 from fairlead.connection.transport.sse_parser import SseParser
-from fairlead.errors import ConnectFailed
+from fairlead.errors import ConnectFailed, Delivery
 from fairlead.net.http import open_client
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
@@ -133,7 +134,8 @@ class StdioProxy:
             with scope:
                 await self._exchange(line, message)
         except aiohttp.ClientError as exc:
-            await self._fail(message, f"the gateway cannot be reached: {type(exc).__name__}")
+            delivery: Delivery = "not_sent" if isinstance(exc, aiohttp.ClientConnectorError) else "unknown"
+            await self._fail(message, f"the gateway cannot be reached: {type(exc).__name__}", delivery)
         finally:
             if message.id is not None:
                 self._under_way.pop(message.id, None)
@@ -150,7 +152,7 @@ class StdioProxy:
         async with self._client.post(self._url, data=body, headers=headers) as response:
             # The client knows no other session, and stdio has no way to tell it: it has to be started anew.
             if response.status == 404 and self._session:
-                await self._fail(message, "the gateway was restarted")
+                await self._fail(message, "the gateway was restarted", "not_sent")
                 self._lost.set()
             elif response.content_type == "text/event-stream":
                 await self._forward_stream(response, message)
@@ -158,7 +160,9 @@ class StdioProxy:
                 if body := (await response.read()).replace(b"\n", b" ").strip():
                     await self._forward_answer(body, message, response)
             elif message.is_request:
-                await self._fail(message, f"the gateway answered with status {response.status}")
+                is_refused = 400 <= response.status < 500 and response.status != 408
+                reason = f"the gateway answered with status {response.status}"
+                await self._fail(message, reason, "not_sent" if is_refused else "unknown")
 
     async def _forward_answer(self, body: bytes, message: _Message, response: aiohttp.ClientResponse) -> None:
         answer = _read(body)
@@ -181,7 +185,7 @@ class StdioProxy:
                     self._note_session(answer, message, response)
                 await self._put(bytes(event.data))
         if not is_answered:
-            await self._fail(message, "the gateway closed the stream before it answered")
+            await self._fail(message, "the gateway closed the stream before it answered", "unknown")
 
     def _note_session(self, answer: _Message, message: _Message, response: aiohttp.ClientResponse) -> None:
         if message.method != "initialize" or answer.result is None:
@@ -214,9 +218,9 @@ class StdioProxy:
                 async with self._client.delete(self._url, headers={**self._headers, **self._session}):
                     pass
 
-    async def _fail(self, message: _Message, reason: str) -> None:
+    async def _fail(self, message: _Message, reason: str, delivery: Delivery) -> None:
         if message.is_request:
-            error = {"code": _LOST, "message": reason}
+            error = {"code": _LOST, "message": reason, "data": {DELIVERY: delivery}}
             await self._put(msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": error}))
 
     async def _put(self, message: bytes) -> None:

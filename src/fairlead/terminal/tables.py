@@ -228,11 +228,15 @@ ENDINGS: Final[dict[RunOutcome, str | None]] = {
 
 
 def call_line(event: ToolReturned, hint: str | None = None) -> str:
-    """A call that is over, in a line, and below it the hint: that of the event, or another in its place."""
+    """A call that is over, in a line, and below it whether its server may have carried it out, and the hint.
+
+    The hint is that of the event, or another in its place.
+    """
     line = f"  {printable(event.tool)}  {event.seconds:.2f} s"
     if not event.result.is_error:
         return line
     first = next((line for line in event.result.text.splitlines() if line.strip()), "")
     advice = hint or event.hint
     below = f"\n    hint: {printable(advice)}" if advice and advice not in first else ""
-    return f"{line}  failed: {printable(first[:200])}{below}"
+    doubt = f"\n    note: {notice}" if (notice := event.result.doubt) and notice not in first else ""
+    return f"{line}  failed: {printable(first[:200])}{doubt}{below}"

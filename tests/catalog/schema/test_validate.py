@@ -356,6 +356,58 @@ def test_the_size_of_a_value_counts_all_its_parts_and_characters() -> None:
         ({"properties": {"a": {"anyOf": [{"type": "boolean"}, {"type": "null"}]}}}, {"a": 1}),
         ({"properties": {"a": {"type": "array", "uniqueItems": True}}}, {"a": ["x", "x"]}),
         ({"properties": {"a": {"type": "string", "format": "date-time"}}}, {"a": 1700000000}),
+        # zod 3 prints `additionalProperties: false` for every object, and drops other members.
+        ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}),
+        ({"properties": {"a": {}}, "unevaluatedProperties": False}, {"b": 1}),
+        (
+            {"properties": {"o": {"type": "object", "properties": {}, "additionalProperties": False}}},
+            {"o": {"b": 1}},
+        ),
+        (
+            {"properties": {"o": {"anyOf": [{"type": "object", "additionalProperties": False}]}}},
+            {"o": {"b": 1}},
+        ),
+        (
+            {
+                "properties": {"o": {"$ref": "#/$defs/o"}},
+                "$defs": {"o": {"type": "object", "additionalProperties": False}},
+            },
+            {"o": {"b": 1}},
+        ),
+        # Without the other members both alternatives fit: zod takes the first.
+        (
+            {
+                "oneOf": [
+                    {"properties": {"a": {"type": "integer"}}, "additionalProperties": False},
+                    {"properties": {"b": {"type": "integer"}}, "additionalProperties": False},
+                ]
+            },
+            {"a": 1, "b": 2},
+        ),
+        ({"properties": {"a": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}}, {"a": 1}),
+        (
+            {"properties": {"a": {"anyOf": [{"type": "integer"}], "oneOf": [{}, {"type": "integer"}]}}},
+            {"a": 1},
+        ),
+        # What is wider inside a negation or a condition must not make the whole narrower.
+        (
+            {
+                "properties": {
+                    "a": {},
+                    "o": {"not": {"properties": {"b": {}}, "additionalProperties": False}},
+                },
+                "additionalProperties": False,
+            },
+            {"o": {"c": 1}, "x": 1},
+        ),
+        (
+            {
+                "if": {"properties": {"a": {}}, "additionalProperties": False},
+                "then": {"required": ["a"]},
+                "properties": {"l": {"uniqueItems": True}},
+            },
+            {"l": [1, 1]},
+        ),
     ],
 )
 def test_what_the_server_may_accept_is_not_refused(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
@@ -370,7 +422,12 @@ def test_what_the_server_may_accept_is_not_refused(schema: dict[str, Any], argum
     ("schema", "arguments"),
     [
         ({"properties": {"a": {"type": "string"}}, "required": ["a"]}, {}),
-        ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}),
+        ({"properties": {"a": {}}, "required": ["a"], "additionalProperties": False}, {"b": 1}),
+        ({"properties": {"a": {"oneOf": [{"type": "integer"}, {"type": "null"}]}}}, {"a": "x"}),
+        ({"properties": {"a": {"anyOf": [True], "oneOf": [{"type": "integer"}]}}}, {"a": "x"}),
+        ({"properties": {"a": {"anyOf": [{"type": "integer"}], "oneOf": [True]}}}, {"a": "x"}),
+        ({"properties": {"a": {"not": {"type": "string"}}}, "additionalProperties": False}, {"a": "x"}),
+        ({"additionalProperties": {"type": "integer"}}, {"a": "x"}),
         ({"properties": {"a": {"type": "integer"}}}, {"a": "x"}),
         ({"properties": {"a": {"default": 1, "type": "integer"}}, "required": ["a"]}, {"a": "x"}),
         ({"properties": {"a": {"enum": ["x"]}}}, {"a": "y"}),

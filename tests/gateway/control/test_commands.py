@@ -25,12 +25,14 @@ from fairlead.errors import (
     ConnectionLost,
     FairleadError,
     Problem,
+    StoreError,
     UnknownTool,
     ValueTooLarge,
 )
 from fairlead.gateway.carried_errors import CommandFailed, decode_error, encode_error
 from fairlead.gateway.control.protocol import CONTROL_PATH
 from fairlead.gateway.registry import announce, here
+from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.cli.gateway_support import gateway
 from tests.conftest import Machine, Outcome
@@ -172,6 +174,22 @@ def test_always_is_remembered_for_agents(machine: Machine, fairlead: Fairlead) -
         assert "without asking" in outcome.err
         assert fairlead("call", "x", "echo").status == 0
     assert fairlead("call", "x", "echo").status == 0
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_call_that_succeeded_is_shown_where_its_approval_cannot_be_kept(
+    machine: Machine, fairlead: Fairlead, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    async def fail(*given: object, **more: object) -> None:
+        raise StoreError("the disk is full", hint="make room")
+
+    monkeypatch.setattr(Host, "allow", fail)
+    configure(machine, approval="ask")
+    outcome = fairlead("call", "x", "echo", "text=hello", "--yes", "--always", *["--json"] * as_json)
+    assert "hello" in (json.loads(outcome.out)["content"][0]["text"] if as_json else outcome.out)
+    assert "the disk is full" in outcome.err
+    assert "make room" in outcome.err
+    assert outcome.status == 1
 
 
 def test_what_was_just_configured_counts_at_once(machine: Machine, fairlead: Fairlead) -> None:

@@ -1,5 +1,7 @@
 """Calls that go on in the background: waited for, looked after, and found again by the next host."""
 
+import os
+import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,9 +11,11 @@ from typing import Any
 import anyio
 import pytest
 
-from fairlead.errors import CallDenied, CallFailed
+from fairlead.errors import CallDenied, CallFailed, FairleadError, StoreError
 from fairlead.host.host import Host
+from fairlead.host.offers.tasks import NAMESPACE
 from fairlead.host.operator import UNATTENDED, Callbacks, FormAnswer, FormRequest, Operator
+from fairlead.store.async_store import AsyncStore
 from tests.conftest import Machine
 from tests.host.support import unasked
 
@@ -48,6 +52,92 @@ async def hosting(
             await host.require(["x"])
             assert host.status()[0].version == era
             yield host
+
+
+class Mortal:
+    """A server of tasks that can be killed, and then does not start again or has forgotten everything."""
+
+    def __init__(self, machine: Machine, era: str) -> None:
+        self._tasks = machine.home / "tasks.json"
+        self._gone, self._pid = machine.home / "gone", machine.home / "pid"
+        self._program = f"[ -e '{self._gone}' ] && exit 3; echo $$ >'{self._pid}'; exec \"$@\""
+        self._arguments = [sys.executable, "-I", "-S", str(SERVER), str(self._tasks), era]
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        return {"command": "sh", "args": ["-c", self._program, "sh", *self._arguments]}
+
+    def end(self, *, for_good: bool) -> None:
+        if self._gone.exists() or not self._tasks.exists():
+            return
+        if for_good:
+            self._gone.touch()
+        self._tasks.unlink()
+        os.kill(int(self._pid.read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("for_good", [True, False], ids=["gone", "forgetful"])
+async def test_a_call_whose_task_was_accepted_may_have_been_carried_out(
+    machine: Machine, era: str, for_good: bool
+) -> None:
+    server = Mortal(machine, era)
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        server.end(for_good=for_good)
+
+    async with hosting(machine, era, **server.entry) as host:
+        with pytest.raises(FairleadError) as raised:
+            await host.call("x", "long", {"polls": 50}, on_progress=progressed)
+    assert raised.value.delivery == "unknown"
+
+
+async def test_an_error_that_a_task_ended_with_is_its_outcome(machine: Machine, era: str) -> None:
+    async with hosting(machine, era) as host:
+        begun = await host.tasks.begin("x", "crash")
+        assert begun.task is not None
+        with pytest.raises(CallFailed, match="the disk is full") as raised:
+            await host.tasks.result("x", begun.task.id)
+    assert raised.value.delivery == "done"
+
+
+async def test_a_call_whose_second_round_was_not_sent_may_have_been_carried_out(machine: Machine) -> None:
+    server = Mortal(machine, MODERN)
+
+    async def end(question: FormRequest) -> FormAnswer:
+        (machine.home / "tasks.json").touch()
+        server.end(for_good=True)
+        return FormAnswer(action="accept", content={"name": "Ada"})
+
+    async with hosting(machine, MODERN, Callbacks(on_form=end), **server.entry) as host:
+        with pytest.raises(FairleadError) as raised:
+            await host.call("x", "ask_first", {})
+    assert raised.value.delivery == "unknown"
+
+
+def _break(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have the store fail where it keeps tasks."""
+    works = getattr(AsyncStore, name)
+
+    async def fail(self: AsyncStore, namespace: str, *given: Any, **more: Any) -> Any:
+        if namespace == NAMESPACE:
+            raise StoreError("the disk is full")
+        return await works(self, namespace, *given, **more)
+
+    monkeypatch.setattr(AsyncStore, name, fail)
+
+
+async def test_a_store_that_fails_costs_neither_a_task_nor_its_result(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with hosting(machine, MODERN) as host:
+        kept = await host.tasks.begin("x", "work", {"text": "kept"})
+        for name in ("put", "delete"):
+            _break(monkeypatch, name)
+        begun = await host.tasks.begin("x", "work", {"text": "not kept"})
+        assert begun.task is not None
+        assert kept.task is not None
+        for task, text in ((begun.task, "not kept"), (kept.task, "kept")):
+            assert (await host.tasks.result("x", task.id)).text == text
 
 
 @pytest.mark.parametrize("tool", ["work", "long"])

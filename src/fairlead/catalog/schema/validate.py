@@ -8,7 +8,8 @@ what it does not support (look-around, back-references) is left to the server.
 Only arguments that the server would certainly refuse are invalid. A required property with a default is the
 server's to fill in; keywords next to a `$ref` do not count, since drafts up to 7 ignore them; and a schema
 whose repair may have made it stricter is not used at all. What does not fit in a way that servers of some
-language accept (see `Check.may_pass`) is sent, unless coercion can make it fit.
+language accept (see `Check.may_pass`), such as a member that it forbids, is sent, unless coercion can make it
+fit.
 """
 
 import re
@@ -44,6 +45,10 @@ ValidationOutcome = Literal["valid", "invalid", "unchecked"]
 
 _ANNOTATIONS = frozenset(("$ref", "$defs", "title", "description", "default", "examples", "deprecated"))
 """Keywords next to a reference that assert nothing."""
+_CLOSING = frozenset(("additionalProperties", "unevaluatedProperties"))
+"""Keywords that forbid the members that no other keyword names."""
+_INVERSIONS = {"not": ("not",), "if": ("if", "then", "else"), "contains": ("contains", "maxContains")}
+"""Keywords whose wider schema can make the whole stricter, with those that mean nothing without them."""
 _TIMES = frozenset(("date-time", "date", "time", "duration"))
 _WORDS = ("0", "1", "true", "false", "yes", "no", "on", "off", "y", "n", "t", "f")
 _FLAGS: list[Any] = [
@@ -184,6 +189,8 @@ class Check:
 
         Pydantic, for one, takes `"yes"` and 1 for booleans, numbers for times, and lists with duplicates for
         sets. Regular expressions differ in which letters beyond ASCII and which line breaks they match.
+        Servers made with zod drop the members that their schemas forbid, and nearly all take the first of
+        several alternatives that fit.
         """
         try:
             text = msgspec.json.encode(value)
@@ -191,7 +198,9 @@ class Check:
             return False
         is_plain = text.isascii() and _BREAKS.search(text) is None
         if is_plain not in self._wider:
-            wider = map_schemas(self.schema, "", partial(_widen, keeps_patterns=is_plain))
+            # First, since the other pass would have widened a negation before it is seen here.
+            wider = map_schemas(self.schema, "", _without_inversions)
+            wider = map_schemas(wider, "", partial(_widen, keeps_patterns=is_plain))
             self._wider[is_plain] = Check(ScreenedSchema(schema=as_object(wider)))
         return self._wider[is_plain].verdict(value).outcome != "invalid"
 
@@ -236,7 +245,17 @@ def _without_doubts(schema: dict[str, Any], _where: str, *, root: dict[str, Any]
 
 def _widen(schema: dict[str, Any], _where: str, *, keeps_patterns: bool) -> dict[str, Any]:
     """Schema that accepts also what servers of some languages accept."""
-    schema = {keyword: value for keyword, value in schema.items() if keyword != "uniqueItems"}
+    schema = {
+        keyword: value
+        for keyword, value in schema.items()
+        if keyword != "uniqueItems" and not (keyword in _CLOSING and value is False)
+    }
+    if (alternatives := schema.pop("oneOf", None)) is not None:
+        one_of_them: dict[str, Any] = {"anyOf": alternatives}
+        if "anyOf" in schema:
+            schema["allOf"] = [*schema.get("allOf", ()), one_of_them]
+        else:
+            schema |= one_of_them
     if schema.get("type") == "boolean" and "enum" not in schema:
         del schema["type"]
         schema["enum"] = _FLAGS
@@ -248,6 +267,23 @@ def _widen(schema: dict[str, Any], _where: str, *, keeps_patterns: bool) -> dict
             schema.pop("additionalProperties", None)
             schema.pop("unevaluatedProperties", None)
     return schema
+
+
+def _may_widen(schema: dict[str, Any]) -> bool:
+    """Whether `_widen` changes a schema, or may change what it refers to."""
+    return "$ref" in schema or _widen(schema, "", keeps_patterns=False) != schema
+
+
+def _without_inversions(schema: dict[str, Any], _where: str) -> dict[str, Any]:
+    """Schema without negations and conditions that `_widen` would make stricter."""
+    dropped: set[str] = set()
+    for keyword, with_it in _INVERSIONS.items():
+        inner = schema.get(keyword)
+        if is_object(inner) and any(map(_may_widen, all_schemas(inner))):
+            dropped.update(with_it)
+    return (
+        {keyword: value for keyword, value in schema.items() if keyword not in dropped} if dropped else schema
+    )
 
 
 def _find_required_with_default(schema: dict[str, Any], root: dict[str, Any]) -> set[str]:

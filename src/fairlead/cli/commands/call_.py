@@ -15,12 +15,12 @@ from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.cli.catalogs import gateway_for, no_gateway_option, warn_of_gone
 from fairlead.cli.options import json_option, load
 from fairlead.config.load import LoadedConfig
-from fairlead.errors import GatewayGone
+from fairlead.errors import FairleadError, GatewayGone
 from fairlead.gateway.registry import RunningGateway
 from fairlead.policy.decision import CallPolicy
 from fairlead.policy.tool_names import owners_of, review_command
 from fairlead.terminal.arguments import read_argument, read_document
-from fairlead.terminal.exit_codes import Exit
+from fairlead.terminal.exit_codes import Exit, exit_of
 from fairlead.terminal.output import (
     is_interactive,
     is_watched,
@@ -92,14 +92,13 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         timeout_ms=round(seconds * 1000) if seconds else None,
         confirmed=yes or is_interactive(),
         always=always,
+        as_json=as_json,
     )
     running = gateway_for(loaded, no_gateway=no_gateway)
 
     async def main() -> int:
-        result = await _call_through_gateway(running, loaded, wanted) if running else None
-        if result is None:
-            result = await _call_with_own_host(loaded, wanted)
-        return _show(result, as_json=as_json)
+        status = await _call_through_gateway(running, loaded, wanted) if running else None
+        return await _call_with_own_host(loaded, wanted) if status is None else status
 
     return run_async(main)
 
@@ -129,9 +128,10 @@ class _RequestedCall:
     timeout_ms: int | None
     confirmed: bool
     always: bool
+    as_json: bool
 
 
-async def _call_with_own_host(loaded: LoadedConfig, wanted: _RequestedCall) -> ToolResult:
+async def _call_with_own_host(loaded: LoadedConfig, wanted: _RequestedCall) -> int:
     from fairlead.host.host import Host
     from fairlead.terminal.prompts import operator_here
     from fairlead.terminal.trace_export import tracing
@@ -139,13 +139,12 @@ async def _call_with_own_host(loaded: LoadedConfig, wanted: _RequestedCall) -> T
     async with tracing() as tracer, Host.open(loaded, operator=operator_here(), tracer=tracer) as host:
         with noting_delivery():
             result = await _call_tool(host, wanted)
-        await _remember(host, loaded, wanted)
-        return result
+        return await _finish(host, loaded, wanted, result)
 
 
 async def _call_through_gateway(
     running: RunningGateway, loaded: LoadedConfig, wanted: _RequestedCall
-) -> ToolResult | None:
+) -> int | None:
     """Have a gateway make the call. None where it did not answer, and so did not make it."""
     from fairlead.gateway.control.client import attach_to_gateway
     from fairlead.terminal.prompts import operator_here
@@ -157,8 +156,20 @@ async def _call_through_gateway(
         except GatewayGone as exc:
             warn_of_gone(exc)
             return None
+        return await _finish(host, loaded, wanted, result)
+
+
+async def _finish(
+    host: "Host | ControlClient", loaded: LoadedConfig, wanted: _RequestedCall, result: ToolResult
+) -> int:
+    """Show a result, and only then remember the approval: if that fails, the call was made all the same."""
+    status = _show(result, as_json=wanted.as_json)
+    try:
         await _remember(host, loaded, wanted)
-        return result
+    except FairleadError as exc:
+        warn(f"the call was made, but agents still need approval for it: {exc}", exc.hint)
+        return status or exit_of(exc)
+    return status
 
 
 async def _call_tool(host: "Host | ControlClient", wanted: _RequestedCall) -> ToolResult:

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import ToolEntry
 from fairlead.connection.peer import CALLER
-from fairlead.errors import CallFailed, ConfigError, FairleadError, ReplicaFailed, StoreError
+from fairlead.errors import CallFailed, ConfigError, Delivery, FairleadError, ReplicaFailed, StoreError
 from fairlead.events import DOWN
 from fairlead.gateway.access.auth import AuthenticatedRequest, RequestAuthenticator
 from fairlead.gateway.access.origin import RequestRefused
@@ -308,7 +308,7 @@ async def _run(
     """Run a command and return its result as JSON."""
     if isinstance(work, ListServers):
         return await _list_servers(context.client, work)
-    async with _work_at(context, work.server):
+    async with work_at(context, work.server):
         host, principal = context.client.host, context.client.principal
         match work:
             case ListTools():
@@ -338,17 +338,19 @@ async def _run(
 
 
 @asynccontextmanager
-async def _work_at(context: CommandContext, server_id: str) -> AsyncGenerator[None]:
+async def work_at(context: CommandContext, server_id: str) -> AsyncGenerator[None]:
     """Let a server work on a command. Without elicitation there is no other request to wait for."""
     if not context.abilities:
         context.server_id = server_id
         yield
         return
+    delivery: Delivery = "not_sent"
     try:
         async with context.client.at(context, server_id):
+            delivery = "unknown"
             yield
     except MCPError as exc:
-        raise CallFailed(server_id, exc.error.message, delivery="not_sent") from exc
+        raise CallFailed(server_id, exc.error.message, delivery=delivery) from exc
 
 
 async def _list_servers(client: ClientSession, work: ListServers) -> bytes:

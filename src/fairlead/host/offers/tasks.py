@@ -1,5 +1,6 @@
 """Tasks: tool calls that a server runs in the background, kept in the store and found after a restart."""
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +13,15 @@ from fairlead.config.argument_types import check_types
 from fairlead.config.principal import LOCAL
 from fairlead.connection.failures import calling
 from fairlead.connection.tasks import Task, cancel_task, get_task, list_tasks, parse_created_task
-from fairlead.errors import CallFailed
+from fairlead.errors import CallFailed, StoreError
 from fairlead.host.call import CallRunner
 from fairlead.host.permission import ProposedCall, check_proposal
 from fairlead.host.server_access import ServerAccess
 from fairlead.store.protocol import ANY, Store
 
 NAMESPACE = "tasks"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,14 +100,18 @@ class Tasks:
             groups=groups,
         )
         raw = await self._calls.begin(proposal, {} if arguments is None else arguments)
-        task = parse_created_task(raw)
+        with calling(server_id):
+            task = parse_created_task(raw)
         if task is None:
             result = await self._calls.deliver(raw, proposal)
             return StartedCall(server_id=server_id, tool=tool, result=result)
         known = KnownTask(
             server_id=server_id, tool=tool, task_id=task.id, begun_at=time.time(), principal=principal
         )
-        await self._keep(known)
+        try:
+            await self._keep(known)
+        except StoreError:
+            logger.warning("a task runs, but cannot be kept for later runs", exc_info=True)
         return StartedCall(server_id=server_id, tool=tool, task=task)
 
     @check_types
@@ -120,9 +127,7 @@ class Tasks:
             CallFailed: The principal has no such task, or the server did not answer.
         """
         await self._require_own(server_id, task_id, principal)
-        connection = await self._servers.reach(server_id)
-        with calling(server_id):
-            return await get_task(await connection.ready(), task_id)
+        return await self._get(server_id, task_id)
 
     @check_types
     async def result(self, server_id: str, task_id: str, *, principal: str = LOCAL) -> ToolResult:
@@ -139,11 +144,14 @@ class Tasks:
         Raises:
             CallFailed: The principal has no such task, or it failed.
         """
-        task = await self.get(server_id, task_id, principal=principal)
+        begun = await self._require_own(server_id, task_id, principal)
+        task = await self._get(server_id, task_id)
         connection = await self._servers.reach(server_id)
         raw = await connection.finish(task)
-        begun = await self._load_task(server_id, task_id)
-        await self._forget(server_id, task_id)
+        try:
+            await self._forget(server_id, task_id)
+        except StoreError:
+            logger.warning("a task that is over cannot be forgotten", exc_info=True)
         proposal = ProposedCall(
             managed=self._servers.use(server_id),
             tool=begun.tool if begun else "",
@@ -199,11 +207,20 @@ class Tasks:
             return ()
         return tuple(_decode(stored.value) for stored in await self._store.scan(NAMESPACE))
 
-    async def _require_own(self, server_id: str, task_id: str, principal: str) -> None:
-        """Raise `CallFailed` for another principal's task. One that is not stored is the local user's."""
+    async def _get(self, server_id: str, task_id: str) -> Task:
+        connection = await self._servers.reach(server_id)
+        with calling(server_id):
+            return await get_task(await connection.ready(), task_id)
+
+    async def _require_own(self, server_id: str, task_id: str, principal: str) -> KnownTask | None:
+        """Return the stored task; one that is not stored is the local user's.
+
+        Raises `CallFailed` for another principal's.
+        """
         known = await self._load_task(server_id, task_id)
         if (known.principal if known is not None else LOCAL) != principal:
             raise CallFailed(server_id, f"there is no task `{task_id}`", delivery="not_sent")
+        return known
 
     async def _load_task(self, server_id: str, task_id: str) -> KnownTask | None:
         store = self._store
