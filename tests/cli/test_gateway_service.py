@@ -215,6 +215,57 @@ def test_a_start_that_fails_says_why(no_manager: Machine) -> None:
     assert living(no_manager.env) == []
 
 
+def test_the_file_that_config_names_is_the_services_too(no_manager: Machine) -> None:
+    machine = no_manager
+    file = machine.project / "other.json"
+    file.write_text('{"servers": {}}')
+    started = ask(machine, "--config", str(file), "gateway", "start", "--port", "0")
+    assert started["is_new"]
+    (running,) = living(machine.env)
+    assert running.pid == started["pid"]
+    words = command_of(running.pid)
+    assert words[words.index("gateway") - 2 : words.index("gateway")] == ["--config", str(file)]
+
+
+def command_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+def test_options_before_start_are_the_services(no_manager: Machine) -> None:
+    refused = run(no_manager, "gateway", "--auth", "none", "start")
+    assert refused.returncode == 2
+    assert "--i-know" in refused.stderr
+    started = ask(no_manager, "gateway", "--port", "0", "--agent", "--auth", "none", "--i-know", "start")
+    (running,) = living(no_manager.env)
+    assert running.token_file is None, "any program may call"
+    assert "--agent" in command_of(started["pid"])
+
+
+def test_the_store_before_start_is_the_services_and_no_password_is_written_down(
+    systemd: Machine,
+) -> None:
+    machine = systemd
+    refused = run(machine, "gateway", "--store", "redis://:hunter2secret@localhost/0", "start")
+    assert refused.returncode == 2
+    assert "password" in refused.stderr
+    assert "hunter2secret" not in refused.stderr
+    unit = machine.home / ".config/systemd/user/fairlead-gateway.service"
+    assert not unit.exists()
+    keyless = run(machine, "gateway", "--store", "redis://127.0.0.1:1/0", "start")
+    assert keyless.returncode == 1
+    assert "there is no cluster key, and nothing is kept in Redis without" in keyless.stderr
+    assert '"--store" "redis://127.0.0.1:1/0"' in unit.read_text()
+
+
+@pytest.mark.parametrize("words", [("--stdio", "start"), ("--agent", "stop"), ("--bundle", "b", "status")])
+def test_an_option_that_a_subcommand_would_drop_is_refused(
+    no_manager: Machine, words: tuple[str, ...]
+) -> None:
+    refused = run(no_manager, "gateway", *words)
+    assert refused.returncode == 2
+    assert f"`{words[0]}` is of no use to `fairlead gateway {words[-1]}`" in refused.stderr
+
+
 def process_name() -> str:
     return Path("/proc/self/comm").read_text().strip()
 

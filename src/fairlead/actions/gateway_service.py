@@ -121,7 +121,7 @@ def service_command(
     started_by: StartedBy, arguments: Sequence[str], folder: Path, env: Mapping[str, str]
 ) -> ServiceCommand:
     """The command line of a gateway in the background. `arguments` may begin with options of `fairlead`."""
-    before = list(arguments[:2]) if arguments[:1] == ("--config",) else []
+    before = list(arguments[:2]) if list(arguments[:1]) == ["--config"] else []
     rest = arguments[len(before) :]
     words = (*own_command(), *before, "gateway", "--started-by", started_by, *rest)
     return ServiceCommand(words=words, folder=folder, env=env)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fairlead.cli.config_edits import action_context
-from fairlead.cli.gateway_options import WORKERS, GatewayArguments
-from fairlead.cli.options import json_option, load
+from fairlead.cli.gateway_options import WORKERS, GatewayArguments, require_known_risk
+from fairlead.cli.options import json_option, load, override
+from fairlead.config.secrets.redaction import redact_url
 from fairlead.errors import ConfigError, UnknownBundle
 from fairlead.events import DOWN
 from fairlead.terminal.exit_codes import Exit
@@ -76,18 +77,27 @@ def start_command(  # noqa: PLR0913 - click hands every option over by name
     """
     from fairlead.actions.gateway_service import start_gateway
 
+    before = ctx.parent.params if ctx.parent else {}
+    store, auth = before.get("store"), before.get("auth", "token")
+    require_known_risk(auth, i_know=before.get("i_know", False))
+    bundle = bundle or before.get("bundle")
+    if store is not None:
+        _require_no_password(store)
+        override(ctx, {"store": store})
     loaded = load(ctx)
     if bundle is not None and bundle not in loaded.config.bundles:
         raise UnknownBundle(
             f"there is no bundle `{bundle}`", hint="bundles are in `bundles` of the configuration"
         )
-    before = ctx.parent.params if ctx.parent else {}
     options = GatewayArguments(
         host=host or before.get("host"),
         port=before.get("port") if port is None else port,
         workers=workers or before.get("workers", 1),
-        bundle=bundle or before.get("bundle"),
+        bundle=bundle,
         mode=mode or before.get("mode"),
+        store=store,
+        agent=before.get("agent", False),
+        open_to_all=auth == "none",
         config=ctx.find_root().obj,
     )
     started = start_gateway(action_context(ctx, loaded), options.words(), at_login=at_login)
@@ -97,6 +107,15 @@ def start_command(  # noqa: PLR0913 - click hands every option over by name
         _show_started(started, options)
     print_notices(started.notices)
     return Exit.OK
+
+
+def _require_no_password(store: str) -> None:
+    """Refuse a password in an address that is written into a unit, or into the command line of a process."""
+    if redact_url(store) != store:
+        raise click.UsageError(
+            "`--store` has a password, which would be written where the service is described: write"
+            " `${NAME}` in its place, or the address into `store` of your own file"
+        )
 
 
 def _show_started(started: "StartedGateway", options: GatewayArguments) -> None:
