@@ -129,8 +129,11 @@ def _project_file(context: ActionContext) -> Path | None:
 
 def _require_no_plain_secrets(context: ActionContext, parts: Mapping[PartName, bytes]) -> None:
     """Refuse files with secrets in plain text: all that is written in them leaves, in effect or not."""
-    files = {"config/fairlead.json": _config_file(context), "project/fairlead.json": _project_file(context)}
-    for name, path in files.items():
+    files: list[tuple[PartName, Path | None]] = [
+        ("config/fairlead.json", _config_file(context)),
+        ("project/fairlead.json", _project_file(context)),
+    ]
+    for name, path in files:
         if name not in parts or path is None:
             continue
         text = parts[name].decode("utf-8-sig")
