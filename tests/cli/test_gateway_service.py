@@ -32,6 +32,7 @@ from fairlead.gateway.service import (
     service_manager,
     systemd_unit,
 )
+from fairlead.terminal.output import printable
 from tests.cli.gateway_support import (
     INITIALIZE,
     INITIALIZED,
@@ -235,6 +236,7 @@ def test_options_before_start_are_the_services(no_manager: Machine) -> None:
     refused = run(no_manager, "gateway", "--auth", "none", "start")
     assert refused.returncode == 2
     assert "--i-know" in refused.stderr
+    assert json.loads(run(no_manager, "gateway", "--json", "status").stdout)["running"] is False
     started = ask(no_manager, "gateway", "--port", "0", "--agent", "--auth", "none", "--i-know", "start")
     (running,) = living(no_manager.env)
     assert running.token_file is None, "any program may call"
@@ -308,6 +310,28 @@ def test_a_log_is_followed_until_ctrl_c(no_manager: Machine) -> None:
         assert "stopping" in following.stdout.readline()
         following.terminate()
         following.communicate(timeout=SECONDS)
+
+
+def test_a_log_that_is_followed_as_json_has_an_object_on_each_line_at_once(no_manager: Machine) -> None:
+    machine = no_manager
+    log = machine.home / ".local/state/fairlead/gateway/gateway.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\n\x1b[31mtwo\n")
+    shown = run(machine, "gateway", "logs", "-n", "1", "--json")
+    assert [json.loads(line)["line"] for line in shown.stdout.splitlines()] == [printable("\x1b[31mtwo")]
+    words = command("gateway", "logs", "--json", "--follow")
+    with subprocess.Popen(
+        words, env=machine.env, cwd=machine.project, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == {"line": "one"}
+        assert "two" in json.loads(process.stdout.readline())["line"]
+        with log.open("a") as file:
+            file.write("three\n")
+        assert json.loads(process.stdout.readline()) == {"line": "three"}
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=SECONDS)
+        assert json.loads(rest)["error"]["code"] == "interrupted"
 
 
 def test_a_log_file_stays_bounded(tmp_path: Path) -> None:

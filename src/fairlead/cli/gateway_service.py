@@ -1,8 +1,9 @@
 """`fairlead gateway start`, `stop`, `status`, `open` and `logs`: the gateway in the background."""
 
+import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -315,9 +316,10 @@ def open_command(ctx: click.Context, *, as_json: bool) -> int:
     "-n", "--lines", type=click.IntRange(min=1), default=50, show_default=True, help="How many lines."
 )
 @click.option("-f", "--follow", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
+@json_option
 @click.pass_context
-def logs_command(ctx: click.Context, lines: int, *, follow: bool) -> int:
-    """Show the log of the gateway in the background."""
+def logs_command(ctx: click.Context, lines: int, *, follow: bool, as_json: bool) -> int:
+    """Show the log of the gateway in the background. With `--json`, one object on each line."""
     from fairlead.actions.gateway_service import main_gateway
     from fairlead.gateway.registry import service_log
 
@@ -325,14 +327,23 @@ def logs_command(ctx: click.Context, lines: int, *, follow: bool) -> int:
     if running is not None and running.log is None:
         say(f"the gateway at {running.url} logs to its terminal; this is what one in the background said")
     log = Path(running.log) if running and running.log else service_log(os.environ, "background")
-    end = _show_tail(log, lines)
+    show: Callable[[str], None] = _show_as_json if as_json else _show_line
+    end = _show_tail(log, lines, show)
     while follow:
         time.sleep(_POLL_SECONDS)
-        end = _show_new(log, end)
+        end = _show_new(log, end, show)
     return Exit.OK
 
 
-def _show_tail(log: Path, lines: int) -> int:
+def _show_line(line: str) -> None:
+    print_data(printable(line))
+
+
+def _show_as_json(line: str) -> None:
+    print_data(json.dumps({"line": printable(line)}, ensure_ascii=False))
+
+
+def _show_tail(log: Path, lines: int, show: Callable[[str], None]) -> int:
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -342,16 +353,16 @@ def _show_tail(log: Path, lines: int) -> int:
         say("no gateway has run in the background yet; `fairlead gateway start` starts one")
         return 0
     for line in text.splitlines()[-lines:]:
-        print_data(printable(line))
+        show(line)
     return size
 
 
-def _show_new(log: Path, end: int) -> int:
+def _show_new(log: Path, end: int, show: Callable[[str], None]) -> int:
     from fairlead.actions.gateway_service import log_since
 
     text = log_since(log, end)
     for line in text.splitlines():
-        print_data(printable(line))
+        show(line)
     return log.stat().st_size if text else end
 
 

@@ -190,7 +190,7 @@ _USED_BY_START: Final = frozenset(
 
 def _require_used_options(ctx: click.Context, subcommand: str) -> None:
     """Refuse options before a subcommand that would have no effect."""
-    used = _USED_BY_START if subcommand == "start" else frozenset[str]()
+    used = {"as_json"} | (_USED_BY_START if subcommand == "start" else frozenset[str]())
     for option in ctx.command.params:
         name = option.name or ""
         if name not in used and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
