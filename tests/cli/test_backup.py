@@ -13,7 +13,8 @@ import pytest
 
 from fairlead.actions.backup_archive import MOST_BYTES, pack, read_archive
 from fairlead.config.paths import state_folder, store_file
-from fairlead.errors import ConfigUnreadable
+from fairlead.config.secrets.documents import plain_secrets
+from fairlead.errors import ConfigInvalid, ConfigUnreadable
 from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
 from fairlead.testing import ScriptedServer
@@ -139,6 +140,137 @@ def test_a_configuration_with_secrets_in_plain_text_is_not_backed_up_unasked(
     assert "servers.x.headers.Authorization" in json.loads(refused.out)["error"]["message"]
     assert "abcdef1234567890" not in refused.out + refused.err
     assert not (machine.project / "b.zip").exists()
+
+
+KEY = "abcdef1234567890abcdef"
+HEADERS = {"url": "https://example.com/mcp", "headers": {"Authorization": f"Bearer {KEY}"}}
+BUCKET = {"endpoint": "https://s3.example", "bucket": "some-bucket", "access_key": "a", "secret_key": "${S}"}
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        ({"servers": {"x": HEADERS}}, "servers.x.headers.Authorization"),
+        ({"servers": {"x": {"command": "c", "env": {"API_KEY": KEY}}}}, "servers.x.env.API_KEY"),
+        (
+            {"servers": {"x": {"command": "c", "env": {"DATABASE_URL": f"postgres://me:{KEY}@db/x"}}}},
+            "servers.x.env.DATABASE_URL",
+        ),
+        (
+            {"servers": {"x": {"command": "c", "env": {"DSN_": f"Server=db;Password={KEY}"}}}},
+            "servers.x.env.DSN_",
+        ),
+        ({"servers": {"x": {"command": "c", "args": [f"--api-key={KEY}"]}}}, "servers.x.args.0"),
+        ({"servers": {"x": {"command": f"c --api-key={KEY}"}}}, "servers.x.command"),
+        (
+            {"servers": {"x": {"command": "c", "environment": {"API_KEY": KEY}}}},
+            "servers.x.environment.API_KEY",
+        ),
+        ({"servers": {"x": {"transport": {"type": "http", **HEADERS}}}}, "transport.headers.Authorization"),
+        ({"mcpServers": {"x": HEADERS}}, "mcpServers.x.headers.Authorization"),
+        ({"model": {"provider": "openai", "name": "m", "api_key": KEY}}, "model.api_key"),
+        ({"search": {"embeddings": {"url": "http://e", "model": "m", "api_key": KEY}}}, "embeddings.api_key"),
+        ({"store": f"redis://:{KEY}@redis/0"}, "store"),
+        ({"store": {"url": f"rediss://me:{KEY}@redis/0"}}, "store.url"),
+        ({"store": {"url": "redis://redis/0", "key": KEY}}, "store.key"),
+        ({"artifacts": {"s3": {**BUCKET, "secret_key": KEY}}}, "artifacts.s3.secret_key"),
+        ({"artifacts": {"s3": {**BUCKET, "session_token": KEY}}}, "artifacts.s3.session_token"),
+    ],
+)
+def test_no_plain_secret_is_backed_up_unasked_wherever_it_stands(
+    fairlead: Fairlead, machine: Machine, document: dict[str, Any], place: str
+) -> None:
+    machine.write_user(json.dumps(document))
+    refused = fairlead("backup", "b.zip")
+    assert refused.status == 1
+    assert "in plain text" in refused.err
+    assert place in refused.err
+    assert KEY not in refused.out + refused.err
+    assert not (machine.project / "b.zip").exists()
+    if "store" not in document:  # else there is no such Redis
+        assert fairlead("backup", "b.zip", "--with-secrets", "--no-passphrase").status == 0
+
+
+def test_the_secret_of_an_entry_that_another_replaces_is_found_and_the_hint_moves_it(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    machine.write_user(json.dumps({"servers": {"x": HEADERS}}))
+    machine.write_project(json.dumps({"servers": {"x": {"command": "true"}}}))
+    refused = fairlead("backup", "b.zip", "--json")
+    error = json.loads(refused.out)["error"]
+    assert "servers.x.headers.Authorization" in error["message"]
+    words = error["hint"].partition("`")[2].partition("`")[0].split()
+    assert words[0] == "fairlead"
+    assert fairlead(*words[1:]).status == 0
+    made = fairlead("backup", "b.zip")
+    assert made.status == 0, made.err
+    assert KEY.encode() not in everything_in(machine.project / "b.zip")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_secrets_of_both_entries_with_one_id_are_found(
+    fairlead: Fairlead, machine: Machine, first: bool
+) -> None:
+    entries = [json.dumps(HEADERS), json.dumps({"command": "true"})]
+    one, other = entries if first else entries[::-1]
+    machine.write_user(f'{{"servers": {{"x": {one}, "x": {other}}}}}')
+    refused = fairlead("backup", "b.zip")
+    assert refused.status == 1
+    assert not (machine.project / "b.zip").exists()
+    assert KEY not in refused.out + refused.err
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        f'// "Authorization": "Bearer {KEY}"',
+        f'/* "url": "https://me:{KEY}@example.com" */',
+        f'// "api_key":"{KEY}"',
+    ],
+)
+def test_the_secret_of_an_entry_that_was_commented_out_is_found(
+    fairlead: Fairlead, machine: Machine, comment: str
+) -> None:
+    machine.write_user(f'{{\n"servers": {{}}\n{comment}\n}}')
+    refused = fairlead("backup", "b.zip")
+    assert refused.status == 1
+    assert "a comment in line 3" in refused.err
+    assert KEY not in refused.out + refused.err
+
+
+def test_a_file_that_does_not_parse_is_not_backed_up_unasked(fairlead: Fairlead, machine: Machine) -> None:
+    machine.write_user(f'{{"servers": {{"x": {json.dumps(HEADERS)}')
+    refused = fairlead("backup", "b.zip")
+    assert refused.status == 1
+    assert KEY not in refused.out + refused.err
+    assert not (machine.project / "b.zip").exists()
+    with pytest.raises(ConfigInvalid):
+        plain_secrets(machine.user_file.read_text(), "f")
+
+
+def test_names_that_look_like_those_of_secrets_are_not_refused(fairlead: Fairlead, machine: Machine) -> None:
+    oauth = {
+        "client_id": "abcdef1234567890abcdef1234567890ab",
+        "client_secret": "${SECRET}",
+        "auth_method": "client_secret_post",
+        "token_url": "https://id.example/token",
+    }
+    entry = {
+        "url": "https://example.com/mcp",
+        "headers": {"Authorization": "Bearer ${TOKEN}"},
+        "oauth": oauth,
+    }
+    bundles = {"b": {"token_budget": 10, "always_direct": ["mcp_github_create_issue_1a2b3c4d5e6f"]}}
+    rule = {"tool": "mcp_github_create_issue_1a2b3c4d5e6f", "server": "x", "allow": True}
+    command = {"command": "uvx", "args": ["--db", "postgres://me:${PASSWORD}@db/x", "mcp-server-git@1.2.3"]}
+    document = {
+        "servers": {"x": entry, "y": command},
+        "bundles": bundles,
+        "artifacts": {"s3": BUCKET},
+        "store": "redis://:${PASSWORD}@redis/0",
+        "policy": {"rules": [rule]},
+    }
+    assert plain_secrets(json.dumps(document), "f") == []
 
 
 def test_secrets_are_encrypted_with_a_passphrase(

@@ -2,9 +2,10 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,9 +16,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.actions.orphans import find_orphaned_guardians
 from fairlead.config.document.files import hold_lock
 from fairlead.config.paths import state_folder, store_file
+from fairlead.connection.process import guardian
 from fairlead.gateway.registry import RunningGateway
+from fairlead.host.host import Host
 from fairlead.net.http import tls_context
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome, write
@@ -246,3 +250,70 @@ def test_the_url_of_a_projects_server_is_not_contacted_before_it_is_approved(
     assert "fairlead approve theirs" in found["servers", "theirs"]["fix"]
     assert ("clock", "theirs") not in found
     assert asked == []
+
+
+ADOPTER = """
+import ctypes, os, subprocess, sys
+# As `systemd --user`: what loses its parent below is a child of this process, and not of process 1.
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+words = [sys.executable, "-c", sys.argv[1], *sys.argv[2:]]
+host = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+guardian = host.stdout.readline().decode().strip()
+print(guardian, flush=True)
+sys.stdin.readline()
+host.kill()
+host.wait()
+print("gone", flush=True)
+sys.stdin.read()
+os.kill(int(guardian), 9)
+"""
+HOST = """
+import os, subprocess, sys
+boot, folder, limits = sys.argv[1:]
+words = [sys.executable, "-I", "-S", "-c", boot, folder, str(os.getpid()), limits]
+print(subprocess.Popen(words, stdin=subprocess.DEVNULL).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_guardian_whose_host_is_gone_is_found_whoever_adopted_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    folder = tmp_path / "a folder" / "fairlead"
+    folder.mkdir(parents=True)
+    (folder / "reaper.py").write_text("import time\ndef main(host, limits): time.sleep(60)\n")
+    monkeypatch.setattr(sys, "platform", platform)
+    boot, limits = guardian._BOOT, guardian._resource_limits()  # pyright: ignore[reportPrivateUsage]
+    words = [sys.executable, "-c", ADOPTER, HOST, boot, str(folder), limits]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as adopter:
+        assert adopter.stdout is not None
+        assert adopter.stdin is not None
+        pid = int(adopter.stdout.readline())
+        assert pid not in find_orphaned_guardians(), "its host lives"
+        adopter.stdin.write("\n")
+        adopter.stdin.flush()
+        assert adopter.stdout.readline() == "gone\n"
+        assert pid in find_orphaned_guardians()
+        adopter.stdin.close()
+        adopter.wait(30)
+
+
+def commands() -> dict[int, str]:
+    found: dict[int, str] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+            found[int(entry.name)] = words.decode(errors="replace")
+    return found
+
+
+async def test_a_guardian_at_work_and_its_reapers_are_no_orphans(machine: Machine, tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["echo"])
+    configure(machine, s=server.entry(trust="trusted"))
+    async with Host.open(env=machine.env, cwd=machine.project) as host:
+        await host.list_now("s")
+        ours = {pid for pid, said in commands().items() if guardian.host_of_guardian(said) == os.getpid()}
+        assert len(ours) >= 2, "a guardian and a reaper"
+        assert not ours & set(find_orphaned_guardians())

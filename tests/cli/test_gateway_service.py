@@ -32,6 +32,7 @@ from fairlead.gateway.service import (
     service_manager,
     systemd_unit,
 )
+from fairlead.terminal.output import printable
 from tests.cli.gateway_support import (
     INITIALIZE,
     INITIALIZED,
@@ -215,6 +216,58 @@ def test_a_start_that_fails_says_why(no_manager: Machine) -> None:
     assert living(no_manager.env) == []
 
 
+def test_the_file_that_config_names_is_the_services_too(no_manager: Machine) -> None:
+    machine = no_manager
+    file = machine.project / "other.json"
+    file.write_text('{"servers": {}}')
+    started = ask(machine, "--config", str(file), "gateway", "start", "--port", "0")
+    assert started["is_new"]
+    (running,) = living(machine.env)
+    assert running.pid == started["pid"]
+    words = command_of(running.pid)
+    assert words[words.index("gateway") - 2 : words.index("gateway")] == ["--config", str(file)]
+
+
+def command_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+def test_options_before_start_are_the_services(no_manager: Machine) -> None:
+    refused = run(no_manager, "gateway", "--auth", "none", "start")
+    assert refused.returncode == 2
+    assert "--i-know" in refused.stderr
+    assert json.loads(run(no_manager, "gateway", "--json", "status").stdout)["running"] is False
+    started = ask(no_manager, "gateway", "--port", "0", "--agent", "--auth", "none", "--i-know", "start")
+    (running,) = living(no_manager.env)
+    assert running.token_file is None, "any program may call"
+    assert "--agent" in command_of(started["pid"])
+
+
+def test_the_store_before_start_is_the_services_and_no_password_is_written_down(
+    systemd: Machine,
+) -> None:
+    machine = systemd
+    refused = run(machine, "gateway", "--store", "redis://:hunter2secret@localhost/0", "start")
+    assert refused.returncode == 2
+    assert "password" in refused.stderr
+    assert "hunter2secret" not in refused.stderr
+    unit = machine.home / ".config/systemd/user/fairlead-gateway.service"
+    assert not unit.exists()
+    keyless = run(machine, "gateway", "--store", "redis://127.0.0.1:1/0", "start")
+    assert keyless.returncode == 1
+    assert "there is no cluster key, and nothing is kept in Redis without" in keyless.stderr
+    assert '"--store" "redis://127.0.0.1:1/0"' in unit.read_text()
+
+
+@pytest.mark.parametrize("words", [("--stdio", "start"), ("--agent", "stop"), ("--bundle", "b", "status")])
+def test_an_option_that_a_subcommand_would_drop_is_refused(
+    no_manager: Machine, words: tuple[str, ...]
+) -> None:
+    refused = run(no_manager, "gateway", *words)
+    assert refused.returncode == 2
+    assert f"`{words[0]}` is of no use to `fairlead gateway {words[-1]}`" in refused.stderr
+
+
 def process_name() -> str:
     return Path("/proc/self/comm").read_text().strip()
 
@@ -257,6 +310,28 @@ def test_a_log_is_followed_until_ctrl_c(no_manager: Machine) -> None:
         assert "stopping" in following.stdout.readline()
         following.terminate()
         following.communicate(timeout=SECONDS)
+
+
+def test_a_log_that_is_followed_as_json_has_an_object_on_each_line_at_once(no_manager: Machine) -> None:
+    machine = no_manager
+    log = machine.home / ".local/state/fairlead/gateway/gateway.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\n\x1b[31mtwo\n")
+    shown = run(machine, "gateway", "logs", "-n", "1", "--json")
+    assert [json.loads(line)["line"] for line in shown.stdout.splitlines()] == [printable("\x1b[31mtwo")]
+    words = command("gateway", "logs", "--json", "--follow")
+    with subprocess.Popen(
+        words, env=machine.env, cwd=machine.project, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == {"line": "one"}
+        assert "two" in json.loads(process.stdout.readline())["line"]
+        with log.open("a") as file:
+            file.write("three\n")
+        assert json.loads(process.stdout.readline()) == {"line": "three"}
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=SECONDS)
+        assert json.loads(rest)["error"]["code"] == "interrupted"
 
 
 def test_a_log_file_stays_bounded(tmp_path: Path) -> None:

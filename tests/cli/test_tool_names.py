@@ -225,7 +225,12 @@ def test_the_shell_completes_from_what_is_known_and_starts_no_server(
     assert completed(machine, "review", "clock", "--allow", "clock.get_time,clock.s") == [
         "clock.get_time,clock.set_time"
     ]
-    assert completed(machine, "tools", "cl") == ["clock"]
+    assert completed(machine, "tools", "cl") == ["clock", "clock.get_time", "clock.set_time"]
+    assert completed(machine, "tools", "clock.g") == ["clock.get_time"]
+    assert completed(machine, "bundle", "add", "b", "") == ["clock", "other"]
+    assert completed(machine, "bundle", "add", "b", "clock", "clock.s") == ["clock.set_time"]
+    assert completed(machine, "bundle", "add", "b", "clock", "--without", "clock.s") == ["clock.set_time"]
+    assert completed(machine, "audit", "--tool", "clock.g") == ["clock.get_time"]
     assert completed(machine, "rm", "cl") == ["clock"]
     assert completed(machine, "tools", "--bundle", "w") == ["work"]
     assert completed(machine, "gateway", "token", "remove", "l") == ["laptop"]

@@ -113,6 +113,27 @@ def test_a_failed_call_says_how_far_it_got(
     )
 
 
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (302, "`url`"),
+        (400, "MCP endpoint"),
+        (403, "does not allow it"),
+        (404, "check the path of `url`"),
+        (405, "takes no MCP requests"),
+        (410, "is gone"),
+        (413, "send less"),
+        (418, "MCP endpoint"),
+        (429, "try again later"),
+        (500, "its own log"),
+    ],
+)
+def test_every_status_has_its_hint_in_a_call_as_when_connecting(status: int, words: str) -> None:
+    called, connected = (make("x", HttpRejected(status, "no")) for make in (call_failure, connect_failure))
+    assert words in (called.hint or "")
+    assert called.hint == connected.hint
+
+
 def test_a_call_that_wants_a_login_says_so() -> None:
     assert isinstance(call_failure("x", HttpRejected(401, "no")), AuthRequired)
 

@@ -6,7 +6,9 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -23,6 +25,8 @@ from fairlead.gateway.install import (
     plan_uninstall,
     render_snippet,
 )
+from fairlead.gateway.registry import gateway_folder
+from fairlead.gateway.service import kept_variables
 from tests.conftest import Machine, Outcome
 
 Fairlead = Callable[..., Outcome]
@@ -432,3 +436,53 @@ def test_variables_of_a_command_arrive_as_they_are(
     assert fairlead("import", "--from", agent).status == 0
     entry = json.loads(machine.user_file.read_text())["servers"]["fairlead"]
     assert (entry["command"], entry["env"]) == ("/opt/my apps/fairlead", {"PATH": "/a:/b c"})
+
+
+def test_an_agent_gets_the_variables_that_a_service_gets_and_no_password(machine: Machine) -> None:
+    given = {
+        "PATH": "/bin",
+        "LANG": "de_DE.UTF-8",
+        "XDG_DATA_HOME": "/data",
+        "FAIRLEAD_VAULT": "file",
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
+        "SSL_CERT_FILE": "/ca.pem",
+        "NO_PROXY": "localhost",
+        "HTTP_PROXY": "http://proxy:3128",
+        "OTEL_SERVICE_NAME": "mine",
+    }
+    secret = {
+        "HTTPS_PROXY": "http://me:hunter2@proxy:3128",
+        "https_proxy": "me:hunter2@proxy",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "https://me:hunter2@otel.example",
+        "API_KEY": "hunter2",
+    }
+    env = {"HOME": str(machine.home), **given, **secret}
+    assert command_route(env, config=None).environment == given
+    assert kept_variables(env) == given
+
+
+def test_a_configuration_in_a_variable_is_in_no_agents_file(machine: Machine) -> None:
+    env = {**machine.env, "FAIRLEAD_CONFIG_JSON": '{"servers": {}}'}
+    with pytest.raises(ConfigError, match="does not have FAIRLEAD_CONFIG_JSON"):
+        command_route(env, config=None)
+
+
+def test_installations_for_all_agents_at_once_are_all_remembered(
+    machine: Machine, place: MachinePaths
+) -> None:
+    former = {agent: write(machine, agent, TEXTS[agent]) for agent in AGENTS}
+    before = {agent: path.read_bytes() for agent, path in former.items()}
+    changes = [plan_install(agent, place, COMMAND) for agent in AGENTS]
+    at_once = Barrier(len(changes), timeout=30)
+
+    def write_one(change: FileChange) -> None:
+        at_once.wait()
+        apply(change, machine.env)
+
+    with ThreadPoolExecutor(len(changes)) as pool:
+        list(pool.map(write_one, changes))
+    known = json.loads((gateway_folder(machine.env) / "backups" / "installed.json").read_bytes())
+    assert sorted(known) == sorted(map(str, former.values()))
+    for agent, path in former.items():
+        apply(plan_uninstall(agent, place), machine.env)
+        assert path.read_bytes() == before[agent]

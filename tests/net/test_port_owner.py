@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +61,15 @@ def test_a_free_port_has_no_owner() -> None:
 
 def test_an_owner_reads_as_a_program_and_a_process() -> None:
     assert str(PortOwner(pid=7, name="node")) == "`node` (process 7)"
+
+
+def test_a_descriptor_that_was_just_closed_does_not_hide_the_others(tmp_path: Path) -> None:
+    process = tmp_path / "7"
+    (process / "fd").mkdir(parents=True)
+    (process / "comm").write_text("holder\n")
+    (process / "fd" / "0").write_text("no link: reading it fails, as for one that is gone")
+    (process / "fd" / "1").symlink_to("socket:[42]")
+    (tmp_path / "net").mkdir()
+    row = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 42 1"
+    (tmp_path / "net" / "tcp").write_text(f"header\n{row}\n")
+    assert port_owner(0x1F90, tmp_path) == PortOwner(pid=7, name="holder")

@@ -122,6 +122,8 @@ def steps(tabs: list[Page], complaints: list[str]) -> dict[str, Step]:  # noqa: 
 
     return {
         "open": here("goto"),
+        "prepare": here("add_init_script"),
+        "choose": here("select_option"),
         "fill": here("fill"),
         "click": here("click"),
         "press": press,

@@ -111,6 +111,96 @@ async def test_a_call_that_waits_is_shown_whole_and_goes_on_with_a_yes(
 
 
 @pytest.mark.slow
+async def test_what_was_chosen_and_not_sent_survives_what_changes_meanwhile(
+    machine: Machine, tmp_path: Path
+) -> None:
+    server = ChangingServer(tmp_path, ECHO)
+    machine.write_project("{}")
+    async with dashboard(machine, {"notes": server.entry()}) as board, browsing() as browser:
+        await enter(browser, board)
+        await browser("click", "#to-Servers")
+        await browser("click", "#server-notes")
+        await browser("see", "#live", "live")
+        await browser("see", "#restart-notes", "Start")
+        value = "document.querySelector('#scope-notes').value"
+        before = await browser("value", value)
+        options = await browser(
+            "value", "[...document.querySelector('#scope-notes').options].map(o => o.value)"
+        )
+        other = next(each for each in options if each != before)
+        await browser("choose", "#scope-notes", other)
+        await browser("value", "document.activeElement.blur()")
+        await board.host.connect("notes")
+        await browser("see", "dd .state", "ready")  # the rest of the page is fresh
+        assert await browser("value", value) == other
+        await browser("see", "#restart-notes", "Start")
+        assert await browser("complaints") == []
+
+
+NOTIFICATIONS = """
+window.notes = [];
+window.Notification = class extends EventTarget {
+  static permission = sessionStorage.getItem("permission") ?? "default";
+  static requestPermission() {
+    sessionStorage.setItem("permission", "granted");
+    return Promise.resolve((Notification.permission = "granted"));
+  }
+  constructor(title, options) {
+    super();
+    window.notes.push({ title, ...options });
+    window.last = this;
+  }
+};
+document.hasFocus = () => false;
+"""
+
+
+@pytest.mark.slow
+async def test_the_browser_notifies_of_what_waits_if_that_was_switched_on(
+    machine: Machine, tmp_path: Path
+) -> None:
+    servers: dict[str, Any] = {}
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+        servers[name] = ChangingServer(tmp_path / name, ECHO).entry(approval="ask")
+    async with dashboard(machine, servers) as board, browsing() as browser:
+        await browser("prepare", NOTIFICATIONS)
+        await enter(browser, board)
+        await browser("click", "#to-Approvals")
+        await browser("see", "#live", "live")
+        await browser("see", "#notify", "Notify me in this browser")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(board.host.call, "a", "echo", {"what": "one"})
+            await browser("see", ".badge", "1")
+            assert await browser("value", "notes") == [], "it was not switched on"
+            await browser("click", "#notify")
+            await browser("see", "#notify", "Stop notifications")
+            tasks.start_soon(board.host.call, "b", "echo", {"what": "two"})
+            await browser("see", ".badge", "2")
+            expected = {
+                "title": "Fairlead",
+                "body": "2 approvals and reviews wait for you",
+                "tag": "fairlead-waiting",
+            }
+            assert await browser("value", "notes") == [expected]
+            await browser("click", "#to-Calls")
+            await browser("see", "#live", "live")
+            tasks.start_soon(board.host.call, "c", "echo", {"what": "three"})
+            await browser("see", ".badge", "3")
+            assert len(await browser("value", "notes")) == 1
+            await browser("value", "last.dispatchEvent(new Event('click'))")
+            await browser("see", "h1", "Approvals")
+            await browser("see", "#live", "live")
+            await browser("click", "#notify")
+            await browser("see", "#notify", "Notify me in this browser")
+            tasks.start_soon(board.host.call, "d", "echo", {"what": "four"})
+            await browser("see", ".badge", "4")
+            assert await browser("value", "notes") == [], "it was switched off again"
+            tasks.cancel_scope.cancel()
+        assert await browser("complaints") == []
+
+
+@pytest.mark.slow
 @pytest.mark.requirement("HARD-40", "NEED-32")
 async def test_a_tool_that_changes_is_held_back_shown_as_a_diff_and_let_go_by_a_review(
     machine: Machine, tmp_path: Path

@@ -6,6 +6,7 @@ the audit and of consents. Restoring replaces everything in one step or nothing,
 
 import base64
 import os
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +22,13 @@ from fairlead.actions.backup_archive import BackupArchive, PartName, pack, read_
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.auth.store_vault import NAMESPACE as SHARED_LOGINS
 from fairlead.auth.vault import FILE_NAME as LOGINS
+from fairlead.config.command_lines import command_line
 from fairlead.config.consent import KEY_FILE
 from fairlead.config.document import jsonc
 from fairlead.config.document.files import read_text, write_atomic
 from fairlead.config.paths import LOCK_NAME, config_folder, state_folder, user_file
 from fairlead.config.secrets import keyring
-from fairlead.config.secrets.redaction import literal_secrets, looks_secret
+from fairlead.config.secrets.documents import PlainSecret, plain_secrets
 from fairlead.config.secrets.references import references, strings
 from fairlead.config.secrets.storage import SERVICE
 from fairlead.config.store_location import RedisLocation
@@ -92,9 +94,10 @@ def make_backup(
         ConfigError: A configuration file has secrets in plain text, and `with_secrets` is off.
         ConfigUnwritable: The file exists, or cannot be written.
     """
+    files = _collect_files(context)
     if not with_secrets:
-        _require_no_plain_secrets(context)
-    parts = _collect(context, with_secrets=with_secrets)
+        _require_no_plain_secrets(context, files)
+    parts = _collect(context, with_secrets=with_secrets) | files
     content = pack(
         parts,
         made_by=f"fairlead {version('fairlead')}",
@@ -124,29 +127,44 @@ def _project_file(context: ActionContext) -> Path | None:
     return next((layer.path for layer in layers if layer.path and layer.path.name == "fairlead.json"), None)
 
 
-def _require_no_plain_secrets(context: ActionContext) -> None:
-    files = {_config_file(context), _project_file(context)}
-    named = [
-        f"servers.{server.server_id}.{'.'.join(map(str, path))}"
-        for server in context.loaded.servers.values()
-        if server.definition.source.path in files
-        for path in literal_secrets(server.entry)
+def _require_no_plain_secrets(context: ActionContext, parts: Mapping[PartName, bytes]) -> None:
+    """Refuse files with secrets in plain text: all that is written in them leaves, in effect or not."""
+    files: list[tuple[PartName, Path | None]] = [
+        ("config/fairlead.json", _config_file(context)),
+        ("project/fairlead.json", _project_file(context)),
     ]
-    model = context.loaded.config.model
-    if model is not None and model.api_key and looks_secret("api_key", model.api_key):
-        named.append("model.api_key")
-    embeddings = context.loaded.config.search.embeddings
-    if embeddings is not None and embeddings.api_key and looks_secret("api_key", embeddings.api_key):
-        named.append("search.embeddings.api_key")
-    if named:
-        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-        raise ConfigError(
-            f"the configuration has secrets in plain text: {', '.join(named[:3])}{more}",
-            hint="put references such as `${NAME}` in their place, or back them up with `--with-secrets`",
-        )
+    for name, path in files:
+        if name not in parts or path is None:
+            continue
+        text = parts[name].decode("utf-8-sig")
+        try:
+            found = plain_secrets(text, str(path))
+        except ConfigError as exc:
+            raise ConfigError(
+                f"`{path}` cannot be searched for secrets: {exc}",
+                hint="correct it (`fairlead lint` says where), or back it up with `--with-secrets`",
+            ) from exc
+        if found:
+            more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+            named = ", ".join(secret.place for secret in found[:3])
+            raise ConfigError(
+                f"`{path}` has secrets in plain text: {named}{more}",
+                hint=_secrets_hint(found, path, is_project=name.startswith("project/")),
+            )
 
 
-def _collect(context: ActionContext, *, with_secrets: bool) -> dict[PartName, bytes]:
+def _secrets_hint(found: Sequence[PlainSecret], path: Path, *, is_project: bool) -> str:
+    servers = [*dict.fromkeys(secret.server_id for secret in found)]
+    if is_project or servers[0] is None:
+        way = "put references such as `${NAME}` in their place"
+    else:
+        # By its file: a project may have an entry with the same id, which would hide this one.
+        command = command_line("stash", servers[0]).removeprefix("fairlead")
+        way = f"run `fairlead --config {shlex.quote(str(path))}{command}`, which moves them into the keyring"
+    return f"{way}, or back them up with `--with-secrets`"
+
+
+def _collect_files(context: ActionContext) -> dict[PartName, bytes]:
     parts: dict[PartName, bytes] = {}
     files: list[tuple[PartName, Path]] = [("config/fairlead.json", _config_file(context))]
     if (project := _project_file(context)) is not None:
@@ -156,6 +174,11 @@ def _collect(context: ActionContext, *, with_secrets: bool) -> dict[PartName, by
     for name, path in files:
         if path.exists():
             parts[name] = read_text(path, keep_mark=True).encode()
+    return parts
+
+
+def _collect(context: ActionContext, *, with_secrets: bool) -> dict[PartName, bytes]:
+    parts = _collect_files(context)
     if context.store.exists():
         with open_database_for_reading(context.store) as database:
             values, records = database.read_all()

@@ -513,7 +513,9 @@ def _check_gateways(env: Mapping[str, str]) -> Generator[Finding]:
 
 def _check_processes() -> Generator[Finding]:
     """Look for guardians of servers whose host is gone. Each ends by itself within a minute."""
-    for pid in _find_orphaned_guardians():
+    from fairlead.actions.orphans import find_orphaned_guardians
+
+    for pid in find_orphaned_guardians():
         yield Finding(
             area="processes",
             subject=str(pid),
@@ -521,25 +523,6 @@ def _check_processes() -> Generator[Finding]:
             message="still ends the servers of a program that is gone",
             fix=f"wait a minute; if it is still there, run `kill -9 {pid}`",
         )
-
-
-def _find_orphaned_guardians() -> list[int]:
-    """Processes of this user that run the guardian's program below another parent than a host."""
-    found: list[int] = []
-    if sys.platform != "linux":
-        return found
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            is_mine = entry.stat().st_uid == os.getuid()
-        except (OSError, ValueError, IndexError):
-            continue  # it has just ended
-        if is_mine and parent == 1 and any(b"fairlead" in word and b"reaper" in word for word in words):
-            found.append(int(entry.name))
-    return found
 
 
 async def _clock_finding(server_id: str, url: str) -> Finding | None:

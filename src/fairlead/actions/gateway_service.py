@@ -34,6 +34,7 @@ from fairlead.gateway.service import (
     ServiceManager,
     end_process,
     is_temporary,
+    kept_variables,
     manager_of,
     own_command,
     process_identity,
@@ -85,10 +86,8 @@ def start_gateway(
             manager.enable(command)
             context.record("start gateway", "", at_login=True)
         return StartedGateway(running=running, is_new=False, at_login=manager.is_at_login())
-    if "FAIRLEAD_CONFIG_JSON" in env and manager.name != "background":
-        raise ConfigError(
-            "a service does not have FAIRLEAD_CONFIG_JSON", hint="write it into a file, and unset it"
-        )
+    if manager.name != "background":
+        kept_variables(env)  # raises where the service would lack its configuration
     started = _start(manager, command, env, at_login=at_login)
     notices = context.record("start gateway", "", at_login=at_login, by=manager.name)
     if is_temporary(command.words):
@@ -121,7 +120,7 @@ def service_command(
     started_by: StartedBy, arguments: Sequence[str], folder: Path, env: Mapping[str, str]
 ) -> ServiceCommand:
     """The command line of a gateway in the background. `arguments` may begin with options of `fairlead`."""
-    before = list(arguments[:2]) if arguments[:1] == ("--config",) else []
+    before = list(arguments[:2]) if list(arguments[:1]) == ["--config"] else []
     rest = arguments[len(before) :]
     words = (*own_command(), *before, "gateway", "--started-by", started_by, *rest)
     return ServiceCommand(words=words, folder=folder, env=env)

@@ -45,6 +45,13 @@ def _tools(ctx: click.Context, incomplete: str) -> Iterable[str]:
     return [f"{before}{comma}{name}" for name, _ in _tools_of(loaded, servers) if name.startswith(last)]
 
 
+def _servers_or_tools(ctx: click.Context, incomplete: str) -> Iterable[str]:
+    """A server, or `server.tool`: the tools of a server once it is named whole."""
+    servers = list(_servers(ctx, incomplete))
+    named = "." in incomplete or len(servers) == 1
+    return [*servers, *(_tools(ctx, incomplete) if named else ())]
+
+
 def _second_word(ctx: click.Context, incomplete: str) -> Iterable[str]:
     """The tool alone, after its server's id as a word of its own."""
     first = ctx.params.get("name") or ctx.params.get("server_id")
@@ -102,9 +109,13 @@ _BY_NAME: Final[Mapping[str, Completer]] = {
 """Completers by the name of the parameter, for every command."""
 
 _BY_COMMAND: Final[Mapping[tuple[str, str], Completer]] = {
+    ("add", "selection"): _servers_or_tools,
+    ("add", "without"): _tools,
+    ("audit", "tool"): _tools,
     ("call", "name"): _tools,
     ("call", "words"): _second_word,
     ("tool", "name"): _tools,
+    ("tools", "server_id"): _servers_or_tools,
     ("forget", "tool"): _second_word,
     ("prompt", "name"): _prompts,
     ("principal", "name"): _tokens,

@@ -167,6 +167,12 @@ class GatewayArguments:
         return GatewayRoute(url=f"{running.url}{self.path}", token=running.token(), token_file=token_file)
 
 
+def require_known_risk(auth: str, *, i_know: bool) -> None:
+    """Refuse `--auth none` without its confirmation."""
+    if auth == "none" and not i_know:
+        raise click.UsageError("`--auth none` lets every program on this machine call; add `--i-know`")
+
+
 def local_name(host: str) -> str:
     """Host name by which a listener on this address is reached from this machine."""
     if host in ("0.0.0.0", ""):  # noqa: S104 - compared with, not bound to

@@ -1,8 +1,9 @@
 """`fairlead gateway start`, `stop`, `status`, `open` and `logs`: the gateway in the background."""
 
+import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fairlead.cli.config_edits import action_context
-from fairlead.cli.gateway_options import WORKERS, GatewayArguments
-from fairlead.cli.options import json_option, load
+from fairlead.cli.gateway_options import WORKERS, GatewayArguments, require_known_risk
+from fairlead.cli.options import json_option, load, override
+from fairlead.config.secrets.redaction import redact_url
 from fairlead.errors import ConfigError, UnknownBundle
 from fairlead.events import DOWN
 from fairlead.terminal.exit_codes import Exit
@@ -76,18 +78,27 @@ def start_command(  # noqa: PLR0913 - click hands every option over by name
     """
     from fairlead.actions.gateway_service import start_gateway
 
+    before = ctx.parent.params if ctx.parent else {}
+    store, auth = before.get("store"), before.get("auth", "token")
+    require_known_risk(auth, i_know=before.get("i_know", False))
+    bundle = bundle or before.get("bundle")
+    if store is not None:
+        _require_no_password(store)
+        override(ctx, {"store": store})
     loaded = load(ctx)
     if bundle is not None and bundle not in loaded.config.bundles:
         raise UnknownBundle(
             f"there is no bundle `{bundle}`", hint="bundles are in `bundles` of the configuration"
         )
-    before = ctx.parent.params if ctx.parent else {}
     options = GatewayArguments(
         host=host or before.get("host"),
         port=before.get("port") if port is None else port,
         workers=workers or before.get("workers", 1),
-        bundle=bundle or before.get("bundle"),
+        bundle=bundle,
         mode=mode or before.get("mode"),
+        store=store,
+        agent=before.get("agent", False),
+        open_to_all=auth == "none",
         config=ctx.find_root().obj,
     )
     started = start_gateway(action_context(ctx, loaded), options.words(), at_login=at_login)
@@ -97,6 +108,15 @@ def start_command(  # noqa: PLR0913 - click hands every option over by name
         _show_started(started, options)
     print_notices(started.notices)
     return Exit.OK
+
+
+def _require_no_password(store: str) -> None:
+    """Refuse a password in an address that is written into a unit, or into the command line of a process."""
+    if redact_url(store) != store:
+        raise click.UsageError(
+            "`--store` has a password, which would be written where the service is described: write"
+            " `${NAME}` in its place, or the address into `store` of your own file"
+        )
 
 
 def _show_started(started: "StartedGateway", options: GatewayArguments) -> None:
@@ -296,9 +316,10 @@ def open_command(ctx: click.Context, *, as_json: bool) -> int:
     "-n", "--lines", type=click.IntRange(min=1), default=50, show_default=True, help="How many lines."
 )
 @click.option("-f", "--follow", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
+@json_option
 @click.pass_context
-def logs_command(ctx: click.Context, lines: int, *, follow: bool) -> int:
-    """Show the log of the gateway in the background."""
+def logs_command(ctx: click.Context, lines: int, *, follow: bool, as_json: bool) -> int:
+    """Show the log of the gateway in the background. With `--json`, one object on each line."""
     from fairlead.actions.gateway_service import main_gateway
     from fairlead.gateway.registry import service_log
 
@@ -306,14 +327,23 @@ def logs_command(ctx: click.Context, lines: int, *, follow: bool) -> int:
     if running is not None and running.log is None:
         say(f"the gateway at {running.url} logs to its terminal; this is what one in the background said")
     log = Path(running.log) if running and running.log else service_log(os.environ, "background")
-    end = _show_tail(log, lines)
+    show: Callable[[str], None] = _show_as_json if as_json else _show_line
+    end = _show_tail(log, lines, show)
     while follow:
         time.sleep(_POLL_SECONDS)
-        end = _show_new(log, end)
+        end = _show_new(log, end, show)
     return Exit.OK
 
 
-def _show_tail(log: Path, lines: int) -> int:
+def _show_line(line: str) -> None:
+    print_data(printable(line))
+
+
+def _show_as_json(line: str) -> None:
+    print_data(json.dumps({"line": printable(line)}, ensure_ascii=False))
+
+
+def _show_tail(log: Path, lines: int, show: Callable[[str], None]) -> int:
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -323,16 +353,16 @@ def _show_tail(log: Path, lines: int) -> int:
         say("no gateway has run in the background yet; `fairlead gateway start` starts one")
         return 0
     for line in text.splitlines()[-lines:]:
-        print_data(printable(line))
+        show(line)
     return size
 
 
-def _show_new(log: Path, end: int) -> int:
+def _show_new(log: Path, end: int, show: Callable[[str], None]) -> int:
     from fairlead.actions.gateway_service import log_since
 
     text = log_since(log, end)
     for line in text.splitlines():
-        print_data(printable(line))
+        show(line)
     return log.stat().st_size if text else end
 
 

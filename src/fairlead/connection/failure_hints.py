@@ -98,6 +98,7 @@ _STATUSES: Mapping[int, str] = {
     407: _PROXY_LOGIN,
     408: "the server gave up waiting; try again, and see its own log if that does not help",
     410: f"what was at `url` is gone; {_MCP_URL}",
+    413: "the server, or a proxy before it, takes no request as large as this one: send less at once",
     415: f"`url` does not take what MCP sends; {_MCP_URL}",
     421: "write the host in `url` as the server knows it",
     429: "it limits the rate of requests; try again later",

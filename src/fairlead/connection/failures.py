@@ -287,7 +287,7 @@ def call_failure(server_id: str, exc: RequestFailed | NotSent | NotEncodable) ->
             return ConnectionLost(server_id, words, delivery=delivery)
         case HttpRejected(status=401):
             return _login_refusal(server_id, exc)
-        case HttpRejected(status=403 | 407 | 429 | 500 | 502 | 503 | 504):
+        case HttpRejected():
             return CallFailed(server_id, words, delivery=delivery, hint=hint_for_status(exc))
         case Unreachable():
             return ConnectionLost(server_id, words, delivery=delivery, hint=hint_on_the_way(exc.kind))

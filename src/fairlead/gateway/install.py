@@ -72,15 +72,6 @@ class AgentSnippet:
     """What the user has to do for it to work."""
 
 
-_FOR_THE_DESKTOP: Final = (
-    "PATH",
-    "XDG_CONFIG_HOME",
-    "XDG_STATE_HOME",
-    "FAIRLEAD_CONFIG_PATH",
-    "FAIRLEAD_BUILTINS",
-)
-
-
 def command_route(env: Mapping[str, str], *, config: Path | None, bundle: str | None = None) -> GatewayRoute:
     """The route to the gateway by a command: it connects to the one that runs, or starts one.
 
@@ -88,12 +79,15 @@ def command_route(env: Mapping[str, str], *, config: Path | None, bundle: str | 
         env: Has the variables that a program of the desktop lacks: where programs and our own files are.
         config: The one file that is used in place of the user's and the project's, if any.
         bundle: The only bundle to serve, if any.
+
+    Raises:
+        ConfigError: The configuration is in a variable, and not in a file.
     """
-    from fairlead.gateway.service import own_command
+    from fairlead.gateway.service import kept_variables, own_command
 
     before = ["--config", str(config.absolute())] if config else []
     after = ["--bundle", bundle] if bundle else []
-    variables = {name: env[name] for name in _FOR_THE_DESKTOP if env.get(name)}
+    variables = kept_variables(env)
     if "PATH" in variables:
         variables["PATH"] = os.pathsep.join(dict.fromkeys(variables["PATH"].split(os.pathsep)))
     command = (*own_command(), *before, "gateway", "--stdio", "--start", *after)
@@ -296,13 +290,14 @@ class _Installations:
         A file with an entry of the gateway that was edited since it was installed is not stored: the content
         without the entry is in no backup. An uninstallation takes the entry out then.
         """
-        known = self._read()
-        earlier = as_object(known.pop(str(change.path), None))
-        is_earlier = change.before is not None and earlier.get("digest") == _digest(change.before)
-        if change.after is not None and NAME in change.after and (is_earlier or not change.had_entry):
-            kept = earlier.get("backup") if is_earlier else str(backup) if backup else None
-            known[str(change.path)] = {"digest": _digest(change.after), "backup": kept}
-        write_atomic(self._file, msgspec.json.encode(known).decode(), mode=0o600)
+        with hold_lock(self._file):  # that of the agent's file lets installations for other agents go on
+            known = self._read()
+            earlier = as_object(known.pop(str(change.path), None))
+            is_earlier = change.before is not None and earlier.get("digest") == _digest(change.before)
+            if change.after is not None and NAME in change.after and (is_earlier or not change.had_entry):
+                kept = earlier.get("backup") if is_earlier else str(backup) if backup else None
+                known[str(change.path)] = {"digest": _digest(change.after), "backup": kept}
+            write_atomic(self._file, msgspec.json.encode(known).decode(), mode=0o600)
 
 
 def _digest(text: str) -> str:

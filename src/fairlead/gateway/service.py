@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from fairlead.config.document.files import write_atomic
 from fairlead.config.paths import STATE_HINT, home_folder
+from fairlead.config.secrets.redaction import redact_url
 from fairlead.errors import ConfigError, ConfigUnwritable
 from fairlead.gateway.registry import StartedBy, gateway_folder, service_log
 
@@ -50,7 +51,28 @@ _KEPT: Final = (
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_SERVICE_NAME",
 )
-"""Variables of this shell that a service needs, and its manager starts it without. None holds a secret."""
+"""Variables of this shell that a gateway needs; a service manager or the desktop starts it without them."""
+
+
+def kept_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables to write where a gateway is started from: a service's file, an agent's file.
+
+    One with a password, as the URL of a proxy may have, is left out.
+
+    Raises:
+        ConfigError: The configuration is in a variable, which may hold secrets and is not written anywhere.
+    """
+    if "FAIRLEAD_CONFIG_JSON" in env:
+        raise ConfigError(
+            "a gateway that is started later does not have FAIRLEAD_CONFIG_JSON",
+            hint="write it into a file, and unset it",
+        )
+    found = {name: env[name] for name in _KEPT if env.get(name)}
+    return {
+        name: value
+        for name, value in found.items()
+        if not (name.lower().endswith("_proxy") and "@" in value) and redact_url(value) == value
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,15 +85,6 @@ class ServiceCommand:
     """Where it runs: configuration and workspace are found from there."""
     env: Mapping[str, str]
     """The environment of the user who starts it."""
-
-    def select_variables(self) -> dict[str, str]:
-        """The variables to write into a service's file. A proxy with a password is left out."""
-        found = {name: self.env[name] for name in _KEPT if self.env.get(name)}
-        return {
-            name: value
-            for name, value in found.items()
-            if not (name.lower().endswith("_proxy") and "@" in value)
-        }
 
 
 class ServiceManager(Protocol):
@@ -322,7 +335,7 @@ def systemd_unit(command: ServiceCommand) -> str:
     """The unit's file: absolute paths, and the variables that the servers' programs are found by."""
     start = " ".join(_quote(word.replace("$", "$$")) for word in command.words)
     variables = "".join(
-        f"Environment={_quote(f'{name}={value}')}\n" for name, value in command.select_variables().items()
+        f"Environment={_quote(f'{name}={value}')}\n" for name, value in kept_variables(command.env).items()
     )
     return (
         "# Written by `fairlead gateway start`; `fairlead gateway stop --disable` removes it.\n"
@@ -411,7 +424,7 @@ def launchd_agent(command: ServiceCommand) -> str:
             "Label": LABEL,
             "ProgramArguments": [*command.words],
             "WorkingDirectory": str(command.folder),
-            "EnvironmentVariables": command.select_variables(),
+            "EnvironmentVariables": kept_variables(command.env),
             "RunAtLoad": True,
             "KeepAlive": {"SuccessfulExit": False},
             "ThrottleInterval": 10,

@@ -68,9 +68,17 @@ def _listening_inodes(port: int, proc: Path) -> Iterator[str]:
 
 def _has_open(process: Path, links: set[str]) -> bool:
     try:
-        return any(os.readlink(link) in links for link in (process / "fd").iterdir())
+        descriptors = list((process / "fd").iterdir())
     except OSError:
         return False  # it is another user's, or has just ended
+    return any(_target(descriptor) in links for descriptor in descriptors)
+
+
+def _target(descriptor: Path) -> str:
+    try:
+        return os.readlink(descriptor)
+    except OSError:
+        return ""  # closed a moment ago; the others count
 
 
 def _name_of(process: Path) -> str:

@@ -5,12 +5,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import click
+from click.core import ParameterSource
 
 from fairlead.cli.config_edits import action_context
-from fairlead.cli.gateway_options import WORKERS, GatewayArguments
+from fairlead.cli.gateway_options import WORKERS, GatewayArguments, require_known_risk
 from fairlead.cli.gateway_service import SERVICE_COMMANDS
 from fairlead.cli.options import json_option, load, override, server_argument
 from fairlead.config.store_location import store_location
@@ -144,11 +145,11 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead gateway token add ci --bundle work
     """
     if ctx.invoked_subcommand is not None:
+        _require_used_options(ctx, ctx.invoked_subcommand)
         return Exit.OK
     if store is not None:
         override(ctx, {"store": store})
-    if auth == "none" and not i_know:
-        raise click.UsageError("`--auth none` lets every program on this machine call; add `--i-know`")
+    require_known_risk(auth, i_know=i_know)
     if bundle is not None and bundle not in load(ctx).config.bundles:
         raise UnknownBundle(
             f"there is no bundle `{bundle}`",
@@ -184,6 +185,24 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         show_snippets(options.reach_of(running), agents)
         return Exit.OK
     return _serve_on_port(ctx, options, worker, as_json=as_json, agents=agents)
+
+
+_USED_BY_START: Final = frozenset(
+    {"host", "port", "store", "workers", "bundle", "mode", "agent", "auth", "i_know"}
+)
+
+
+def _require_used_options(ctx: click.Context, subcommand: str) -> None:
+    """Refuse options before a subcommand that would have no effect."""
+    used = {"as_json"} | (_USED_BY_START if subcommand == "start" else frozenset[str]())
+    for option in ctx.command.params:
+        name = option.name or ""
+        if name not in used and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"`{option.opts[0]}` is of no use to `fairlead gateway {subcommand}`; leave it out, or see"
+                f" `fairlead gateway {subcommand} --help`",
+                ctx,
+            )
 
 
 def _serve_on_port(

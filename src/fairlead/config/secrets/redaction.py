@@ -151,6 +151,11 @@ def _is_inner_secret(name: str, value: str) -> bool:
     return not is_ordinary(value) or (value.isalpha() and bool(_PASSWORD_NAME.search(name)))
 
 
+def has_inner_secret(text: str) -> bool:
+    """Whether a text without references has a secret inside it, such as the password of a URL."""
+    return any(True for _ in inner_secrets(text, _is_inner_secret))
+
+
 _PASSWORD_NAME = re.compile(r"(?i)(?:password|passwd|pwd|secret|token)$")
 _DIGEST_NAME = re.compile(r"(?i)(?:sha|md|blake)[- ]?[0-9a-z]{1,4}")
 """What is before a digest, as in `image@sha256:…`: it looks random, and results have to say it."""

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -40,6 +41,22 @@ _GRACE_SECONDS = 0.5
 # Imported rather than run as a script, so that its bytecode is cached; without its package, whose imports
 # would double its start. The folder comes last on the path: it has modules that are named like standard ones.
 _BOOT = "import sys; sys.path.append(sys.argv[1]); import reaper; reaper.main(int(sys.argv[2]), sys.argv[3])"
+
+
+_COMMAND_LINE = re.compile(re.escape(_BOOT) + r" .+ (\d+)(?: \d+,-?\d+,-?\d+)+\s*")
+
+
+def host_of_guardian(command: str) -> int | None:
+    """The process id of the host that a guardian, or a reaper of it, was started by.
+
+    Args:
+        command: The command line of a process, its words separated by spaces.
+
+    Returns:
+        The host, which may be gone; None for any other process.
+    """
+    found = _COMMAND_LINE.search(command)
+    return int(found[1]) if found and found.end() == len(command) else None
 
 
 class _GuardianGone(Exception):

@@ -12,9 +12,19 @@
   let again = false;
 
   // The user is typing there, or has: nothing of theirs is taken away.
+  const isChanged = (field) => {
+    if (field.tagName === "SELECT") {
+      // Where no option is marked as chosen, the first one of a list that drops down is.
+      const options = [...field.options];
+      const marked = options.some((each) => each.defaultSelected) || field.multiple || field.size > 1;
+      return options.some((each, index) => each.selected !== (marked ? each.defaultSelected : index === 0));
+    }
+    if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+    return field.value !== field.defaultValue;
+  };
   const isEdited = (part) =>
-    [...part.querySelectorAll("input:not([type=hidden]), textarea")].some(
-      (field) => field === document.activeElement || field.value !== field.defaultValue,
+    [...part.querySelectorAll("input:not([type=hidden]), textarea, select")].some(
+      (field) => field === document.activeElement || isChanged(field),
     );
 
   function place(part, fresh) {
