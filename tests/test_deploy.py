@@ -52,6 +52,17 @@ def test_the_gateway_has_the_options_that_they_start_it_with(arguments: list[str
         assert context.params["host"] == arguments[-1]
 
 
+async def test_probes_are_answered_under_the_name_that_they_use(machine: Machine) -> None:
+    probes = re.findall(r"httpGet: \{ path: (\S+), .* name: Host, value: (\S+) \}", MANIFESTS)
+    assert [path for path, _ in probes] == ["/readyz", "/healthz"]
+    async with dashboard(machine, {}) as board, aiohttp.ClientSession() as client:
+        for path, name in probes:
+            async with client.get(f"{board.url}{path}", headers={"Host": name}) as answer:
+                assert answer.status == 200, path
+            async with client.get(f"{board.url}{path}", headers={"Host": "10.0.0.7:8130"}) as answer:
+                assert answer.status == 421, "why the manifest names one"
+
+
 def test_an_image_is_built_of_what_the_package_is_made_of_and_nothing_else() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     patterns = [line for line in lines if line and not line.startswith("#")]
@@ -76,14 +87,3 @@ def test_a_unit_says_how_its_user_gets_the_command(unit: Path) -> None:
     comments = [line for line in unit.read_text().splitlines() if line.startswith("#")]
     assert any("python3 -m venv /opt/fairlead" in line for line in comments)
     assert any("/usr/local/bin" in line for line in comments)
-
-
-async def test_probes_are_answered_under_the_name_that_they_use(machine: Machine) -> None:
-    probes = re.findall(r"httpGet: \{ path: (\S+), .* name: Host, value: (\S+) \}", MANIFESTS)
-    assert [path for path, _ in probes] == ["/readyz", "/healthz"]
-    async with dashboard(machine, {}) as board, aiohttp.ClientSession() as client:
-        for path, name in probes:
-            async with client.get(f"{board.url}{path}", headers={"Host": name}) as answer:
-                assert answer.status == 200, path
-            async with client.get(f"{board.url}{path}", headers={"Host": "10.0.0.7:8130"}) as answer:
-                assert answer.status == 421, "why the manifest names one"

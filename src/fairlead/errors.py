@@ -67,12 +67,19 @@ class Problem:
     """One problem of a configuration, and its position."""
 
     message: str
+    """What is wrong, in a sentence."""
     hint: str | None = None
+    """What to do about it."""
     severity: Severity = "error"
+    """Whether it keeps something from working."""
     file: str | None = None
+    """The file, if it is in one."""
     path: tuple[str | int, ...] = ()
+    """Keys and indexes that lead to the value."""
     line: int | None = None
+    """The line in the file, from 1."""
     column: int | None = None
+    """The column in the line, from 1."""
     written: tuple[str | int, ...] | None = None
     """The path as the document spells it, where that is not Fairlead's own format."""
 

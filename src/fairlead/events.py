@@ -36,8 +36,11 @@ class StateChanged(BoundedRepr):
     """
 
     server_id: str
+    """The id of the server."""
     state: ServerState
+    """Its state from now on."""
     reason: str | None = None
+    """Why, as a sentence, where it is not obvious."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -48,8 +51,11 @@ class McpStartupUpdate(BoundedRepr):
     """
 
     server_id: str
+    """The id of the server."""
     status: StartupStatus
+    """How far its start has come."""
     error: str | None = None
+    """What failed, with `failed`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -57,10 +63,13 @@ class McpStartupComplete(BoundedRepr):
     """All servers started together are done: ready, failed, waiting for a login, or cancelled."""
 
     ready: tuple[str, ...] = ()
+    """Servers that can be used."""
     failed: Mapping[str, str]
     """Reasons by server."""
     auth_required: tuple[str, ...] = ()
+    """Servers that wait for the user's login."""
     cancelled: tuple[str, ...] = ()
+    """Servers that were closed before they were ready."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -68,7 +77,9 @@ class McpToolsChanged(BoundedRepr):
     """A server's tools were listed, and have changed."""
 
     server_id: str
+    """The id of the server."""
     tools: int
+    """The number of its tools."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -76,7 +87,9 @@ class OffersChanged(BoundedRepr):
     """A server's resources or prompts were listed, and have changed."""
 
     server_id: str
+    """The id of the server."""
     kind: Literal["resources", "prompts"]
+    """What has changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -84,7 +97,9 @@ class ToolsQuarantined(BoundedRepr):
     """Tools of a server differ from what was reviewed or locked, and are quarantined until a review."""
 
     server_id: str
+    """The id of the server."""
     tools: tuple[str, ...]
+    """The names of the tools."""
 
 
 # Events of calls are Structs, which take a tenth of the time to create: there are two of them for every call.
@@ -94,8 +109,11 @@ class McpToolCallBegin(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call was allowed and is sent to its server."""
 
     call_id: int
+    """Number of the call in this host, the same in all of its events."""
     server_id: str
+    """The id of the server."""
     tool: str
+    """The name of the tool, as its server has it."""
     principal: str = ""
     """The identity that the call is made for."""
     shape: Mapping[str, Any] = {}
@@ -108,25 +126,36 @@ class McpToolCallProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A tool reported its progress."""
 
     call_id: int
+    """Number of the call."""
     progress: float
+    """How far it is, in a unit of its own."""
     total: float | None = None
+    """Where it ends, if the tool knows."""
     message: str | None = None
+    """What the tool says of it."""
 
 
 class McpToolCallEnd(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call ended; `error` is the code of its error, if it failed."""
 
     call_id: int
+    """Number of the call."""
     server_id: str
+    """The id of the server."""
     tool: str
+    """The name of the tool."""
     seconds: float
+    """How long the call took."""
     is_error: bool
     """Whether it was of no use: the tool answered with an error, or the call failed."""
     error: str | None = None
+    """The code of its error, if the call failed."""
     principal: str = ""
+    """The identity that the call was made for."""
     shape: Mapping[str, Any] = {}
     """As at its begin, like `arguments`."""
     arguments: Any = None
+    """As at its begin."""
 
     @property
     def outcome(self) -> CallOutcome:
@@ -141,7 +170,9 @@ class ResourceUpdated(BoundedRepr):
     """A subscribed resource has changed."""
 
     server_id: str
+    """The id of the server."""
     uri: str
+    """The URI of the resource."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -149,8 +180,11 @@ class ServerLogged(BoundedRepr):
     """A server sent a log message, sanitized and masked here."""
 
     server_id: str
+    """The id of the server."""
     level: str
+    """The level, such as `warning`."""
     message: str
+    """The message as text."""
     logger: str | None = None
     """Logger that the server named."""
     json: bytes | None = field(default=None, repr=False, compare=False)
@@ -164,7 +198,9 @@ class ElicitationRequest(BoundedRepr):
     """A server requests input from the user."""
 
     server_id: str
+    """The id of the server."""
     kind: Literal["form", "url"]
+    """Whether it asks for a form, or to open a page."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -176,8 +212,11 @@ class ElicitationComplete(BoundedRepr):
     """
 
     server_id: str
+    """The id of the server."""
     kind: Literal["form", "url"]
+    """Whether it asked for a form, or to open a page."""
     outcome: str
+    """How it ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -185,6 +224,7 @@ class BrowserOpenFailed(BoundedRepr):
     """The user agreed to a login page, and no browser could be opened from here: they open it themselves."""
 
     server_id: str
+    """The id of the server."""
     url: str
     """The page without its query, which belongs to this login alone."""
 
@@ -194,6 +234,7 @@ class EventsDropped(BoundedRepr):
     """The reader of these events did not keep up, and lost this many, which happened before the next one."""
 
     count: int
+    """How many."""
 
 
 Event = (

@@ -13,7 +13,7 @@ from fairlead.auth.flow import log_in
 from fairlead.auth.http import HttpContext
 from fairlead.auth.proofs import request_headers
 from fairlead.auth.tokens import Login, LoginTarget
-from fairlead.config.models import OAuthSettings
+from fairlead.config.oauth_models import OAuthSettings
 from tests.auth.authorization_server import AuthorizationServer, Clicking
 
 WEB = HttpContext(seconds=5)

@@ -16,7 +16,7 @@ from fairlead.auth.clients import choose_configured_auth, credentials
 from fairlead.auth.discovery import Issuer
 from fairlead.auth.flow import renew
 from fairlead.auth.tokens import LoginTarget, OAuthClient
-from fairlead.config.models import OAuthSettings
+from fairlead.config.oauth_models import OAuthSettings
 from fairlead.errors import LoginFailed
 from tests.auth.authorization_server import authorization_server
 from tests.auth.logging_in import WEB, call_tool, logged_in, target_of

@@ -4,7 +4,7 @@ from yarl import URL
 from fairlead.auth.discovery import AuthChallenge, Issuer, ProtectedResource
 from fairlead.auth.flow import merge_scopes, scope_to_ask, with_offline_access
 from fairlead.auth.tokens import LoginTarget
-from fairlead.config.models import OAuthSettings
+from fairlead.config.oauth_models import OAuthSettings
 
 
 def target(scope: str | None = None) -> LoginTarget:

@@ -34,6 +34,21 @@ def test_every_error_has_its_code_and_every_exit_status_its_meaning(made: dict[s
         assert re.search(rf"^\| {int(status)} \| \S", made["reference/exit-codes.md"], re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    "page",
+    ["configuration", "events", "metrics", "python-api", "adapters", "testing", "errors", "exit-codes"],
+)
+def test_every_row_of_a_table_has_a_meaning(made: dict[str, str], page: str) -> None:
+    rows = re.findall(r"^\| `+ ?(\S+?)`.*\| *\|$", made[f"reference/{page}.md"], re.MULTILINE)
+    assert rows == [], "write a description in the model, or a docstring below the field"
+
+
+def test_headings_of_the_configuration_are_words(made: dict[str, str]) -> None:
+    headings = re.findall(r"^## (.*)$", made["reference/configuration.md"], re.MULTILINE)
+    assert headings[:3] == ["The file", "A server that is a program", "A server at a URL"]
+    assert not [each for each in headings if re.search(r"[a-z][A-Z]", each)]
+
+
 def _all_errors(kind: type[FairleadError]) -> set[type[FairleadError]]:
     below = [each for each in kind.__subclasses__() if each.__module__ == kind.__module__]
     return {kind}.union(*map(_all_errors, below))

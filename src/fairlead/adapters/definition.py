@@ -20,10 +20,15 @@ class AdaptedTool:
     """One tool for one provider. `definition` is None where the tool cannot be used; `refused` says why."""
 
     key: ToolKey
+    """Which tool it is."""
     name: str
+    """Its name for the provider."""
     definition: dict[str, Any] | None = field(repr=False)
+    """The definition in the provider's form."""
     changes: tuple[SchemaChange, ...] = ()
+    """What was changed in its schema for the provider."""
     refused: str | None = None
+    """Why the provider would refuse it."""
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     """Renamed arguments: the provider's name for each, and the server's."""
 

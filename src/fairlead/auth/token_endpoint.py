@@ -16,7 +16,7 @@ from fairlead.auth.proofs import Pkce, proof
 from fairlead.auth.tokens import Login, LoginTarget, OAuthClient, Token
 from fairlead.auth.url_guard import escape_text, read_url, without_query
 from fairlead.config.command_lines import command_line
-from fairlead.config.models import IdentityProvider
+from fairlead.config.oauth_models import IdentityProvider
 from fairlead.errors import FairleadError, IssuerUnavailable, LoginFailed, TokenRefused
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"

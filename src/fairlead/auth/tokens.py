@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import msgspec
 
 from fairlead.auth.url_guard import read_url
-from fairlead.config.models import OAuthSettings
+from fairlead.config.oauth_models import OAuthSettings
 from fairlead.config.principal import LOCAL
 
 ClientAuth = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]

@@ -50,8 +50,11 @@ class CatalogTool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An offered tool under its public name, with a sanitized definition."""
 
     name: str
+    """The public name, which models see."""
     entry: ToolEntry
+    """What its server lists."""
     first_party: bool
+    """Whether it is of Fairlead's own servers or of the program's, which keep their names."""
 
     @property
     def key(self) -> ToolKey:

@@ -30,7 +30,9 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """Identity of a tool. Public names are labels, and never parsed to find a server."""
 
     server_id: str
+    """The id of the server."""
     tool: str
+    """The name of the tool, as its server has it."""
 
     def __str__(self) -> str:
         return f"{self.server_id}/{self.tool}"
@@ -119,10 +121,13 @@ class ToolEntry:
     """
 
     key: ToolKey
+    """Which tool it is."""
     definition: bytes = field(repr=False)
+    """The definition as JSON."""
     title: str | None = None
     """As listed, like the description; `sanitize.definitions.clean_tool` makes all of it safe to show."""
     description: str | None = None
+    """As listed."""
     listed_digests: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
     """Digests of the listed definition, where `definition` has secrets masked: one pair for each format.
 
@@ -221,11 +226,17 @@ class Listing:
     """Everything one server lists at one moment."""
 
     tools: tuple[ToolEntry, ...] = ()
+    """Its tools."""
     rejected: tuple[RejectedTool, ...] = ()
+    """Tools whose definitions cannot be used, with the reasons."""
     resources: tuple[bytes, ...] = field(default=(), repr=False)
+    """Its resources, each as JSON."""
     templates: tuple[bytes, ...] = field(default=(), repr=False)
+    """Its resource templates, each as JSON."""
     prompts: tuple[bytes, ...] = field(default=(), repr=False)
+    """Its prompts, each as JSON."""
     instructions: str | None = None
+    """What it says about its use."""
     ttl_ms: int | None = None
     """Time for which the server declares its tools unchanged."""
     notes: tuple[str, ...] = ()

@@ -20,7 +20,8 @@ def json_schema() -> dict[str, Any]:
         + [{"$ref": "#/$defs/Overlay"}]
     }
     # A Redis address alone is short for `{"url": …}`.
-    schema["properties"]["store"] = {"anyOf": [{"$ref": "#/$defs/StoreSettings"}, {"type": "string"}]}
+    store = schema["properties"]["store"]
+    store["anyOf"] = [{"$ref": store.pop("$ref")}, {"type": "string"}]
     for section in ("servers", "bundles"):
         schema["properties"][section]["propertyNames"] = {"pattern": "^[a-zA-Z0-9_-]{1,64}$"}
     return {

@@ -70,9 +70,13 @@ class LoadedServer:
     """One configured server: valid, or with the problems of its entry."""
 
     server_id: str
+    """The id of the server."""
     definition: ServerDefinition
+    """Its entry, layer by layer."""
     config: Server | None
+    """The effective entry; None where it has errors."""
     problems: tuple[Problem, ...]
+    """The problems of its entry."""
     rules: tuple[LoadedRule, ...] = ()
     """Rules of `policy` about this server."""
     approval: ApprovalMode | None = None
@@ -303,9 +307,13 @@ class LoadedConfig:
     """Effective configuration, the origin of each value, and the problems of the rest."""
 
     config: Config
+    """The effective settings, without servers that have problems."""
     servers: dict[str, LoadedServer]
+    """All servers by id, those with problems too."""
     problems: tuple[Problem, ...]
+    """Problems that belong to no server."""
     merged: MergedConfig
+    """The layers that it was made of, with the origin of each value."""
     rules: tuple[LoadedRule, ...] = ()
     """Rules of `policy`."""
 

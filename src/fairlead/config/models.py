@@ -30,6 +30,7 @@ from fairlead.config.field_types import (
     VariableName,
     WebUrl,
 )
+from fairlead.config.oauth_models import OAuthSettings
 from fairlead.config.state_models import ArtifactSettings, AuditSettings, StoreSettings
 
 BuiltinName = Literal["repo", "docs", "edit", "shell"]
@@ -52,52 +53,10 @@ class ApprovalSettings(StrictModel):
     tools: dict[Text, ApprovalMode] = Field(default={}, description="Modes by tool name or glob.")
 
 
-class IdentityProvider(StrictModel):
-    """A company's identity provider, whose tokens are exchanged for assertions."""
-
-    token_url: WebUrl = Field(description="The token endpoint of the identity provider.")
-    token: Text = Field(description="The identity token it issued: use a reference.")
-    client_id: Text | None = Field(default=None, description="Our client id there.")
-
-
-class OAuthSettings(StrictModel):
-    """OAuth settings, where discovery is not enough."""
-
-    authorization_url: WebUrl | None = None
-    token_url: WebUrl | None = None
-    registration_url: WebUrl | None = None
-    client_id: Text | None = None
-    client_secret: Text | None = Field(default=None, description="Use a reference such as `${NAME}`.")
-    scope: Text | None = Field(default=None, description="Scopes to ask for, separated by spaces.")
-    callback_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
-        default=None, description="A fixed port for the login callback; random if not set."
-    )
-    client_metadata_url: WebUrl | None = None
-    grant: Literal["authorization_code", "client_credentials", "jwt_bearer"] = Field(
-        default="authorization_code",
-        description="How tokens are obtained: by a login, by the client itself, or for an `assertion`.",
-    )
-    auth_method: Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"] | None = (
-        Field(default=None, description="How the client authenticates; as the issuer prefers if not set.")
-    )
-    private_key: Text | None = Field(
-        default=None, description="A key (PEM) that the client authenticates with: use a reference."
-    )
-    key_algorithm: Literal["RS256", "ES256"] | None = Field(
-        default=None, description="What `private_key` signs with; as the key suggests if not set."
-    )
-    assertion: Text | None = Field(
-        default=None, description="A token of this workload, for `jwt_bearer`: use a reference."
-    )
-    identity: IdentityProvider | None = Field(
-        default=None, description="The identity provider that issues an assertion first, for `jwt_bearer`."
-    )
-
-
 class SandboxSettings(StrictModel):
     """Sandbox of the server's process: no home, no sockets, no network unless allowed."""
 
-    kind: Literal["bwrap"] = "bwrap"
+    kind: Literal["bwrap"] = Field(default="bwrap", description="What makes it: bubblewrap, on Linux.")
     network: bool = Field(default=False, description="May the process use the network?")
     read: Texts = Field(default=(), description="Paths it may read besides the system and its own program.")
     write: Texts = Field(
@@ -152,7 +111,7 @@ class ServerLimits(StrictModel):
 class Server(ServerLimits):
     """Fields of every server, with any transport."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether it is used; false keeps the entry, unused.")
     required: bool = Field(default=False, description="Fail the start when this server is not ready.")
     trust: Trust = Field(default="untrusted", description="Whether its annotations and descriptions count.")
     allow_tools: AllowTools | None = Field(
@@ -184,25 +143,29 @@ class Server(ServerLimits):
 class StdioServer(Server):
     """Launch a local process and speak over its stdin and stdout."""
 
-    transport: Literal["stdio"] = "stdio"
+    transport: Literal["stdio"] = Field(default="stdio", description="Known by `command`; may be left out.")
     command: Text = Field(description="The program. Run directly, never through a shell.")
-    args: Arguments = ()
+    args: Arguments = Field(default=(), description="Its arguments, one text each.")
     cwd: Text | None = Field(default=None, description="Relative to the folder of this file.")
     env: dict[VariableName, str] = Field(
         default={}, description="Variables the process gets besides a short safe list."
     )
-    sandbox: SandboxSettings | None = None
+    sandbox: SandboxSettings | None = Field(
+        default=None, description="Run its process in a sandbox, with what is named here."
+    )
 
 
 class RemoteServer(Server):
     """Connect to a URL: Streamable HTTP, or the older HTTP+SSE where `transport` is `sse`."""
 
-    transport: Literal["http", "sse"] = "http"
-    url: WebUrl
+    transport: Literal["http", "sse"] = Field(
+        default="http", description="`http` is Streamable HTTP, `sse` the older HTTP+SSE."
+    )
+    url: WebUrl = Field(description="The URL of its MCP endpoint.")
     headers: dict[HeaderName, HeaderValue] = Field(default={}, description="Sent with every request.")
     headers_helper: Command | None = Field(default=None, description="A command (argv) that prints headers.")
     oauth: Literal[False] | OAuthSettings | None = Field(
-        default=None, description="false: never log in to this server."
+        default=None, description="How to log in, where discovery is not enough; false: never."
     )
     auth_provider_id: Text | None = Field(
         default=None, description="A provider passed in when the host is opened."
@@ -217,8 +180,13 @@ class RemoteServer(Server):
 class BuiltinServer(Server):
     """A server that comes with Fairlead and runs in its process."""
 
-    transport: Literal["builtin"] = "builtin"
-    builtin: BuiltinName
+    transport: Literal["builtin"] = Field(
+        default="builtin", description="Known by `builtin`; may be left out."
+    )
+    builtin: BuiltinName = Field(
+        description="Which one: `repo` searches and reads files, `docs` reads documentation, `edit` changes"
+        " files, `shell` runs commands in a sandbox."
+    )
     sandbox: SandboxSettings | None = Field(
         default=None, description="For `shell`, whose commands always run in a sandbox: what they may use."
     )
@@ -233,12 +201,16 @@ class BuiltinServer(Server):
 class ExtensionServer(Server):
     """Run the Python files of a folder in a process of their own: each registers tools."""
 
-    transport: Literal["extension"] = "extension"
+    transport: Literal["extension"] = Field(
+        default="extension", description="Known by `extension`; may be left out."
+    )
     extension: Text = Field(description="The folder. Relative to the folder of this file.")
     env: dict[VariableName, str] = Field(
         default={}, description="Variables the process gets besides a short safe list."
     )
-    sandbox: SandboxSettings | None = None
+    sandbox: SandboxSettings | None = Field(
+        default=None, description="Run its process in a sandbox, with what is named here."
+    )
 
 
 SERVER_MODELS: dict[str, type[Server]] = {
@@ -285,9 +257,15 @@ ServerConfig = Annotated[
 class BundleServer(StrictModel):
     """Tools of one server that a bundle selects."""
 
-    allow_tools: AllowTools | None = None
-    deny_tools: Texts = ()
-    mode: BundleMode | None = None
+    allow_tools: AllowTools | None = Field(
+        default=None,
+        description="Its tools in the bundle, by name or glob; all if not set. In your own file it is also"
+        " the list that an untrusted server needs, where the server's entry has none.",
+    )
+    deny_tools: Texts = Field(default=(), description="Its tools that are left out of the bundle.")
+    mode: BundleMode | None = Field(
+        default=None, description="How its tools are offered; as the bundle's if not set."
+    )
 
 
 class ToolDelivery(StrictModel):
@@ -340,8 +318,10 @@ class SearchSettings(StrictModel):
 class Bundle(ToolDelivery):
     """A named selection of servers and tools, for one agent or one purpose."""
 
-    servers: dict[ServerId, BundleServer] = Field(min_length=1)
-    description: str | None = None
+    servers: dict[ServerId, BundleServer] = Field(
+        min_length=1, description="Its servers by id; `{}` takes all tools of one."
+    )
+    description: str | None = Field(default=None, description="What it is for; shown in lists of bundles.")
     names: Literal["plain"] | None = Field(
         default=None,
         description="`plain` leaves tools the names their server gave them: for one server alone.",
@@ -360,7 +340,7 @@ class Bundle(ToolDelivery):
 class PolicyRule(StrictModel):
     """One rule about calls. The strictest that matches wins: deny, then ask, then allow."""
 
-    action: Literal["allow", "ask", "deny"]
+    action: Literal["allow", "ask", "deny"] = Field(description="What becomes of the calls that match.")
     server: ServerPattern | None = Field(
         default=None, description="Server id or glob; every server if not set."
     )
@@ -380,7 +360,9 @@ class PolicySettings(StrictModel):
     """Rules about calls to all servers."""
 
     approval: ApprovalMode | None = Field(default=None, description="The mode of servers without their own.")
-    rules: Annotated[tuple[PolicyRule, ...], Strict(strict=False)] = ()
+    rules: Annotated[tuple[PolicyRule, ...], Strict(strict=False)] = Field(
+        default=(), description="Rules about calls, by server, tool, principal and arguments."
+    )
 
 
 class DocsSettings(StrictModel):
@@ -438,7 +420,7 @@ class AgentSettings(StrictModel):
 class GatewaySettings(StrictModel):
     """One endpoint in front of all servers."""
 
-    host: Text = "127.0.0.1"
+    host: Text = Field(default="127.0.0.1", description="The address it listens on; `0.0.0.0` for all.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8130, description="0 takes any free port.")
     names: Texts = Field(
         default=(),
@@ -462,8 +444,14 @@ class GatewaySettings(StrictModel):
         description="The largest structured content that a client gets whole, apart from `max_result_bytes`."
         " For more it gets an error with a preview and the handle of an artifact.",
     )
-    mode: BundleMode = "auto"
-    approval: ApprovalMode | None = None
+    mode: BundleMode = Field(
+        default="auto",
+        description="How agents are offered tools: directly, behind meta-tools, or by their cost.",
+    )
+    approval: ApprovalMode | None = Field(
+        default=None,
+        description="Over the gateway, the mode of tools that no rule and no other mode is about.",
+    )
     approvals: Literal["person", "client"] = Field(
         default="person",
         description="Who answers approvals: the user, in the dashboard or with `fairlead approvals`; "
@@ -504,24 +492,54 @@ class ModelSettings(StrictModel):
 class Config(StrictModel):
     """A whole configuration."""
 
-    schema_: str | None = Field(default=None, alias="$schema", description="For editors.")
-    version: Literal[1] = 1
-    servers: dict[ServerId, ServerConfig] = Field(default={})
+    schema_: str | None = Field(
+        default=None, alias="$schema", description="Where the JSON Schema is, for editors."
+    )
+    version: Literal[1] = Field(default=1, description="The version of the file's format.")
+    servers: dict[ServerId, ServerConfig] = Field(default={}, description="The MCP servers, by id.")
     extensions: Texts = Field(
         default=(),
         description="Folders whose Python files register tools: each is a server, named like the folder.",
     )
-    bundles: dict[ServerId, Bundle] = Field(default={})
-    policy: PolicySettings = Field(default_factory=PolicySettings.model_construct)
-    defaults: ServerLimits = Field(default_factory=ServerLimits.model_construct)
-    tools: ToolSettings = Field(default_factory=ToolSettings.model_construct)
-    search: SearchSettings = Field(default_factory=SearchSettings.model_construct)
-    docs: DocsSettings = Field(default_factory=DocsSettings.model_construct)
-    gateway: GatewaySettings = Field(default_factory=GatewaySettings.model_construct)
-    store: StoreSettings = Field(default_factory=StoreSettings.model_construct)
-    audit: AuditSettings = Field(default_factory=AuditSettings.model_construct)
-    artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings.model_construct)
-    model: ModelSettings | None = None
+    bundles: dict[ServerId, Bundle] = Field(
+        default={}, description="Selections of servers and tools, by name: `/mcp/NAME` of the gateway."
+    )
+    policy: PolicySettings = Field(
+        default_factory=PolicySettings.model_construct,
+        description="What calls of all servers may do.",
+    )
+    defaults: ServerLimits = Field(
+        default_factory=ServerLimits.model_construct,
+        description="Timeouts and sizes of the servers whose entries set none.",
+    )
+    tools: ToolSettings = Field(
+        default_factory=ToolSettings.model_construct, description="How models are offered tools."
+    )
+    search: SearchSettings = Field(
+        default_factory=SearchSettings.model_construct, description="How tools are found."
+    )
+    docs: DocsSettings = Field(
+        default_factory=DocsSettings.model_construct,
+        description="What the built-in documentation reader may read.",
+    )
+    gateway: GatewaySettings = Field(
+        default_factory=GatewaySettings.model_construct,
+        description="The endpoint that `fairlead gateway` puts in front of all servers.",
+    )
+    store: StoreSettings = Field(
+        default_factory=StoreSettings.model_construct,
+        description="Where state is; the address of a Redis alone is short for `url`.",
+    )
+    audit: AuditSettings = Field(
+        default_factory=AuditSettings.model_construct, description="The log of calls and edits."
+    )
+    artifacts: ArtifactSettings = Field(
+        default_factory=ArtifactSettings.model_construct,
+        description="Where the rest of results is that are too large for a model.",
+    )
+    model: ModelSettings | None = Field(
+        default=None, description="The model of `fairlead run`, the console and the gateway's agent."
+    )
     allow_literal_secrets: bool = Field(
         default=False,
         description="Accept secrets in plain text: a project's server with one is refused otherwise.",

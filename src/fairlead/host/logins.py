@@ -22,7 +22,8 @@ from fairlead.auth.tokens import Login, LoginRedirect, LoginTarget, Token
 from fairlead.auth.vault import Vault
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import OAuthSettings, RemoteServer
+from fairlead.config.models import RemoteServer
+from fairlead.config.oauth_models import OAuthSettings
 from fairlead.config.principal import LOCAL
 from fairlead.connection.failures import connecting
 from fairlead.connection.transport.auth_flow import AuthFlow, FlowHeaders, is_auth_flow

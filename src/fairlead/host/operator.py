@@ -29,8 +29,11 @@ class ApprovalRequest:
     """A request for approval of one call."""
 
     server_id: str
+    """The id of the server."""
     tool: str
+    """The name of the tool."""
     arguments: dict[str, Any]
+    """The arguments of the call, whole."""
     reason: str
     """Why policy asks."""
     claims: tuple[str, ...] = ()
@@ -55,8 +58,11 @@ class FormRequest(BoundedRepr):
     """A form elicitation of a server. Its text is sanitized, and still untrusted content."""
 
     server_id: str
+    """The id of the server."""
     message: str
+    """What the server says with the form."""
     form: Form
+    """The fields to fill in."""
     requested_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """The schema that the server sent, sanitized and with secrets masked."""
     untrusted: bool = False
@@ -68,7 +74,9 @@ class FormAnswer:
     """The user's answer to a form elicitation."""
 
     action: Literal["accept", "decline", "cancel"]
+    """What the user chose."""
     content: dict[str, FormValue] = field(default_factory=dict[str, FormValue], repr=False)
+    """The values by field, with `accept`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -76,8 +84,11 @@ class UrlRequest(BoundedRepr):
     """A URL elicitation of a server."""
 
     server_id: str
+    """The id of the server."""
     message: str
+    """What the server says with the URL."""
     url: ShownUrl
+    """The page to open, with what to show of it."""
     elicitation_id: str | None = None
     """Its id, if the server will notify us of its completion."""
     untrusted: bool = False
@@ -89,7 +100,9 @@ class SampleRequest:
     """A sampling request of a server."""
 
     server_id: str
+    """The id of the server."""
     params: "CreateMessageRequestParams" = field(repr=False)
+    """The messages and options of the request."""
     max_tokens: int
     """Token limit for the answer, perhaps less than requested."""
     untrusted: bool = False

@@ -49,7 +49,9 @@ class CustomCapabilities:
     """Client capabilities beyond the protocol's own: experimental ones, and extensions by id."""
 
     experimental: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Experimental capabilities by name."""
     extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Extensions by id, with their settings."""
 
 
 async def make_safe(params: _Params, limit: int) -> tuple[_Params, list[str]]:

@@ -13,11 +13,17 @@ class ServerStatus(BoundedRepr):
     """The state of a server, as `Host.status` returns it."""
 
     server_id: str
+    """The id of the server."""
     transport: str | None
+    """How it is reached: `stdio`, `http`, `sse`, `builtin` or `extension`."""
     source: str
+    """The layer that its entry is from, such as `user` or `project`."""
     enabled: bool
+    """Whether it is switched on."""
     state: ServerState
+    """Its state now."""
     version: str | None
+    """The protocol version that was negotiated last."""
     tools: int | None
     """None if it was never listed."""
     stale: bool
@@ -25,14 +31,19 @@ class ServerStatus(BoundedRepr):
     last_error: str | None
     """Why it did not work when it was last tried; None once it works again."""
     hint: str | None
+    """What to do about the last error."""
     last_connected_at: float | None
+    """When it was connected last, in seconds since 1970."""
     connects: int
+    """How often it was connected by this host."""
     calls: int
+    """How many tool calls it has answered, for this host."""
     notes: tuple[str, ...]
     """Warnings about its declarations."""
     session_connections: int = 0
     """The number of open connections of single gateway clients, besides the shared one."""
     last_error_at: float | None = None
+    """When the last error was, in seconds since 1970."""
 
 
 _LIVELINESS: Final = ("ready", "connecting", *reversed(DOWN), "idle", "disabled")

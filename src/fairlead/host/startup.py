@@ -23,8 +23,11 @@ class ServerInfo(BoundedRepr):
     """The name and instructions a started server reports, and the protocol version negotiated with it."""
 
     name: str | None
+    """Its name, as it reports it."""
     version: str
+    """The protocol version that was negotiated."""
     instructions: str | None
+    """What it says about its use."""
 
 
 class Startups:

@@ -28,8 +28,11 @@ class Usage:
     """Token usage. Tokens that a provider had in its cache are part of the input."""
 
     input_tokens: int = 0
+    """Tokens that the model read."""
     output_tokens: int = 0
+    """Tokens that it wrote."""
     cached_tokens: int = 0
+    """Tokens of the input that the provider had in its cache."""
 
     @property
     def total(self) -> int:
@@ -49,6 +52,7 @@ class TextDelta(BoundedRepr):
     """Another part of the model's text."""
 
     text: str
+    """The part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -56,7 +60,9 @@ class StepRetried(BoundedRepr):
     """The step is requested again after so many seconds. What the model said in it does not count."""
 
     reason: str
+    """Why the request failed."""
     seconds: float
+    """How long until the next attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -64,6 +70,7 @@ class ToolCalled(BoundedRepr):
     """The model calls a tool."""
 
     call_id: str
+    """The id that the model gave the call."""
     tool: str
     """`server/tool`, for display."""
     name: str
@@ -77,9 +84,13 @@ class ToolReturned(BoundedRepr):
     """A call ended. The model reads its outcome, failures included."""
 
     call_id: str
+    """The id of the call."""
     tool: str
+    """`server/tool`, for display."""
     seconds: float
+    """How long the call took."""
     result: ToolResult = field(repr=False)
+    """What the model reads."""
     error: str | None = None
     """The code of the error, if the call failed, such as `call_denied`."""
     hint: str | None = None
@@ -91,7 +102,9 @@ class StepFinished:
     """The model answered, and its calls returned."""
 
     step: int
+    """The number of the step, from 1."""
     usage: Usage
+    """The tokens of this step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -99,9 +112,13 @@ class RunFinished(BoundedRepr):
     """The run is over. `text` is what the model said last, `usage` is of all steps."""
 
     text: str
+    """What the model said last."""
     outcome: RunOutcome
+    """Why the run ended."""
     steps: int
+    """The number of steps."""
     usage: Usage
+    """The tokens of all steps."""
 
 
 RunEvent = TextDelta | StepRetried | ToolCalled | ToolReturned | StepFinished | RunFinished

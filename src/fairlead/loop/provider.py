@@ -23,13 +23,17 @@ class ChatModel:
     """A model, with the URL and key of its API."""
 
     provider: Provider
+    """The API that it has."""
     name: str
+    """Its name in the API."""
     base_url: str | None = None
     """Base URL of its API; the provider's own if not set."""
     api_key: str | None = field(default=None, repr=False)
+    """The key of the API; none for most local servers."""
     key_from: str = "`api_key`"
     """Where the key comes from, for error messages."""
     max_output_tokens: int | None = None
+    """The longest answer in one step; the provider's limit if not set."""
     silence_seconds: float = DEFAULT_SILENCE_SECONDS
     """Idle timeout in seconds: a local model may take minutes for a long conversation."""
     vision: bool = True

@@ -58,7 +58,9 @@ class RunLimits:
     """Limits of a run: number of steps, and tokens in all."""
 
     max_steps: int = 20
+    """Most steps of the model."""
     max_tokens: int | None = None
+    """Most tokens of all steps together; no limit if not set."""
 
 
 @asynccontextmanager

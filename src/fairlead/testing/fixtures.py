@@ -72,6 +72,7 @@ class Link:
     """A symbolic link in a tree, and its target."""
 
     target: str
+    """Where it leads: a path as a link has it, such as `../other`."""
 
 
 Tree = Mapping[str, Union[str, bytes, Link, "Tree"]]

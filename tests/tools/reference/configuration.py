@@ -2,19 +2,43 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from fairlead.config.json_schema import json_schema
 from tests.tools.reference.markdown import code, table
 
-_TITLES = {
+_TITLES: Final = {
     "StdioServer": "A server that is a program",
     "RemoteServer": "A server at a URL",
     "BuiltinServer": "A server that comes with Fairlead",
     "ExtensionServer": "A server that is a folder of Python files",
+    "Server": "Every server",
+    "ApprovalSettings": "Approval modes of a server",
+    "SandboxSettings": "Sandbox of a server",
+    "SamplingSettings": "Sampling by a server",
+    "OAuthSettings": "Login to a server",
+    "IdentityProvider": "Identity provider of a login",
+    "ServerLimits": "Defaults of all servers",
+    "Bundle": "A bundle",
+    "BundleServer": "A server in a bundle",
+    "PolicySettings": "Policy",
+    "PolicyRule": "A rule of the policy",
+    "ToolSettings": "Tools",
+    "SearchSettings": "Search",
+    "EmbeddingSettings": "A model for search by meaning",
+    "DocsSettings": "Documentation reader",
+    "GatewaySettings": "Gateway",
+    "GatewayOAuth": "Tokens of your own issuer",
+    "AgentSettings": "The gateway's agent",
+    "ModelSettings": "Model",
+    "StoreSettings": "Store",
+    "AuditSettings": "Audit log",
+    "ArtifactSettings": "Artifacts",
+    "BucketSettings": "A bucket for artifacts",
 }
-"""Names for what the reader has before them; other sections have the name of their model."""
-_LEFT_OUT = {"Overlay"}
+"""The sections by their models, in the order of the page."""
+_SERVERS: Final = ("StdioServer", "RemoteServer", "BuiltinServer", "ExtensionServer")
+_LEFT_OUT: Final = {"Overlay"}
 """All fields of the four kinds of servers once more."""
 
 _INTRODUCTION = """# Configuration
@@ -24,8 +48,9 @@ Schema for editors, [`examples/fairlead.json`](../sample-file.md) shows most of 
 explain setting NAME` says what is in effect here and which line of which file set it. Strings may have
 references to secrets (`${NAME}`, `${file:path}`, `${keyring:service/user}`).
 
-An entry of `servers` without a target (`command`, `url`, `builtin`, `extension`) lies over the entry of the
-same id in a lower layer, and may have any field of that kind of server.
+An entry of `servers` has one target, which says what kind of server it is: `command`, `url`, `builtin` or
+`extension`. One without a target lies over the entry of the same id in a lower layer, and may have any field
+of that kind of server.
 
 ## The file
 
@@ -35,20 +60,34 @@ same id in a lower layer, and may have any field of that kind of server.
 def configuration_page() -> str:
     """The page: the file itself, and a section for each kind of object in it."""
     schema = json_schema()
-    definitions: Mapping[str, Any] = schema["$defs"]
+    definitions: dict[str, Any] = {
+        name: definition
+        for name, definition in schema["$defs"].items()
+        if name not in _LEFT_OUT and "properties" in definition
+    }
+    common = _common(definitions)
+    definitions["Server"] = {"description": "The fields of all four kinds of servers.", "properties": common}
+    assert definitions.keys() == _TITLES.keys(), "every section has its title and its place"
     parts = [_INTRODUCTION, _fields(schema)]
-    for name, definition in definitions.items():
-        if name not in _LEFT_OUT and "properties" in definition:
-            parts += [f"\n## {_title(name)}\n\n", _described(definition), _fields(definition)]
+    for name, title in _TITLES.items():
+        definition = definitions[name]
+        parts += [f"\n## {title}\n\n", _described(definition)]
+        if name in _SERVERS:
+            parts.append(f"It has these fields beside those of [every server]({_anchor('Server')}).\n\n")
+            own = {key: field for key, field in definition["properties"].items() if key not in common}
+            definition = {**definition, "properties": own}
+        parts.append(_fields(definition))
     return "".join(parts)
 
 
-def _title(name: str) -> str:
-    return _TITLES.get(name, name)
+def _common(definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are the same in each kind of server."""
+    first, *others = (definitions[name]["properties"] for name in _SERVERS)
+    return {key: field for key, field in first.items() if all(each.get(key) == field for each in others)}
 
 
 def _anchor(name: str) -> str:
-    return "#" + _title(name).lower().replace(" ", "-")
+    return "#" + _TITLES[name].lower().replace("'", "").replace(" ", "-")
 
 
 def _described(definition: Mapping[str, Any]) -> str:
@@ -76,7 +115,7 @@ def _type(field: Mapping[str, Any]) -> str:
     """The type in words, with links to the sections of objects."""
     if name := field.get("$ref"):
         last = str(name).rpartition("/")[2]
-        return "any server field" if last in _LEFT_OUT else f"[{_title(last)}]({_anchor(last)})"
+        return "any server field" if last in _LEFT_OUT else f"[{_TITLES[last]}]({_anchor(last)})"
     for key in ("anyOf", "oneOf", "allOf"):
         if key in field:
             kinds = [_type(each) for each in field[key] if each.get("type") != "null"]

@@ -88,11 +88,13 @@ def _documented(found: Found) -> Iterator[str]:
 
 def class_fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
     """Name, type, default and meaning of every public field and property."""
+    said = _arguments_of(ast.get_docstring(node) or "")
     for index, each in enumerate(node.body):
         match each:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
-                default = ast.unparse(each.value) if each.value else ""
-                yield name, ast.unparse(each.annotation), default, docstring_of(node.body, index)
+                default, described = _default(each.value)
+                meaning = docstring_of(node.body, index) or described or said.get(name, "")
+                yield name, ast.unparse(each.annotation), default, meaning
             case ast.FunctionDef(name=name) if not name.startswith("_") and _is_property(each):
                 yield (
                     name,
@@ -102,6 +104,26 @@ def class_fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
                 )
             case _:
                 pass
+
+
+def _default(value: ast.expr | None) -> tuple[str, str]:
+    """The default of a field, and the description that pydantic has of it."""
+    match value:
+        case None:
+            return "", ""
+        case ast.Call(func=ast.Name(id="field" | "Field"), keywords=keywords):
+            given = {word.arg: word.value for word in keywords}
+            described = given.get("description")
+            meaning = ast.literal_eval(described) if described else ""
+            return (ast.unparse(given["default"]) if "default" in given else ""), str(meaning)
+        case _:
+            return ast.unparse(value), ""
+
+
+def _arguments_of(documentation: str) -> dict[str, str]:
+    """What a docstring says of the arguments, by name."""
+    sections: dict[str, str] = dict(_SECTION.findall(documentation))
+    return {name: _one_line(text) for name, text in _ENTRY.findall(sections.get("Args", ""))}
 
 
 def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -205,6 +205,7 @@ class Form:
     """The fields of a form elicitation, in the server's order."""
 
     fields: tuple[Field, ...]
+    """The fields."""
 
     def defaults(self) -> dict[str, FormValue]:
         """The values that are sent for fields without an answer."""

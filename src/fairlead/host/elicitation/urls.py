@@ -29,9 +29,13 @@ class ShownUrl:
     """
 
     url: str = field(repr=False)
+    """The URL, as it is opened."""
     host: str
+    """Where it leads, port included."""
     readable_host: str | None = None
+    """How a host in punycode reads; None for others."""
     warnings: tuple[str, ...] = ()
+    """What the user should know before, such as a host that looks like another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -179,7 +179,9 @@ class SearchOutcome:
     """The hits of a search, and the servers that could not be searched, each with the reason."""
 
     hits: tuple[SearchHit, ...]
+    """The tools that were found, the best first."""
     unavailable: Mapping[str, str]
+    """Reasons by server."""
 
 
 class SearchableTools(Protocol):

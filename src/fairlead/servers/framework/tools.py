@@ -54,7 +54,9 @@ class Reply(Generic[OutputT]):
     """An output with content blocks of its own, where its JSON as text would not do (an image, a page)."""
 
     output: OutputT
+    """The structured output."""
     content: tuple[ContentBlock, ...]
+    """The content blocks that clients get beside it."""
 
 
 Handler = Callable[[ToolContext, InputT], Awaitable[OutputT | Reply[OutputT]]]
@@ -65,12 +67,19 @@ class ToolDefinition(Generic[InputT, OutputT]):
     """One tool. Its input is checked before `handler` runs; raise `ToolFailed` where it cannot be done."""
 
     name: str
+    """The name of the tool."""
     description: str
+    """What it does, for models."""
     input: type[InputT]
+    """The type of its arguments: a pydantic model, such as a `ToolModel`."""
     output: type[OutputT]
+    """The type of its structured output, likewise."""
     handler: Handler[InputT, OutputT]
+    """An async function of the context of the call and its input, which returns the output or a `Reply`."""
     title: str | None = None
+    """A name for people."""
     annotations: ToolAnnotations | None = None
+    """Hints for clients, such as `readOnlyHint`."""
     preview: "Callable[[InputT], Awaitable[str]] | None" = None
     """Tells the user who approves a call what it would change, and changes nothing. Raises `ToolFailed` where
     the call would fail."""
