@@ -52,6 +52,28 @@ def test_the_gateway_has_the_options_that_they_start_it_with(arguments: list[str
         assert context.params["host"] == arguments[-1]
 
 
+@pytest.mark.parametrize("text", [(DEPLOY / "fairlead.json").read_text(), config_map()])
+def test_a_replica_that_stops_serves_until_balancers_have_seen_it_and_is_given_the_time(
+    machine: Machine, text: str
+) -> None:
+    machine.env["REDIS_PASSWORD"] = "hunter2hunter2"
+    machine.write_user(text)
+    drain = machine.load().config.gateway.drain_ms / 1000
+    period, failures = re.findall(
+        r"path: /readyz.*\n\s+periodSeconds: (\d+)\n\s+failureThreshold: (\d+)", MANIFESTS
+    )[0]
+    assert drain >= 2 * int(period) * int(failures)
+    units = [path.read_text() for path in (DEPLOY / "systemd").iterdir()]
+    given = [
+        *re.findall(r"terminationGracePeriodSeconds: (\d+)", MANIFESTS),
+        *re.findall(r"stop_grace_period: (\d+)s", (DEPLOY / "compose.yaml").read_text()),
+        *(seconds for unit in units for seconds in re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)),
+    ]
+    assert given == ["45"] * 4
+    team = (DEPLOY.parent / "docs" / "team.md").read_text()
+    assert "give it 45 seconds" in team
+
+
 async def test_probes_are_answered_under_the_name_that_they_use(machine: Machine) -> None:
     probes = re.findall(r"httpGet: \{ path: (\S+), .* name: Host, value: (\S+) \}", MANIFESTS)
     assert [path for path, _ in probes] == ["/readyz", "/healthz"]

@@ -1,5 +1,6 @@
 """`fairlead gateway` as people and agents use it: real processes, real sockets."""
 
+import http.client
 import json
 import os
 import signal
@@ -8,7 +9,9 @@ import subprocess
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -55,6 +58,41 @@ def test_it_serves_mcp_and_a_dashboard_and_ends_politely(machine: Machine) -> No
         assert living(machine.env) == []
         assert not about.exists()
     assert [line.split(":")[0] for line in err.splitlines()] == ["info", "info"]
+
+
+def test_one_that_is_to_stop_serves_for_a_while_and_is_not_ready(machine: Machine) -> None:
+    machine.write_user('{"gateway": {"drain_ms": 6000}}')
+    with gateway(machine) as up:
+        address = urlsplit(up.url)
+        own = {"Authorization": f"Bearer {up.token}", "Content-Type": "application/json"}
+        own["Accept"] = "application/json, text/event-stream"
+        idle, busy, new = (
+            http.client.HTTPConnection(str(address.hostname), address.port, timeout=SECONDS) for _ in range(3)
+        )
+        with closing(idle), closing(busy), closing(new):
+            for connection in (idle, busy):
+                connection.request("POST", "/mcp", json.dumps(INITIALIZE), own)
+                with connection.getresponse() as response:
+                    assert response.status == 200
+                    response.read()
+            up.process.send_signal(signal.SIGTERM)
+            began = time.monotonic()
+            while up.get("/readyz")[0] != 503:
+                assert time.monotonic() - began < SECONDS
+            # A balancer that has not looked since sends more: on new connections, and on those there are.
+            for connection in (busy, new):
+                assert (connection.sock is None) is (connection is new)
+                connection.request("POST", "/mcp", json.dumps(INITIALIZE), own)
+                with connection.getresponse() as response:
+                    assert response.status == 200
+                    assert response.headers.get_all("Connection") == ["close"]
+                    response.read()
+            # One that is idle is closed after that.
+            assert idle.sock is not None
+            assert idle.sock.recv(1) == b""
+            assert time.monotonic() - began > 2
+            up.process.communicate(timeout=SECONDS)
+    assert up.process.returncode == 0
 
 
 @pytest.mark.requirement("HARD-10")

@@ -27,8 +27,8 @@ class ServerKind:
 
     @property
     def has_one_process(self) -> bool:
-        """Whether it runs once, at one of all replicas: not where each has a session, or it is a URL."""
-        return self.kind == "stdio" and self.era == "stateless" and self.is_shared
+        """Whether it runs once, at one of all replicas: not where each client has its own, or it is a URL."""
+        return self.kind == "stdio" and self.is_shared
 
 
 _SERVED: tuple[tuple[Kind, Era], ...] = (

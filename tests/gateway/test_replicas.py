@@ -10,12 +10,14 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Iterator
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
@@ -287,7 +289,8 @@ def test_an_artifact_kept_at_one_is_read_at_the_other(pair: Pair) -> None:
     assert PLANTED in pair.other.run("artifacts", "show", kept[0]["handle"])
 
 
-def test_a_dashboard_session_begun_at_one_goes_on_at_the_other_and_ends_at_both(pair: Pair) -> None:
+def _add_boss(pair: Pair) -> dict[str, str]:
+    """The header of one who may do everything."""
     words = (
         "gateway",
         "token",
@@ -302,8 +305,18 @@ def test_a_dashboard_session_begun_at_one_goes_on_at_the_other_and_ends_at_both(
     boss = {"Authorization": f"Bearer {json.loads(pair.one.run(*words))['token']}"}
     for each in (pair.one, pair.other):  # a command made it, not one of the two
         eventually(lambda each=each: each.send(APPROVALS_PATH, **boss)[0] == 200)
-    _, _, body = pair.one.send(DASHBOARD_LINKS_PATH, {}, **boss)
-    code = json.loads(body)["links"][0].partition("code=")[2]
+    return boss
+
+
+def _login_code(at: Replica, boss: dict[str, str]) -> str:
+    _, _, body = at.send(DASHBOARD_LINKS_PATH, {}, **boss)
+    code: str = json.loads(body)["links"][0].partition("code=")[2]
+    return code
+
+
+def test_a_dashboard_session_begun_at_one_goes_on_at_the_other_and_ends_at_both(pair: Pair) -> None:
+    boss = _add_boss(pair)
+    code = _login_code(pair.one, boss)
     status, headers, _ = pair.other.send(f"/login?code={code}", Host=NAME)
     assert status == 303, headers
     assert pair.one.send(f"/login?code={code}", Host=NAME)[0] != 303  # once, wherever
@@ -340,11 +353,43 @@ async def test_both_see_a_login_and_a_dump_of_redis_has_nothing_of_it(pair: Pair
         assert "mcp.test" in each.run("auth", "list", "--json")
     pair.one.call(token, "s_echo", text=PLANTED, note="just before the dump")
     eventually(lambda: "just before the dump" in pair.one.run("audit", "--json"))
+    # A dashboard's cookie, a code that was not used yet, and the session of a client.
+    boss = _add_boss(pair)
+    _, headers, _ = pair.one.send(f"/login?code={_login_code(pair.one, boss)}", Host=NAME)
+    cookie = headers["set-cookie"].partition(";")[0].partition("=")[2]
+    code = _login_code(pair.one, boss)
+    _, headers, _ = pair.other.send("/mcp", INITIALIZE, Authorization=f"Bearer {token}")
+    session = headers["mcp-session-id"]
     dump = _dump(pair.redis)
     assert b"fairlead:value:logins:" in dump
     assert b"fairlead:log:audit" in dump
-    for encoded in _encodings(PLANTED, token, KEY):
-        assert encoded not in dump
+    parts = [dump, *_inflated(dump)]
+    bearer = boss["Authorization"].removeprefix("Bearer ")
+    for secret in (PLANTED, token, KEY, bearer, cookie, code, session):
+        assert len(secret) > 12
+        assert not _holds(parts, secret)
+
+
+def test_a_planted_value_is_found_in_a_dump_however_it_is_encoded() -> None:
+    secret = b"fl_Ab+/~" + PLANTED.encode()
+    text = secret.decode()
+    encoded = [
+        secret,
+        secret[::-1],
+        secret.hex().encode(),
+        text.encode("utf-16-le"),
+        *(base64.b64encode(b"12345"[:offset] + secret + b"end") for offset in range(5)),
+        *(base64.b32encode(b"12345"[:offset] + secret + b"end") for offset in range(5)),
+        base64.b32encode(secret).lower(),
+        quote(text, safe="").encode(),
+        "".join(f"%{byte:02x}" for byte in secret).encode(),
+        zlib.compress(b"x" * 100 + secret),
+        zlib.compress(base64.b64encode(secret), 1),
+    ]
+    for each in encoded:
+        dump = b"\x00before" + each + b"after"
+        assert _holds([dump, *_inflated(dump)], text), each
+    assert not _holds([b"another"], text)
 
 
 def _dump(redis: RedisServer) -> bytes:
@@ -352,18 +397,44 @@ def _dump(redis: RedisServer) -> bytes:
     return b"".join(path.read_bytes() for path in redis.folder.rglob("*") if path.is_file())
 
 
-def _encodings(*texts: str) -> Iterator[bytes]:
-    for text in texts:
-        plain = text.encode()
-        yield plain
-        yield plain[::-1]
-        yield plain.hex().encode()
-        yield plain.hex().upper().encode()
-        yield text.encode("utf-16-le")
-        for offset in range(3):  # wherever it stands in what was encoded
-            encoded = base64.b64encode(b"x" * offset + plain)
-            yield encoded[4:-4]
-            yield encoded[4:-4].translate(bytes.maketrans(b"+/", b"-_"))
+def _inflated(dump: bytes) -> list[bytes]:
+    """What is compressed in it, wherever that may begin."""
+    found: list[bytes] = []
+    for start in re.finditer(rb"\x78[\x01\x5e\x9c\xda]", dump):
+        unpack = zlib.decompressobj()
+        text = b""
+        with suppress(zlib.error):
+            for first in range(start.start(), len(dump), 256):  # by parts: what is damaged has a beginning
+                text += unpack.decompress(dump[first : first + 256])
+                if unpack.eof:
+                    break
+        found.append(text)
+    return found
+
+
+def _holds(parts: Sequence[bytes], text: str) -> bool:
+    encodings = [*_encodings(text)]
+    return any(encoded in part for part in parts for encoded in encodings)
+
+
+def _encodings(text: str) -> Iterator[bytes]:
+    plain = text.encode()
+    yield plain
+    yield plain[::-1]
+    yield plain.hex().encode()
+    yield plain.hex().upper().encode()
+    yield text.encode("utf-16-le")
+    yield quote(text, safe="").encode()
+    for form in ("%{:02x}", "%{:02X}"):
+        yield "".join(form.format(byte) for byte in plain).encode()
+    for offset in range(3):  # wherever it stands in what was encoded
+        encoded = base64.b64encode(b"x" * offset + plain)
+        yield encoded[4:-4]
+        yield encoded[4:-4].translate(bytes.maketrans(b"+/", b"-_"))
+    for offset in range(5):
+        encoded = base64.b32encode(b"x" * offset + plain)
+        yield encoded[8:-8]
+        yield encoded[8:-8].lower()
 
 
 async def test_a_rate_limit_counts_over_all_replicas(pair: Pair) -> None:

@@ -232,7 +232,8 @@ def test_a_log_is_pruned_by_age_and_by_count(any_database: Database) -> None:
     ages = (60, 50, 40, 30, 20, 10)
     any_database.append_all([("audit", now - age, str(age).encode()) for age in ages])
     any_database.append("other", b"")
-    assert any_database.prune_log("audit", older_than_seconds=45) == 2
+    assert any_database.prune_log("audit", older_than_seconds=45, limit=1) == 1
+    assert any_database.prune_log("audit", older_than_seconds=45) == 1
     assert [record.value for record in any_database.read_log("audit")] == [b"40", b"30", b"20", b"10"]
     assert any_database.prune_log("audit", keep=10) == 0
     assert any_database.prune_log("audit", keep=1) == 3

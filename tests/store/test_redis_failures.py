@@ -171,6 +171,26 @@ def _forget_what_came_after_the_snapshot(redis: RedisServer, folder: Path) -> No
     redis.start_from_snapshot()
 
 
+def test_a_redis_that_may_have_lost_a_lease_gives_none_of_a_server_before_that_has_ended(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    with open_database(redis.location) as database, open_database(redis.location) as other:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("SAVE")
+        assert database.acquire("server a", 2.0) is not None
+        redis.kill()
+        _forget_what_came_after_the_snapshot(redis, tmp_path)
+        began = time.monotonic()
+        eventually(lambda: other.get("pins", "a"))
+        # The one who had it runs the server until its lease would have ended.
+        assert other.acquire("server a", 2.0) is None
+        assert other.acquire("refresh", 2.0) is not None
+        while other.acquire("server a", 2.0) is None:
+            assert time.monotonic() - began < PATIENCE
+            time.sleep(0.02)
+        assert time.monotonic() - began > 1.5
+
+
 def test_a_redis_that_was_emptied_in_use_is_refused(redis: RedisServer) -> None:
     with open_database(redis.location) as database:
         database.put("pins", "a", b"one", expect=None)

@@ -35,6 +35,27 @@ async def test_concurrent_updates_of_one_value_all_count(any_store: Store) -> No
     assert stored.value == b"20"
 
 
+async def test_others_get_their_turn_while_a_long_log_is_pruned(any_store: Store) -> None:
+    for number in range(5_000):
+        any_store.append("audit", str(number).encode())
+    await any_store.flush()
+    removed: list[int] = []
+    turns = 0
+
+    async def prune() -> None:
+        removed.append(await any_store.prune_log("audit", keep=7))
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(prune)
+            while not removed:
+                await any_store.get("pins", "github")  # as the renewal of a lease would
+                turns += 1
+    assert removed == [4_993]
+    assert [int(record.value) for record in await any_store.read_log("audit")] == list(range(4_993, 5_000))
+    assert turns > 5
+
+
 async def test_a_lock_is_held_by_one_at_a_time(any_store: Store) -> None:
     inside = 0
 

@@ -41,7 +41,7 @@ from fairlead.gateway.registry import RunningGateway, dashboard_name, is_attache
 from fairlead.gateway.workers.member import OwnerRouter, PoolMember
 from fairlead.gateway.workers.messages import RELOAD
 from fairlead.loop.model_choice import SETTING_HINT
-from fairlead.net.listen import listening
+from fairlead.net.listen import ConnectionServer, listening
 from fairlead.net.ssrf import is_loopback_host
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.host_run import run_async, stoppable
@@ -105,10 +105,21 @@ def serve(ctx: click.Context, options: GatewayArguments, *, as_json: bool, snipp
                         show_snippets(served.reach, snippets)
                         await _wait_for_end(wait_for_stop, gateway, running, options.idle_seconds)
                         logger.info("stopping")
+                        surfaces.panel.is_stopping = True
+                        await _serve_on(gateway, server)
                         await gateway.drain()
         return Exit.OK
 
     return run_async(main)
+
+
+async def _serve_on(gateway: core.Gateway, server: ConnectionServer) -> None:
+    """Serve what a balancer sends that has not seen yet that this gateway is to stop, as long as is set."""
+    seconds = gateway.loaded.config.gateway.drain_ms / 1000
+    if seconds:
+        await gateway.announce_drain()
+        await anyio.sleep(seconds)
+        server.close_idle()
 
 
 async def _wait_for_end(

@@ -431,6 +431,11 @@ class GatewaySettings(StrictModel):
         description="Where other replicas of this gateway reach this one, with a shared store, such as"
         " `http://${POD_IP}:8130`; the address it listens on if not set.",
     )
+    drain_ms: Annotated[int, Field(ge=0, le=600_000)] = Field(
+        default=0,
+        description="How long a gateway that is to stop still serves what comes, while `/readyz` says that it"
+        " is not ready: as long as the balancer takes to see that.",
+    )
     oauth: GatewayOAuth | None = Field(default=None, description="Accept tokens of your own issuer too.")
     requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
         default=60_000, description="Requests per minute of one principal; null for no limit."

@@ -146,7 +146,8 @@ def _closing(send: Send) -> Send:
 
     async def send_closing(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            kept = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"connection"]
+            message = {**message, "headers": [*kept, (b"connection", b"close")]}
         await send(message)
 
     return send_closing
@@ -385,12 +386,17 @@ class Gateway:
         for client in clients:
             await client.view.prepare()
 
-    async def drain(self) -> None:
-        """Let requests under way finish while others are sent elsewhere, and leave the other replicas."""
+    async def announce_drain(self) -> None:
+        """Begin to send clients elsewhere: what comes nevertheless is still served."""
         self.is_draining = True
         if self.cluster is not None:
             await self.cluster.directory.drain()
             self.cluster.owners.hand_over()
+
+    async def drain(self) -> None:
+        """Let requests under way finish while others are sent elsewhere, and leave the other replicas."""
+        if not self.is_draining:
+            await self.announce_drain()
         await self.finish()
         if self.cluster is not None:
             await self.cluster.leave()

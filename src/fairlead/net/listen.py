@@ -86,6 +86,7 @@ class OpenConnection:
         "detach",
         "is_authenticated",
         "is_idle",
+        "is_of_peer",
     )
 
     def __init__(self, limits: "ConnectionLimits", address: str, abort: Callable[[], None]) -> None:
@@ -93,6 +94,8 @@ class OpenConnection:
         self._abort = abort
         self.address = address
         self.is_authenticated = False
+        self.is_of_peer = False
+        """Whether another process of the same server is at its other end."""
         self.is_idle = True
         """Whether no request on it is being answered."""
         self.detach: Callable[[], DetachedConnection | None] = _keep_connection
@@ -195,6 +198,12 @@ class ConnectionLimits:
                 if connection.deadline < now:
                     self._abort(connection)
 
+    def close_idle(self) -> None:
+        """Close idle connections; not those of other processes of the server, which know themselves."""
+        for connection in [*self._strangers, *self._trusted]:
+            if connection.is_idle and not connection.is_of_peer:
+                self._abort(connection)
+
     def _close_oldest(self, address: str | None) -> None:
         oldest = next((one for one in self._strangers if address is None or one.address == address), None)
         if oldest is not None:
@@ -219,9 +228,16 @@ class ConnectionLimits:
         return True
 
 
-def mark_authenticated(scope: MutableMapping[str, Any]) -> None:
-    """Mark a request as authenticated: its connection is not closed to make room."""
+def mark_authenticated(scope: MutableMapping[str, Any], *, is_of_peer: bool = False) -> None:
+    """Mark a request as authenticated: its connection is not closed to make room.
+
+    Args:
+        scope: The request.
+        is_of_peer: Whether it is one of another process of the same server.
+    """
     connection: OpenConnection | None = scope.get(_CONNECTION)
+    if connection is not None and is_of_peer:
+        connection.is_of_peer = True
     if connection is not None and not connection.is_authenticated:
         connection.authenticate()
 
@@ -471,6 +487,10 @@ class ConnectionServer:
     def connections(self) -> int:
         """Number of open connections."""
         return len(self._limits)
+
+    def close_idle(self) -> None:
+        """Close the connections of clients on which nothing is under way."""
+        self._limits.close_idle()
 
     async def serve(
         self, connection: socket.socket, received: bytes = b"", *, on_end: Callable[[], None]

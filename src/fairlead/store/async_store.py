@@ -163,6 +163,8 @@ UNFLUSHED_RECORDS = 10_000
 _LOOK_SECONDS = 0.2
 UNREAD_MESSAGES = 1000
 _RETRY_SECONDS = 1.0
+_PRUNED_AT_ONCE = 500
+"""How many records of a log are deleted in one job: the thread has leases to renew."""
 _RENEWED_AFTER = 0.3
 """Which part of a lease passes before it is renewed: two renewals may fail."""
 _RENEW_AGAIN_SECONDS = 0.2
@@ -314,9 +316,16 @@ class AsyncStore:
     ) -> int:
         """Delete the records that are too old, and all but the newest `keep`; returns how many."""
         await self.flush()
-        return await self._worker.run(
-            lambda database: database.prune_log(log, older_than_seconds=older_than_seconds, keep=keep)
-        )
+
+        def work(database: Database) -> int:
+            return database.prune_log(
+                log, older_than_seconds=older_than_seconds, keep=keep, limit=_PRUNED_AT_ONCE
+            )
+
+        removed = 0
+        while count := await self._worker.run(work):
+            removed += count
+        return removed
 
     async def _acquire(self, name: str, lease_seconds: float, wait_seconds: float) -> tuple[Lease, float]:
         """Take a lock, and return the time at which the request was made."""

@@ -20,6 +20,8 @@ AT_ONCE_BYTES = 256 * 1024
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
 """The largest value that is read."""
+SERVER_LOCKS = "server "
+"""How the locks begin whose holder runs a process, which sees no fencing token."""
 MESSAGES_KEPT = 1000
 
 
@@ -333,8 +335,18 @@ class Database(Protocol):
         """Newest records with a sequence number below `before`, newest first."""
         ...
 
-    def prune_log(self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None) -> int:
-        """Delete the records that are too old, and all but the newest `keep`; returns how many."""
+    def prune_log(
+        self,
+        log: str,
+        *,
+        older_than_seconds: float | None = None,
+        keep: int | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Delete the records that are too old, and all but the newest `keep`; returns how many.
+
+        With a limit, about so many at most: then there may be more, until none was deleted.
+        """
         ...
 
     def delete_records(self, log: str, sequences: Iterable[int]) -> int:

@@ -18,6 +18,7 @@ from fairlead.store.protocol import (
     ANY,
     MAX_VALUE_BYTES,
     MESSAGES_KEPT,
+    SERVER_LOCKS,
     AnyVersion,
     Expected,
     Lease,
@@ -162,7 +163,11 @@ class RedisDatabase:
 
     def acquire(self, name: str, lease_seconds: float) -> Lease | None:
         """Take a lock for that long; None where it is held."""
-        token: bytes | None = self._redis.call(scripts.ACQUIRE, [_LEASE + _encode(name)], lease_seconds)
+        # A new epoch may have lost the lease of a server whose owner still runs it, and no fencing token is
+        # seen by a process: until that lease would have ended, there is none.
+        is_of_server = int(name.startswith(SERVER_LOCKS))
+        key = _LEASE + _encode(name)
+        token: bytes | None = self._redis.call(scripts.ACQUIRE, [key], lease_seconds, is_of_server)
         return Lease(name=name, token=int(token)) if token is not None else None
 
     def renew(self, lease: Lease) -> bool:
@@ -262,15 +267,28 @@ class RedisDatabase:
         found = cast("list[tuple[bytes, list[bytes]]]", self._redis.run(*command))
         return [(int(name.partition(b"-")[0]), fields) for name, fields in found]
 
-    def prune_log(self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None) -> int:
+    def prune_log(
+        self,
+        log: str,
+        *,
+        older_than_seconds: float | None = None,
+        keep: int | None = None,
+        limit: int | None = None,
+    ) -> int:
         """Delete the records that are too old, and all but the newest `keep`; returns how many."""
         name, removed = _LOG + _encode(log), 0
-        if older_than_seconds is not None:
-            cutoff = f"{time.time() - older_than_seconds:.6f}"
-            while count := cast("int", self._redis.call(scripts.PRUNE, [name], cutoff)):
-                removed += count
-        if keep is not None:
-            removed += cast("int", self._redis.run("XTRIM", name, "MAXLEN", "=", keep))
+        cutoff = "" if older_than_seconds is None else f"{time.time() - older_than_seconds:.6f}"
+        while limit is None or removed < limit:
+            most = _RECORDS_AT_ONCE if limit is None else min(_RECORDS_AT_ONCE, limit - removed)
+            count = cast("int", self._redis.call(scripts.PRUNE, [name], cutoff, most)) if cutoff else 0
+            if not count and keep is not None:
+                # LIMIT is for whole nodes of the stream alone, whose size is a setting of Redis.
+                length = cast("int", self._redis.run("XLEN", name))
+                kept = max(keep, length - most)
+                count = cast("int", self._redis.run("XTRIM", name, "MAXLEN", "=", kept))
+            if not count:
+                break
+            removed += count
         return removed
 
     def delete_records(self, log: str, sequences: Iterable[int]) -> int:

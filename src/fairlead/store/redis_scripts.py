@@ -63,6 +63,7 @@ if not origin then
 end
 if not epoch or redis.call('HGET', meta, 'run') ~= ARGV[1] then
     local time = redis.call('TIME')
+    if epoch then redis.call('HSET', meta, 'began', string.format('%.6f', time[1] + time[2] / 1000000)) end
     local start = tonumber(time[1]) * 1000000 + tonumber(time[2])
     for _, counter in ipairs({'version', 'token', 'message', 'sequence'}) do
         local last = tonumber(redis.call('HGET', meta, counter) or '0')
@@ -128,10 +129,13 @@ end
 return found
 """)
 
-# KEYS: meta, lease. ARGV: epoch, seconds. The distance counts, so that a clock set back frees it too.
+# KEYS: meta, lease. ARGV: epoch, seconds, 1 where a lease of the epoch before may not be forgotten.
+# The distance counts, so that a clock set back frees it too.
 ACQUIRE: Final = _script("""
 local held = redis.call('HMGET', KEYS[2], 'renewed', 'seconds')
 local at = now()
+local began = ARGV[3] == '1' and redis.call('HGET', KEYS[1], 'began')
+if began and math.abs(at - tonumber(began)) < tonumber(ARGV[2]) then return false end
 if held[1] and math.abs(at - tonumber(held[1])) < tonumber(held[2]) then return false end
 local token = string.format('%.0f', redis.call('HINCRBY', KEYS[1], 'token', 1))
 redis.call('HSET', KEYS[2], 'token', token, 'renewed', string.format('%.6f', at), 'seconds', ARGV[2])
@@ -177,10 +181,10 @@ end
 return count
 """)
 
-# KEYS: meta, log. ARGV: epoch, time before which records go. Some at a time: others want their turn.
+# KEYS: meta, log. ARGV: epoch, time before which records go, how many at most: others want their turn.
 PRUNE: Final = _script("""
 local removed = 0
-for _, record in ipairs(redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 500)) do
+for _, record in ipairs(redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', ARGV[3])) do
     if tonumber(record[2][2]) >= tonumber(ARGV[2]) then break end
     removed = removed + redis.call('XDEL', KEYS[2], record[1])
 end

@@ -276,19 +276,29 @@ class SqliteDatabase:
             )
             return [LogRecord(sequence=sequence, time=time, value=value) for sequence, time, value in rows]
 
-    def prune_log(self, log: str, *, older_than_seconds: float | None = None, keep: int | None = None) -> int:
+    def prune_log(
+        self,
+        log: str,
+        *,
+        older_than_seconds: float | None = None,
+        keep: int | None = None,
+        limit: int | None = None,
+    ) -> int:
         """Delete the records that are too old, and all but the newest `keep`; returns how many."""
-        removed = 0
+        removed, at_most = 0, -1 if limit is None else limit
         with self._writing():
             if older_than_seconds is not None:
                 removed += self._connection.execute(
-                    "DELETE FROM record WHERE log = ? AND time < ?", (log, time.time() - older_than_seconds)
+                    "DELETE FROM record WHERE sequence IN"
+                    " (SELECT sequence FROM record WHERE log = ? AND time < ? LIMIT ?)",
+                    (log, time.time() - older_than_seconds, at_most),
                 ).rowcount
             if keep is not None:
                 removed += self._connection.execute(
-                    "DELETE FROM record WHERE log = ? AND sequence <= (SELECT sequence FROM record"
-                    " WHERE log = ? ORDER BY sequence DESC LIMIT 1 OFFSET ?)",
-                    (log, log, keep),
+                    "DELETE FROM record WHERE sequence IN (SELECT sequence FROM record WHERE log = ?"
+                    " AND sequence <= (SELECT sequence FROM record WHERE log = ?"
+                    " ORDER BY sequence DESC LIMIT 1 OFFSET ?) ORDER BY sequence LIMIT ?)",
+                    (log, log, keep, at_most),
                 ).rowcount
         return removed
 

@@ -156,6 +156,8 @@ class HostPanel:
         self.sessions = sessions
         """All clients of the gateway."""
         self.cluster = cluster
+        self.is_stopping = False
+        """Whether this process is about to stop."""
         """The replicas that act as one gateway with this one, if there may be any."""
         self.directory = directory
         """The processes of the gateway: replicas, or workers; None where there is one alone."""
@@ -211,7 +213,7 @@ class HostPanel:
         One that is about to stop is not, nor one whose store does not answer.
         """
         is_replica = self.cluster is None or self.cluster.is_ready
-        return self._running is not None and is_replica and self.has_required()
+        return self._running is not None and not self.is_stopping and is_replica and self.has_required()
 
     def has_required(self) -> bool:
         """Whether every server is ready that is required."""

@@ -81,7 +81,12 @@ def _screened(app: ASGIApp) -> ASGIApp:
 
 @asynccontextmanager
 async def replica(
-    folder: Path, name: str, servers: Mapping[str, dict[str, Any]], *, over: Wire = "tcp"
+    folder: Path,
+    name: str,
+    servers: Mapping[str, dict[str, Any]],
+    *,
+    over: Wire = "tcp",
+    mode: str = "direct",
 ) -> AsyncGenerator[ServedReplica]:
     """Run one gateway with a home of its own, and the store that all have in the folder."""
     home, project = folder / name, folder / "project"
@@ -95,7 +100,7 @@ async def replica(
     }
     document: dict[str, Any] = {
         "servers": servers,
-        "gateway": {"approval": "allow", "startup_wait_ms": 60_000},
+        "gateway": {"approval": "allow", "startup_wait_ms": 60_000, "mode": mode},
         "bundles": {"work": {"servers": {server: {} for server in servers}}},
         "store": {"path": str(folder / "store.db")},
     }
@@ -114,13 +119,21 @@ async def replica(
 
 @asynccontextmanager
 async def replicas(
-    folder: Path, count: int = 3, *, over: Wire = "tcp", seconds: float = 120.0, **servers: dict[str, Any]
+    folder: Path,
+    count: int = 3,
+    *,
+    over: Wire = "tcp",
+    mode: str = "direct",
+    seconds: float = 120.0,
+    **servers: dict[str, Any],
 ) -> AsyncGenerator[list[ServedReplica]]:
     """Run several gateways for at most so many seconds."""
     with anyio.fail_after(seconds):
         async with AsyncExitStack() as stack:
             yield [
-                await stack.enter_async_context(replica(folder, f"home-{number}", servers, over=over))
+                await stack.enter_async_context(
+                    replica(folder, f"home-{number}", servers, over=over, mode=mode)
+                )
                 for number in range(count)
             ]
 

@@ -21,6 +21,7 @@ from fairlead.gateway.cluster.owned_server import OwnedServer, PeerExchange, dec
 from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures
 from fairlead.gateway.cluster.replicas import LOOK_SECONDS, Replica, new_replica_id
 from fairlead.gateway.cluster.server_owners import MEMORY_LOST, server_key
+from tests.conftest import Machine
 from tests.gateway.cluster.cluster_support import KEYS, ServedReplica, replica, replicas
 from tests.gateway.support import Raw, text_of, until
 from tests.host.asking import HANDSHAKE, MODERN, NAME_FORM, AskingServer
@@ -315,6 +316,20 @@ async def test_what_an_owner_leaves_for_its_successor_is_not_kept_for_ever(
     with closing(sqlite3.connect(tmp_path / "store.db")) as database:
         found = database.execute("SELECT expires FROM entry WHERE namespace = 'server owners'").fetchall()
     assert [expires is not None for (expires,) in found] == [True]
+
+
+def test_servers_of_two_projects_are_two_however_alike_they_are(machine: Machine, tmp_path: Path) -> None:
+    entry = json.dumps({"servers": {"a": {"command": "run"}}})
+    elsewhere = replace(machine, project=tmp_path / "other project")
+    for each in (machine, elsewhere):
+        each.write_project(entry)
+    first, second = (server_key(each.load().server("a")) for each in (machine, elsewhere))
+    assert first != second
+    # What a user configures is the same everywhere, whoever's home it is in.
+    for each in (machine, elsewhere):
+        each.project_file.unlink()
+        each.write_user(entry)
+    assert len({server_key(each.load().server("a")) for each in (machine, elsewhere)}) == 1
 
 
 def shared(server: AskingServer) -> dict[str, Any]:

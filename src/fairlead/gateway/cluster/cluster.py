@@ -192,7 +192,7 @@ class Cluster:
         if found.is_repeated:
             return _REPEATED
         # At once: a connection that many requests share must not be closed to make room for strangers.
-        mark_authenticated(scope)
+        mark_authenticated(scope, is_of_peer=True)
         if target_of(scope) == GREETING_PATH:
             return RequestRefused(status=204, headers={REPLICA_HEADER.decode(): found.answer.decode()})
         if scope["path"].startswith(SERVERS_PATH):

@@ -38,7 +38,7 @@ from fairlead.gateway.cluster.replica_keys import PeerSignatures
 from fairlead.gateway.cluster.replicas import PEER_PROTOCOL, Replica, ReplicaDirectory
 from fairlead.host.snapshots import definition_digest
 from fairlead.net.exchange import read_body
-from fairlead.store.protocol import ANY, Lease, Store
+from fairlead.store.protocol import ANY, SERVER_LOCKS, Lease, Store
 
 LEASE_SECONDS: Final = 5.0
 """How long a replica owns a server without a renewal."""
@@ -275,7 +275,7 @@ class ServerOwners:
             try:
                 held = await holding.enter_async_context(
                     joined.store.lock(
-                        f"server {key}",
+                        f"{SERVER_LOCKS}{key}",
                         lease_seconds=self._lease_seconds,
                         wait_seconds=0,
                         on_held=partial(self._extend, lease),
@@ -441,6 +441,11 @@ async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
 
 
 def server_key(server: LoadedServer) -> str:
-    """The name of a server among replicas: the same entry under the same id is the same server."""
-    where = f"{server.server_id}\0{definition_digest(server)}"
+    """The name of a server among replicas: the same entry under the same id is the same server.
+
+    That of a project runs in the project's folder: in another one it is another server.
+    """
+    source = server.definition.source
+    place = source.base if source.name == "project" else ""
+    where = f"{server.server_id}\0{place}\0{definition_digest(server)}"
     return sha256(where.encode(errors="surrogatepass")).hexdigest()[:32]
