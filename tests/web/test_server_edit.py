@@ -167,8 +167,8 @@ async def test_the_kind_of_a_server_can_be_changed(machine: Machine) -> None:
             {"servers": {"notes": {"transport": {"type": "stdio", "command": "true", "args": ["b"]}}}},
         ),
         (
-            '{"mcp": {"servers": {"notes": {"transport": "stdio", "command": "true", "args": ["${A}", "a"]}}}}',
-            {"mcp": {"servers": {"notes": {"transport": "stdio", "command": "true", "args": ["${A}", "b"]}}}},
+            '{"mcp": {"servers": {"notes": {"command": "true", "args": ["${A}", "a"]}}}}',
+            {"mcp": {"servers": {"notes": {"command": "true", "args": ["${A}", "b"]}}}},
         ),
     ],
     ids=["seed 000", "seed 003"],
