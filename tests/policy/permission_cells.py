@@ -33,6 +33,8 @@ STATES = ("unreviewed", "byhand", "allow", "ask", "deny", "changed")
 ANNOTATIONS: dict[str, dict[str, bool]] = {
     "read": {"readOnlyHint": True},
     "destroy": {"destructiveHint": True},
+    "adds": {"destructiveHint": False},
+    "both": {"readOnlyHint": True, "destructiveHint": True},
     "plain": {},
 }
 RULES = ("none", "allow", "ask", "deny")
@@ -93,7 +95,7 @@ class Cell:
 
     def require_message(self, said: str) -> None:
         """Require that a refusal says what decided, and names the one command or line that settles it."""
-        assert f"{self.server}/{self.tool}" in said, said
+        assert f"{self.server}.{self.tool}" in said, said
         review = f"`fairlead review {self.server} --allow {self.tool}`"
         match self.verdict:
             case "held back":
@@ -113,7 +115,7 @@ class Cell:
 
     def require_told(self, said: str) -> None:
         """Require that a model is told what was refused and who decides, and no command."""
-        assert f"{self.server}/{self.tool}" in said, said
+        assert f"{self.server}.{self.tool}" in said, said
         assert "the user has to decide" in said, said
         assert "`fairlead " not in said, said
 

@@ -253,7 +253,7 @@ def _filter_project_layer(
 
 
 def _setting_problems(layer: Layer, key: str) -> Iterator[Problem]:
-    """Problems of a section that is the user's alone, each where the document has it: `toolsTtlMs` is none."""
+    """Problems of a section that is the user's alone, each as the document has it (`toolsTtlMs`)."""
     own_file = "put it into your own file; `fairlead list` shows where that is"
     message = "a project file may not set this"
     moved: list[FieldPath] = [
