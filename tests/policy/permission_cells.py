@@ -6,8 +6,9 @@ them with `fairlead review`, as a user would, and then has the tools whose state
 | surface | who may be there | tests |
 |---|---|---|
 | the decision alone | no one, by definition | `policy/test_permission_table.py` |
-| library | no one, a callback, the caller's own word | `host/test_permissions.py` |
-| `fairlead call`, `run` | no one, a terminal, `--yes`, `--allow` | `cli/test_permissions.py` |
+| library, also by its meta-tools | no one, a callback, the caller's own word | `host/test_permissions.py` |
+| `fairlead call`, also through a gateway | no one, `--yes`, a terminal (one of each) | `cli/test_permissions.py` |
+| `fairlead run` | no one, `--allow` | `cli/test_permissions.py` |
 | console | no one, a terminal | `console/test_permissions.py` |
 | gateway | no one, the dashboard or `fairlead approvals` | `gateway/test_permissions.py` |
 | gateway, also over stdio | the client, by elicitation or not | `gateway/test_client_approvals.py` |

@@ -57,7 +57,11 @@ def test_no_glob_and_no_default_allows_a_tool_that_no_list_has(machine: Machine)
 
 @pytest.mark.parametrize("trust", ["trusted", "untrusted"])
 def test_a_tool_that_changed_is_asked_about_whatever_was_said(machine: Machine, trust: str) -> None:
-    fields = {"trust": trust, "allow_tools": ["deploy"], "approval": {"tools": {"deploy": "allow"}}}
+    fields: dict[str, Any] = {
+        "trust": trust,
+        "allow_tools": ["deploy"],
+        "approval": {"tools": {"deploy": "allow"}},
+    }
     assert suggested(machine, tool(), pinned(tool()), **fields) == "allow"
     assert suggested(machine, tool(description="Drop it."), pinned(tool()), **fields) == "ask"
     other = pinned(ToolEntry(key=ToolKey("x", "other"), definition=tool().definition))
