@@ -7,7 +7,7 @@ them with `fairlead review`, as a user would, and then has the tools whose state
 |---|---|---|
 | the decision alone | no one, by definition | `policy/test_permission_table.py` |
 | library, also by its meta-tools | no one, a callback, the caller's own word | `host/test_permissions.py` |
-| `fairlead call`, also through a gateway | no one, `--yes`, a terminal (one of each) | `cli/test_permissions.py` |
+| `fairlead call`, also through a gateway | no one, `--yes`, a terminal | `cli/test_permissions.py` |
 | `fairlead run` | no one, `--allow` | `cli/test_permissions.py` |
 | console | no one, a terminal | `console/test_permissions.py` |
 | gateway | no one, the dashboard or `fairlead approvals` | `gateway/test_permissions.py` |
