@@ -38,6 +38,9 @@ def recorded(machine: Machine, kind: str) -> list[Recorded]:
     return [(each.principal, each.server, dict(each.details or {})) for each in records]
 
 
+SETTLED = "run `fairlead review x --allow echo` to allow it"
+
+
 def answered(surface: str, answer: str, **more: str) -> dict[str, str]:
     return {"in": surface, "tool": "echo", "answer": answer, **more}
 
@@ -51,6 +54,7 @@ def test_who_answered_a_call_at_a_gateway_is_recorded(
     def answer_in_the_console(call_id: str) -> None:
         async def main() -> None:
             async with session_on(machine) as console:
+                assert f"to settle it for good: {SETTLED}" in await console.does("/approve")
                 await console.does(f"/approve {call_id} once")
 
         anyio.run(main)
@@ -64,6 +68,8 @@ def test_who_answered_a_call_at_a_gateway_is_recorded(
             deadline = time.monotonic() + SECONDS
             while not (waiting := json.loads(fairlead("approvals", "--json").out)["pending"]):
                 assert time.monotonic() < deadline
+            assert waiting[0]["hint"] == SETTLED
+            assert f"to settle it for good: {SETTLED}" in fairlead("approvals").out
             answer(waiting[0]["id"])
             assert "result" in asked.result(timeout=SECONDS)[-1]
         assert fairlead("approvals", "answer", "gone", "once").status == 1  # which is recorded nowhere
@@ -123,7 +129,7 @@ async def test_every_surface_forgets_an_approval_the_same(
     await allow_always()
     async with session_on(machine, "no") as console:
         assert "since" in await console.does("/approve")
-        assert await console.does("/approve revoke 1") == "`x/echo` needs approval again"
+        assert await console.does("/approve revoke 1") == "`x.echo` needs approval again"
         with pytest.raises(CallDenied):
             await console.session.host.call("x", "echo", {})
     assert answers_for_good(machine.load()) == []

@@ -98,8 +98,12 @@ def test_an_answer_for_good_is_shown_and_can_be_taken_back(
     assert "echo" in fairlead("approvals").out
 
     assert fairlead("approvals", "forget", "s", "other").status == 1
-    assert "needs approval again" in fairlead("approvals", "forget", "s", "echo").err
+    assert "`s.echo` needs approval again" in fairlead("approvals", "forget", "s", "echo").err
     assert "no answer is remembered" in fairlead("approvals").err
+    for spelling in ("s.echo", "s/echo", "s__echo"):
+        assert fairlead("call", "s", "echo", "--yes", "--always").status == 0
+        assert fairlead("approvals", "forget", "s.other").status == 1
+        assert "`s.echo` needs approval again" in fairlead("approvals", "forget", spelling).err
     assert fairlead("call", "s", "echo").status == 3
 
 

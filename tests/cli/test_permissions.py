@@ -13,6 +13,7 @@ import pytest
 from fairlead.errors import ApprovalRequired, CallDenied
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer, scripted_program
+from tests.cli.gateway_support import gateway
 from tests.cli.permission_support import (
     DESTROY,
     PLAIN,
@@ -42,7 +43,27 @@ def table(machine: Machine, fairlead: Fairlead) -> Table:
 
 
 def test_call_decides_by_the_table_and_yes_is_the_users_own_word(table: Table, fairlead: Fairlead) -> None:
-    some = one_of_each(TABLE)
+    require_calls_by_table(table, fairlead, one_of_each(TABLE))
+
+
+def test_call_through_a_gateway_that_runs_decides_by_the_table(
+    table: Table, machine: Machine, fairlead: Fairlead
+) -> None:
+    with gateway(machine):
+        require_calls_by_table(table, fairlead, one_of_each(TABLE))
+
+
+def test_a_call_at_a_terminal_is_the_users_own_word(table: Table, machine: Machine) -> None:
+    by_verdict = {cell.verdict: cell for cell in one_of_each(TABLE)}
+    for verdict, status in (("allow", 0), ("ask", 0), ("deny", 3), ("held back", 3)):
+        cell = by_verdict[verdict]
+        with at_terminal("call", cell.server, cell.tool, env=machine.env, cwd=machine.project) as person:
+            assert person.waits() == status, cell
+    assert table.calls() == {(by_verdict[each].server, by_verdict[each].tool) for each in ("allow", "ask")}
+
+
+def require_calls_by_table(table: Table, fairlead: Fairlead, some: list[Cell]) -> None:
+    """Require what `fairlead call` makes of each cell, without a user and with `--yes`."""
     for words in ((), ("--yes",)):
 
         def called(cell: Cell, *, confirmed: bool = bool(words)) -> bool:

@@ -165,6 +165,34 @@ def test_changed_instructions_come_back_with_a_review_of_everything(fairlead: Fa
     assert after == before | {"instructions_changed": False}, "nothing is said about tools"
 
 
+def test_changed_instructions_are_on_the_screen_and_no_preselected_answer_accepts_them(
+    fairlead: Fairlead, script: Path
+) -> None:
+    def are_withheld() -> bool:
+        return json.loads(fairlead("review", "s", "--json").out)["instructions_changed"]
+
+    says(script, ECHO, instructions="Be kind.")
+    fairlead("approve", "s", "--yes")
+    shown = fairlead("review", "--all")
+    assert "(instructions)  allow   Be kind." in shown.out
+    fairlead("review", "--all", "--yes")
+    assert not are_withheld(), "the first review covers them"
+    says(script, ECHO, instructions="Be rude.")
+    assert are_withheld()
+    for typed in (("review", "--all", "--yes"), ("review", "s", "--yes"), ("review", "s", "--allow", "echo")):
+        outcome = fairlead(*typed)
+        assert outcome.status == 0, outcome.err
+        assert "stay withheld: `fairlead review s --instructions` accepts them" in outcome.err
+        assert are_withheld()
+    shown = fairlead("review", "--all")
+    assert shown.status == 3, "there is something to decide"
+    assert "(instructions)  later" in shown.out
+    assert "-Be kind." in shown.out
+    fairlead("review", "--all", "--instructions")
+    assert not are_withheld()
+    assert "nothing to decide" in fairlead("review", "--all").err
+
+
 @pytest.mark.parametrize("words", [("s",), ("s", "other"), ("--all",)], ids=["one", "two", "all"])
 def test_globs_stay_unless_they_are_to_be_replaced(
     fairlead: Fairlead, machine: Machine, script: Path, words: tuple[str, ...]

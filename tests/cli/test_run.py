@@ -199,7 +199,7 @@ def test_a_call_that_nobody_is_there_to_allow_is_denied_and_ends_in_its_own_stat
         outcome = fairlead("run", "do")
     assert outcome.status == 3
     assert outcome.out == "I may not.\n"
-    assert "x/echo" in outcome.err
+    assert "x.echo" in outcome.err
     assert "failed:" in outcome.err
     assert "c1" in results_in("openai", api.bodies[1])
     assert x.calls("echo") == 0

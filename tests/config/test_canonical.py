@@ -119,6 +119,20 @@ def test_the_time_to_live_of_seed_000_may_be_that_of_all_servers(machine: Machin
     assert found == {"repo": 7, "old": 1000, "local": 7}
 
 
+def test_a_time_for_all_servers_in_a_projects_file_is_named_as_it_is_written(machine: Machine) -> None:
+    """Seed 000: `toolsTtlMs`. A project's file has no say about the servers of others."""
+    document = {"servers": {"s": {"command": "x"}}, "toolsTtlMs": 7}
+    machine.write_project(json.dumps(document, indent=1))
+    (problem,) = machine.load().problems
+    assert (problem.json_path, problem.line) == ("toolsTtlMs", 7)
+    assert problem.message == "a project file may not set this"
+    machine.write_project(json.dumps({"defaults": {"lazy": True}, **document}))
+    assert [each.json_path for each in machine.load().problems] == ["toolsTtlMs", "defaults"]
+    entry = {"transport": {"type": "stdio", "command": "x"}, "toolsTtlMs": 7}
+    machine.write_project(json.dumps({"servers": {"s": entry}}))
+    assert machine.load().problems == (), "each of its own servers may have one"
+
+
 def test_a_program_may_hand_over_the_document_of_seed_003() -> None:
     config = parse_config(BELOW_MCP)
     remote, local = config.servers["remote-tools"], config.servers["filesystem-local"]

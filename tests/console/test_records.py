@@ -41,10 +41,10 @@ async def test_what_was_answered_and_what_holds_is_shown_and_can_be_taken_back(m
             await call(console, answer)
             await call(console, "no")  # which nobody is asked
             shown = await console.does("/approve")
-            assert "x/echo" in shown
+            assert "x.echo" in shown
             assert shown_as in shown
             assert "/approve revoke N" in shown
-            assert await console.does("/approve revoke 1") == "`x/echo` needs approval again"
+            assert await console.does("/approve revoke 1") == "`x.echo` needs approval again"
             with pytest.raises(CallDenied):
                 await call(console, "no")
     assert x.calls("echo") == 5
@@ -56,7 +56,7 @@ async def test_what_was_allowed_for_good_in_another_run_can_be_taken_back(machin
         await call(console, "always")
     async with session_with(machine, {"x": entry}) as console:
         shown = await console.does("/approve")
-        assert "x/echo" in shown
+        assert "x.echo" in shown
         assert "in this session" not in shown
         await console.does("/approve revoke 1")
     async with session_with(machine, {"x": entry}) as console:

@@ -110,7 +110,7 @@ async def test_a_client_that_can_is_asked_itself(tmp_path: Path, mode: Any) -> N
     assert [result.is_error for result in results] == [False, True, False, False, False]
     assert len(asked) == 3  # the last answer held for the session
     assert '{"number":0}' in asked[0]
-    assert "a/echo" in asked[0]
+    assert "a.echo" in asked[0]
 
 
 @pytest.mark.requirement("HARD-81")

@@ -138,7 +138,7 @@ async def test_a_call_that_a_new_rule_is_not_about_is_asked_about_as_before(
     ("fields", "expected"),
     [
         ({"approval": {"tools": {"echo": "allow"}}}, "called"),
-        ({"deny_tools": ["echo"]}, "`x/echo` may not be called: listed in deny_tools"),
+        ({"deny_tools": ["echo"]}, "`x.echo` may not be called: listed in deny_tools"),
     ],
     ids=["allow", "deny"],
 )

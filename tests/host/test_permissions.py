@@ -64,7 +64,15 @@ async def as_model_by_public_name(host: Host, cell: Cell) -> Any:
     return await host.tools.call(offered, {})
 
 
-CALLS = (directly, as_model, as_model_by_public_name)
+async def by_meta_tool(host: Host, cell: Cell) -> Any:
+    wanted = {"name": f"{cell.server}.{cell.tool}", "arguments": {}}
+    result = await host.tools.answer("mcp_call_tool", wanted)
+    if result.is_error:
+        raise FairleadError(result.text)
+    return result
+
+
+CALLS = (directly, as_model, as_model_by_public_name, by_meta_tool)
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -153,7 +153,7 @@ async def test_what_goes_wrong_with_a_call_is_for_the_model_to_read(
         "c5": "connection_lost",
     }
     told = results_in(provider, api.bodies[-1])
-    assert "`x/echo` may not be called: listed in deny_tools" in told["c1"]
+    assert "`x.echo` may not be called: listed in deny_tools" in told["c1"]
     assert not any("echo" in name for name in tool_names(provider, api.bodies[0]))
     assert "nothing_like_it" in told["c3"]
     assert all(event.result.is_error for event in returned.values())

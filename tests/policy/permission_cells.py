@@ -6,8 +6,9 @@ them with `fairlead review`, as a user would, and then has the tools whose state
 | surface | who may be there | tests |
 |---|---|---|
 | the decision alone | no one, by definition | `policy/test_permission_table.py` |
-| library | no one, a callback, the caller's own word | `host/test_permissions.py` |
-| `fairlead call`, `run` | no one, a terminal, `--yes`, `--allow` | `cli/test_permissions.py` |
+| library, also by its meta-tools | no one, a callback, the caller's own word | `host/test_permissions.py` |
+| `fairlead call`, also through a gateway | no one, `--yes`, a terminal | `cli/test_permissions.py` |
+| `fairlead run` | no one, `--allow` | `cli/test_permissions.py` |
 | console | no one, a terminal | `console/test_permissions.py` |
 | gateway | no one, the dashboard or `fairlead approvals` | `gateway/test_permissions.py` |
 | gateway, also over stdio | the client, by elicitation or not | `gateway/test_client_approvals.py` |
@@ -33,6 +34,8 @@ STATES = ("unreviewed", "byhand", "allow", "ask", "deny", "changed")
 ANNOTATIONS: dict[str, dict[str, bool]] = {
     "read": {"readOnlyHint": True},
     "destroy": {"destructiveHint": True},
+    "adds": {"destructiveHint": False},
+    "both": {"readOnlyHint": True, "destructiveHint": True},
     "plain": {},
 }
 RULES = ("none", "allow", "ask", "deny")
@@ -93,7 +96,7 @@ class Cell:
 
     def require_message(self, said: str) -> None:
         """Require that a refusal says what decided, and names the one command or line that settles it."""
-        assert f"{self.server}/{self.tool}" in said, said
+        assert f"{self.server}.{self.tool}" in said, said
         review = f"`fairlead review {self.server} --allow {self.tool}`"
         match self.verdict:
             case "held back":
@@ -113,7 +116,7 @@ class Cell:
 
     def require_told(self, said: str) -> None:
         """Require that a model is told what was refused and who decides, and no command."""
-        assert f"{self.server}/{self.tool}" in said, said
+        assert f"{self.server}.{self.tool}" in said, said
         assert "the user has to decide" in said, said
         assert "`fairlead " not in said, said
 

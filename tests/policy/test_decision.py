@@ -103,7 +103,9 @@ def test_a_tools_own_mode_beats_globs_and_they_the_servers(
     ("trust", "annotations", "expected"),
     [
         ("trusted", {"readOnlyHint": True}, "allow"),
-        ("trusted", {"destructiveHint": False}, "allow"),
+        ("trusted", {"destructiveHint": False}, "ask"),
+        ("trusted", {"readOnlyHint": True, "destructiveHint": True}, "ask"),
+        ("trusted", {"readOnlyHint": True, "destructiveHint": False}, "allow"),
         ("trusted", {"destructiveHint": True}, "ask"),
         ("trusted", {}, "ask"),
         ("untrusted", {"readOnlyHint": True}, "ask"),

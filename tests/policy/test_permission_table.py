@@ -18,16 +18,22 @@ ANNOTATIONS: dict[str, dict[str, bool]] = {
     "destructive": {"destructiveHint": True},
     "none": {},
     "contradictory": {"readOnlyHint": False, "destructiveHint": True},
+    "adds": {"destructiveHint": False},
+    "both": {"readOnlyHint": True, "destructiveHint": True},
 }
 DEFAULTS = {
     ("trusted", "read-only"): "allow",
     ("trusted", "destructive"): "ask",
     ("trusted", "none"): "ask",
     ("trusted", "contradictory"): "ask",
+    ("trusted", "adds"): "ask",
+    ("trusted", "both"): "ask",
     ("untrusted", "read-only"): "ask",
     ("untrusted", "destructive"): "ask",
     ("untrusted", "none"): "ask",
     ("untrusted", "contradictory"): "ask",
+    ("untrusted", "adds"): "ask",
+    ("untrusted", "both"): "ask",
 }
 STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 

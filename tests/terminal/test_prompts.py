@@ -316,7 +316,7 @@ from fairlead.terminal.prompts import TerminalOperator
 question = ApprovalRequest(
     server_id="files", tool="write_file", arguments={"path": "a\\u202e", "lines": [1, 2]},
     reason="it is not on the allow list", claims=("read-only\\x1b[0m",),
-    preview="-old\\n+new\\x1b[0m",
+    preview="-old\\n+new\\x1b[0m", hint="run `fairlead review files\\x1b[0m`",
 )
 
 async def main() -> None:
@@ -336,6 +336,7 @@ def test_an_approval_shows_the_whole_call_and_takes_five_answers(machine: Machin
         assert "      2\n" in shown
         assert "It would change:\n    -old\n    +new\\x1b[0m\n" in shown
         assert "It says of itself:\n  | read-only\\x1b[0m\n" in shown
+        assert "  to settle it for good: run `fairlead review files\\x1b[0m`\n" in shown
         for typed, answer in (
             ("o", "once"),
             ("sess", "session"),

@@ -159,6 +159,66 @@ async def test_the_kind_of_a_server_can_be_changed(machine: Machine) -> None:
         assert servers_of(machine.user_file)["notes"] == {"url": "http://127.0.0.1:9/mcp", "oauth": False}
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            '{"servers": {"notes": {"transport": {"type": "stdio", "command": "true", "args": ["a"]}}}}',
+            {"servers": {"notes": {"transport": {"type": "stdio", "command": "true", "args": ["b"]}}}},
+        ),
+        (
+            '{"mcp": {"servers": {"notes": {"command": "true", "args": ["${A}", "a"]}}}}',
+            {"mcp": {"servers": {"notes": {"command": "true", "args": ["${A}", "b"]}}}},
+        ),
+    ],
+    ids=["seed 000", "seed 003"],
+)
+async def test_an_entry_in_the_shape_of_a_seed_is_edited_where_it_is(
+    machine: Machine, before: str, after: dict[str, Any]
+) -> None:
+    machine.write_user(before)
+    async with dashboard_of(machine) as board, board.visited() as client:
+        page = await client.get("/servers/notes/edit")
+        assert 'value="true"' in page.text
+        arguments = ["$${A}", "b"] if "mcp" in after else ["b"]
+        fields = {"kind": "stdio", "command": "true", "args": lines(*arguments), "trust": "untrusted"}
+        sent = await client.send("/servers/notes/edit", "/servers/notes/edit", scope="user", **fields)
+        assert sent.status == 303, sent.text
+        assert json.loads(machine.user_file.read_text()) == after
+        server = board.configuration.loaded.server("notes")
+        assert server.config is not None
+        assert getattr(server.config, "args", None) == tuple(arguments)
+
+
+async def test_the_kind_of_a_nested_entry_can_be_changed(machine: Machine) -> None:
+    machine.write_user('{"servers": {"notes": {"transport": {"type": "stdio", "command": "true"}}}}')
+    async with dashboard_of(machine) as board, board.visited() as client:
+        fields = {"kind": "http", "url": "http://127.0.0.1:9/mcp", "login": "never"}
+        sent = await client.send("/servers/notes/edit", "/servers/notes/edit", scope="user", **fields)
+        assert sent.status == 303, sent.text
+        assert servers_of(machine.user_file)["notes"] == {
+            "transport": {"type": "http", "url": "http://127.0.0.1:9/mcp"},
+            "oauth": False,
+        }
+
+
+async def test_a_secret_cannot_be_kept_out_of_a_file_without_references(machine: Machine) -> None:
+    machine.write_user('{"mcp": {"servers": {"notes": {"transport": "stdio", "command": "true"}}}}')
+    async with dashboard_of(machine) as board, board.visited() as client:
+        fields = {"kind": "stdio", "command": "true", "env": f"API_KEY={SECRET}", "trust": "untrusted"}
+        sent = await client.send("/servers/notes/edit", "/servers/notes/edit", scope="user", **fields)
+        assert "below <code>mcp</code>" in sent.text or "below `mcp`" in html.unescape(sent.text)
+        assert SECRET not in machine.user_file.read_text()
+
+
+async def test_an_id_below_mcp_is_taken(machine: Machine) -> None:
+    machine.write_user('{"mcp": {"servers": {"notes": {"transport": "stdio", "command": "true"}}}}')
+    async with dashboard_of(machine) as board, board.visited() as client:
+        page = await add(client, id="notes", command="true")
+        assert "there is a server" in page.text
+        assert "already" in page.text
+
+
 async def test_a_server_is_removed_after_it_was_asked_about(machine: Machine, tmp_path: Path) -> None:
     server = ChangingServer(tmp_path, ECHO)
     async with dashboard(machine, {"notes": server.entry()}) as board, board.visited() as client:

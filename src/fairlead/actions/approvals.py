@@ -15,7 +15,7 @@ from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigError, ConnectFailed, UnknownTool
 from fairlead.gateway.registry import APPROVALS_PATH, RunningGateway, answering, find, sources_of
 from fairlead.policy.approvals import NAMESPACE, KeptApproval, by_tool, withdraw
-from fairlead.policy.tool_names import denies_any
+from fairlead.policy.tool_names import denies_any, owners_of, written_name
 from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY
 
@@ -181,6 +181,11 @@ class RememberedAnswer:
     approved_at: float | None = None
     """Since when, in seconds since 1970; None where it ends with the session."""
 
+    @property
+    def name(self) -> str:
+        """The tool for messages, as `server.tool`."""
+        return written_name(self.server_id, self.tool)
+
 
 def answers_for_good(loaded: LoadedConfig) -> list[RememberedAnswer]:
     """The stored approvals, sorted by server and tool."""
@@ -214,17 +219,31 @@ def answers_about(
 ) -> list[RememberedAnswer]:
     """The remembered approvals of one tool, or of all tools of a server.
 
+    Args:
+        remembered: All that are remembered.
+        server_id: The server; without `tool`, also `server.tool` in any spelling.
+        tool: The tool.
+
     Raises:
         UnknownTool: There is none.
     """
-    of_server = [one for one in remembered if one.server_id == server_id]
-    names = (tool, unescape_name(tool)) if tool else ()
-    # In any spelling: to forget an answer narrows.
-    found = [one for one in of_server if not tool or denies_any(server_id, one.tool, names)]
+    every = [*remembered]
+    if tool is None:
+        # To forget an answer narrows, so that it is forgotten in each reading of the name.
+        read = owners_of(server_id, {one.server_id for one in every})
+        found = [one for owner, rest in read for one in _about(every, owner, rest)]
+        found += [one for one in every if one.server_id == server_id and one not in found]
+    else:
+        found = _about(every, server_id, tool)
     if not found:
         what = f"`{tool}` of `{server_id}`" if tool else f"`{server_id}`"
         raise UnknownTool(f"nothing of {what} is always allowed", hint="run `fairlead approvals`")
     return found
+
+
+def _about(remembered: Iterable[RememberedAnswer], server_id: str, tool: str) -> list[RememberedAnswer]:
+    of_server = [one for one in remembered if one.server_id == server_id]
+    return [one for one in of_server if denies_any(server_id, one.tool, (tool, unescape_name(tool)))]
 
 
 def forget_approvals(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.actions.context import ActionContext, Notice
+from fairlead.config.canonical import CanonicalDocument, canonicalize
 from fairlead.config.consent import ConsentKey
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import edit_file, remove_value, set_value
@@ -43,9 +44,44 @@ def without_entry(text: str, server_id: str) -> str:
     return remove_value(remove_value(text, ("servers", server_id)), ("mcp", "servers", server_id))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenEntry:
+    """The entry of a server in one file, of whatever shape, in Fairlead's own format."""
+
+    server_id: str
+    entry: Any
+    document: CanonicalDocument
+
+    def path_of(self, *fields: str) -> tuple[str, ...]:
+        """Where the entry, or a field of it, stands or would stand in the file."""
+        return tuple(map(str, self.document.original_path(("servers", self.server_id, *fields))))
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether its texts mean themselves, as below `mcp`: it can refer to no secret."""
+        return self.path_of()[0] == "mcp"
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether its target is in an object, `transport`, which has to say of what type it is."""
+        return self.path_of("transport")[-1] == "type"
+
+
+def written_entries(text: str, target: EditTarget) -> dict[str, WrittenEntry]:
+    """The entries of servers in a file's text, wherever it has them, by server id."""
+    document = canonicalize(as_object(jsonc.parse(text, file=str(target.path)).data))
+    return {
+        server_id: WrittenEntry(server_id=server_id, entry=entry, document=document)
+        for server_id, entry in as_object(document.data.get("servers")).items()
+    }
+
+
 def existing_servers(target: EditTarget) -> dict[str, Any]:
-    """The entries of servers in a file; none where there is no file."""
-    return servers_in(read_text(target.path), target) if target.path.exists() else {}
+    """The entries of servers in a file, in Fairlead's own format; none where there is no file."""
+    if not target.path.exists():
+        return {}
+    written = written_entries(read_text(target.path), target)
+    return {server_id: found.entry for server_id, found in written.items()}
 
 
 def require_free(server_ids: Collection[str], target: EditTarget, *, replace: bool) -> None:

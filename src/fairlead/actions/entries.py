@@ -6,6 +6,7 @@ from typing import Any
 
 from fairlead.actions.config_edits import (
     EditOutcome,
+    WrittenEntry,
     approved_servers,
     existing_servers,
     forget_entry_secrets,
@@ -16,16 +17,18 @@ from fairlead.actions.config_edits import (
     settle,
     without_entry,
     write_entries,
+    written_entries,
 )
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.edit import edit_file, remove_value, set_value
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
 from fairlead.config.load import LoadedConfig, LoadedServer
+from fairlead.config.secrets.references import references, strings
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, discard, stash_secrets
-from fairlead.config.untyped import as_object
+from fairlead.config.untyped import as_object, is_list, is_object
 from fairlead.config.validate import suggestion
-from fairlead.errors import UnknownServer
+from fairlead.errors import ConfigError, UnknownServer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,12 +134,14 @@ def edit_server(
     wanted, stashed = stash_secrets(server_id, given, context.env, file=target.path)
 
     def change(text: str) -> str:
-        now = _require_entry(server_id, servers_in(text, target), target, loaded)
+        written = written_entries(text, target)
+        _require_entry(server_id, written, target, loaded)
+        now = written[server_id]
         before.clear()
-        before.update(as_object(now))
-        for name in changes:
-            path = ("servers", server_id, name)
-            text = set_value(text, path, wanted[name]) if name in wanted else remove_value(text, path)
+        before.update(as_object(now.entry))
+        for name, value in _values_to_write(now, changes, wanted).items():
+            path = now.path_of(name)
+            text = set_value(text, path, value) if value is not None else remove_value(text, path)
         return text
 
     try:
@@ -149,6 +154,44 @@ def edit_server(
         edit.notices.extend(_record(context, edit, "edit", server_id, fields=sorted(changes)))
     forgotten = forget_entry_secrets(target, before, edit.loaded)
     return EditedServer(edit=edit, is_written=is_written, forgotten=forgotten, stashed=stashed)
+
+
+def _values_to_write(
+    written: WrittenEntry, changes: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The new values of an entry's fields as its shape has them; None removes a field.
+
+    Raises:
+        ConfigError: A value refers to a secret or a variable, and the entry's shape has no references.
+    """
+    values = {name: wanted.get(name) for name in changes}
+    if written.is_nested and {"command", "url", "transport"} & values.keys():
+        after = {**as_object(written.entry), **values}
+        kind = values.get("transport") or ("stdio" if after.get("command") is not None else "http")
+        values["transport"] = kind
+    if written.is_literal:
+        if any(references(text) for _, text in strings(values)):
+            raise ConfigError(
+                f"`{'.'.join(written.path_of())}` cannot refer to a variable or a stored secret:"
+                " below `mcp`, `${…}` stays as it is",
+                hint=f"move the entry to `servers`: run `{_command_to_move(written)}`",
+            )
+        values = {name: _unescape(value) for name, value in values.items()}
+    return values
+
+
+def _command_to_move(written: WrittenEntry) -> str:
+    target = "URL" if "url" in as_object(written.entry) else "-- COMMAND"
+    return f"{command_line('add', written.server_id, options=('--replace',))} {target}"
+
+
+def _unescape(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """A value whose texts mean themselves: the inverse of what reading does to it."""
+    if isinstance(value, str):
+        return value.replace("$${", "${")
+    if is_object(value):
+        return {name: _unescape(item) for name, item in value.items()}
+    return [_unescape(item) for item in value] if is_list(value) else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

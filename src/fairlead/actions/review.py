@@ -67,14 +67,23 @@ class ServerReview:
         return is_guarded(self.server) and have_instructions_changed(self.listing, self.pins)
 
     @property
+    def is_first(self) -> bool:
+        """Whether it is the first review of the server, which covers what it says of itself."""
+        return self.pins is None
+
+    @property
     def unread(self) -> str:
         """What it offers besides tools that models may not read before a review; empty for nothing."""
         return unread_offers(self.server, self.listing)
 
     @property
     def is_open(self) -> bool:
-        """Whether there is anything to decide about its tools, or about what else it offers."""
-        return bool(self.open_tools or self.unread)
+        """Whether there is anything to decide: about its tools, its instructions, or what else it offers."""
+        return bool(self.open_tools or self.unread or self.instructions_changed)
+
+    def leaves_instructions(self, decision: ReviewDecision) -> bool:
+        """Whether a decision leaves changed instructions withheld from models."""
+        return self.instructions_changed and not self.is_first and not decision.instructions
 
 
 def load_reviews(
@@ -165,16 +174,18 @@ def decision_of(
 
 
 def preselect_decision(review: ServerReview, *, allow_all: bool) -> ReviewDecision:
-    """The preselected answers to the open tools; with `allow_all`, `allow` in the place of `ask`."""
+    """The preselected answers to the open tools; with `allow_all`, `allow` in the place of `ask`.
+
+    Changed instructions are accepted with `allow_all` alone, as `--allow all` does.
+    """
 
     def answer(tool: ReviewedTool) -> ReviewAnswer:
         return "allow" if allow_all and tool.suggested == "ask" else tool.suggested
 
-    first = review.pins is None  # the first review of a server covers what it says of itself
     answered: list[tuple[ReviewedTool, ReviewAnswer]] = [(tool, answer(tool)) for tool in review.open_tools]
     return decision_of(
         answered,
-        instructions=first and review.instructions_changed,
+        instructions=(review.is_first or allow_all) and review.instructions_changed,
         reading=allow_all and bool(review.unread),
     )
 
@@ -196,8 +207,9 @@ def decide_by_names(
         review: What is reviewed.
         servers: The ids of all servers.
         preselected: Are the preselected answers taken for the rest?
-        instructions: Were the server's instructions accepted? They are as well where all tools are allowed,
-            and models may then read what a server without tools offers.
+        instructions: Were the server's instructions accepted? They are as well at the first review, and where
+            all tools are allowed; models may then read what a server without tools offers. Preselected
+            answers never accept instructions that changed: a model would take what nobody looked at.
         strict: Is a name that means no tool an error?
     """
     given: list[tuple[ReviewAnswer, str]] = [
@@ -210,7 +222,7 @@ def decide_by_names(
         for tool in resolve_tool_names([word], review.tools, answer=answer, servers=servers, strict=strict):
             answered[tool.name] = (tool, answer)
     is_all_allowed = ("allow", ALL) in given
-    is_accepted = instructions or preselected or is_all_allowed
+    is_accepted = instructions or is_all_allowed or (preselected and review.is_first)
     return decision_of(
         answered.values(),
         instructions=is_accepted and review.instructions_changed,

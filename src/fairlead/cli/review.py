@@ -24,7 +24,15 @@ from fairlead.policy.findings import findings_of, has_findings, words_of
 from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool
 from fairlead.policy.tool_names import ALL, split_names
 from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_recorded, show_tool
-from fairlead.terminal.output import confirm, is_interactive, on_one_line, print_table, say, warn
+from fairlead.terminal.output import (
+    confirm,
+    is_interactive,
+    on_one_line,
+    print_data,
+    print_table,
+    say,
+    warn,
+)
 
 
 def carry_out(
@@ -129,7 +137,28 @@ def show_screen(reviews: Sequence[ServerReview]) -> None:
         for review in reviews
         if review.unread
     ]
+    rows += [_instructions_row(review) for review in reviews if review.instructions_changed]
     print_table(("server", "tool", "answer", "remark"), rows)
+    for review in reviews:
+        if review.instructions_changed and not review.is_first:
+            print_data(f"\n{review.server.server_id}")
+            show_instructions(review.listing, review.pins)
+
+
+def _instructions_row(review: ServerReview) -> tuple[str, str, str, str]:
+    server_id = review.server.server_id
+    if review.is_first:
+        return server_id, "(instructions)", "allow", on_one_line(review.listing.instructions)
+    command = command_line("review", server_id, options=("--instructions",))
+    return server_id, "(instructions)", "later", f"changed; `all` or `{command}` accepts them"
+
+
+def remind_of_instructions(review: ServerReview, decision: ReviewDecision) -> None:
+    """Say which command accepts changed instructions, where the answers did not."""
+    if review.leaves_instructions(decision):
+        server_id = review.server.server_id
+        command = command_line("review", server_id, options=("--instructions",))
+        say(f"note: the instructions of `{server_id}` changed, and stay withheld: `{command}` accepts them")
 
 
 def _remark(tool: ReviewedTool) -> str:

@@ -238,9 +238,7 @@ def _filter_project_layer(
         # A cloned repository must not choose where state and tokens go, or who may use the gateway.
         if key in USERS_KEYS and key in kept:
             del kept[key]
-            origin = ValueOrigin(layer=layer, path=(key,))
-            hint = "put it into your own file; `fairlead list` shows where that is"
-            problems.append(origin.problem("a project file may not set this", (key,), hint=hint))
+            problems += _setting_problems(layer, key)
     if isinstance(kept.get("policy"), dict):
         kept["policy"] = _narrowing_policy(layer, kept["policy"], problems)
     if is_object(kept.get("bundles")):
@@ -252,6 +250,20 @@ def _filter_project_layer(
         }
         kept["servers"] = _without_shared_logins(layer, described, problems)
     return replace(layer, data=kept)
+
+
+def _setting_problems(layer: Layer, key: str) -> Iterator[Problem]:
+    """Problems of a section that is the user's alone, each as the document has it (`toolsTtlMs`)."""
+    own_file = "put it into your own file; `fairlead list` shows where that is"
+    message = "a project file may not set this"
+    moved: list[FieldPath] = [
+        (key, name) for name in as_object(layer.data[key]) if layer.original_path((key, name))[0] != key
+    ]
+    for path in moved:
+        hint = f"set it for each server, beside its `transport`; or {own_file}"
+        yield ValueOrigin(layer=layer, path=path).problem(message, path, hint=hint)
+    if not moved or len(moved) < len(layer.data[key]):
+        yield ValueOrigin(layer=layer, path=(key,)).problem(message, (key,), hint=own_file)
 
 
 def _without_bad_sections(layer: Layer, problems: list[Problem]) -> Layer:

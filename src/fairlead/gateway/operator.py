@@ -309,7 +309,7 @@ def _approval_form(request: ApprovalRequest) -> types.ElicitRequest:
     change = f"\n\nIt would change:\n{preview}\n" if preview else ""
     settled = f" To settle it for good: {end_sentence(request.hint)}" if request.hint else ""
     message = (
-        f"May `{request.server_id}/{gate.text(request.tool)}` be called with {arguments}?"
+        f"May `{gate.text(request.name)}` be called with {arguments}?"
         f" Reason: {request.reason}.{claims}{settled}{change}"
     )
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
@@ -326,7 +326,7 @@ def _approval_answer(request: ApprovalRequest, answer: ClientResult | None) -> A
         if chosen in ("session", "always"):  # the latter is not on the form
             return "session"
     raise ApprovalRequired(
-        f"`{request.server_id}/{request.tool}` was not called: the approval form in the client"
+        f"`{request.name}` was not called: the approval form in the client"
         f" was not answered: {request.reason}",
         hint=request.hint,
     )

@@ -107,7 +107,7 @@ class PendingApprovals:
         """Wait for the user's decision. Raises `ApprovalRequired` without one."""
         if not self.is_watched:
             message = f"must be approved, and there is no one to ask: {request.reason}"
-            raise ApprovalRequired(f"`{request.server_id}/{request.tool}` {message}", hint=request.hint)
+            raise ApprovalRequired(f"`{request.name}` {message}", hint=request.hint)
         call = PendingApproval(id=secrets.token_hex(8), request=request, created=time.time())
         self._waiting[call.id] = call
         version = 0
@@ -123,8 +123,9 @@ class PendingApprovals:
                 await self._withdraw(self.store, call, version)
             self.on_change()
         if call.answer is None:
-            name = f"{request.server_id}/{request.tool}"
-            message = f"`{name}` was not called: no one approved it in {self.seconds:g} s: {request.reason}"
+            message = (
+                f"`{request.name}` was not called: no one approved it in {self.seconds:g} s: {request.reason}"
+            )
             raise ApprovalRequired(message, hint=_hint(request))
         return call.answer
 

@@ -14,6 +14,7 @@ from fairlead.config.principal import LOCAL
 from fairlead.errors import WrongType
 from fairlead.host.elicitation.forms import Form, FormValue
 from fairlead.host.elicitation.urls import ShownUrl
+from fairlead.policy.tool_names import written_name
 
 if TYPE_CHECKING:
     from mcp_types import CreateMessageRequestParams, CreateMessageResult, ListRootsResult
@@ -46,6 +47,11 @@ class ApprovalRequest:
     """How the user can allow later calls without approval."""
     preview: str | None = None
     """What the call would change, as a unified diff, where its server is built in and can tell beforehand."""
+
+    @property
+    def name(self) -> str:
+        """The tool for messages, as `server.tool`."""
+        return written_name(self.server_id, self.tool)
 
     def __repr__(self) -> str:
         # The names of arguments only: their values may be secrets.

@@ -38,7 +38,7 @@ from fairlead.policy.arguments import ArgumentReadings, PathContext, read_argume
 from fairlead.policy.decision import BundleFilter, Decision, claims_of
 from fairlead.policy.pins import pins_key
 from fairlead.policy.review import hint_to_undeny, hint_to_write
-from fairlead.policy.tool_names import review_command
+from fairlead.policy.tool_names import review_command, written_name
 from fairlead.servers.framework.tools import PREVIEW_METHOD
 
 PREVIEW_SECONDS: Final = 5.0
@@ -65,6 +65,11 @@ class ProposedCall(msgspec.Struct, frozen=True, kw_only=True):
     """The groups of the principal, as its token says."""
     default_mode: ApprovalMode | None = None
     """The approval mode of tools that no rule and no other mode matches, where the surface has one."""
+
+    @property
+    def name(self) -> str:
+        """Its tool for messages, as `server.tool`."""
+        return written_name(self.managed.server.server_id, self.tool)
 
     @property
     def caller(self) -> GroupedPrincipal:
@@ -337,16 +342,16 @@ class CallPermission:
             raise denial(proposal, now)
         if not fits(answer, ApprovalAnswer):  # None or False must not count as a yes
             raise WrongType(
-                f"`{server_id}/{proposal.tool}` was not called: the operator's answer is not valid",
+                f"`{proposal.name}` was not called: the operator's answer is not valid",
                 hint="`approve` returns `once`, `session`, `always`, `no` or `cancel`",
             )
         if answer == "no":
             raise CallDenied(
-                f"`{server_id}/{proposal.tool}` was not called: the user denied it",
+                f"`{proposal.name}` was not called: the user denied it",
                 hint="do not try it again unless the user asks for it",
             )
         if answer == "cancel":
-            raise RunCancelled(f"`{server_id}/{proposal.tool}` was not called: the run was cancelled")
+            raise RunCancelled(f"`{proposal.name}` was not called: the run was cancelled")
         # A tool that changed while the approval was open is not the tool that was approved.
         same = approval is not None and approval == _approval(proposal)
         if approval is not None and same and not (decision.every_time or now.every_time):
@@ -390,9 +395,8 @@ async def _decide_again(call: CallToDecide) -> Decision:
     proposal = call.proposal
     decision = await call.decide(anew=True)
     if proposal.managed.is_retired:
-        server_id = proposal.managed.server.server_id
         raise CallDenied(
-            f"`{server_id}/{proposal.tool}` was not called: while it waited for an answer, its server was"
+            f"`{proposal.name}` was not called: while it waited for an answer, its server was"
             " disabled or changed",
             hint="check it with `fairlead status`, then call it again",
         )
@@ -470,9 +474,8 @@ async def _read_for_rules(
         return await anyio.to_thread.run_sync(
             read_arguments, patterns, arguments, context, abandon_on_cancel=True
         )
-    server_id = proposal.managed.server.server_id
     raise CallDenied(
-        f"`{server_id}/{proposal.tool}` was not called: a rule looks at its arguments, and the file system"
+        f"`{proposal.name}` was not called: a rule looks at its arguments, and the file system"
         f" did not say in {READING_SECONDS:.0f} s where their paths lead",
         hint="check that network drives are reachable, then call it again",
     )
@@ -493,7 +496,6 @@ def _path_context(managed: ManagedServer) -> PathContext:
 
 def denial(proposal: ProposedCall, decision: Decision) -> CallDenied:
     """The error for a call that may not be made: what decides it and where, and what would allow it."""
-    server_id, tool = proposal.managed.server.server_id, proposal.tool
     origin = None
     if decision.rule is not None:
         origin = decision.rule.origin
@@ -502,7 +504,7 @@ def denial(proposal: ProposedCall, decision: Decision) -> CallDenied:
     # Where the operator's files are is for the operator: another principal gets the reason without the path.
     where = f" ({origin})" if origin and proposal.principal == LOCAL else ""
     return CallDenied(
-        f"`{server_id}/{tool}` may not be called: {decision.reason}{where}",
+        f"`{proposal.name}` may not be called: {decision.reason}{where}",
         hint=_hint_to_allow(proposal, decision),
     )
 
@@ -537,8 +539,7 @@ def _place_of_rule(proposal: ProposedCall, rule: LoadedRule) -> str:
 
 def _approval_required_error(proposal: ProposedCall, decision: Decision) -> ApprovalRequired:
     return ApprovalRequired(
-        f"`{proposal.managed.server.server_id}/{proposal.tool}` must be approved, and there is no one to ask:"
-        f" {decision.reason}",
+        f"`{proposal.name}` must be approved, and there is no one to ask: {decision.reason}",
         hint=_hint_to_allow(proposal, decision),
     )
 
@@ -555,9 +556,7 @@ def require_callable(proposal: ProposedCall) -> None:
         return
     server_id = proposal.managed.server.server_id
     if refusal.kind == "quarantined":
-        raise CallDenied(
-            f"`{server_id}/{proposal.tool}` may not be called: {refusal.reason}", hint=refusal.hint
-        )
+        raise CallDenied(f"`{proposal.name}` may not be called: {refusal.reason}", hint=refusal.hint)
     if refusal.kind == "unlisted":
         raise UnknownTool(
             f"`{server_id}` has no tool `{proposal.tool}`: {refusal.reason}",
@@ -573,8 +572,7 @@ def _require_approval_key(proposal: ProposedCall) -> RememberedApproval:
     require_callable(proposal)
     approval = _approval(proposal)
     if approval is None:
-        server_id = proposal.managed.server.server_id
-        raise UnknownTool(f"the definition of `{server_id}/{proposal.tool}` is not known")
+        raise UnknownTool(f"the definition of `{proposal.name}` is not known")
     return approval
 
 

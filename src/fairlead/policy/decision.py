@@ -49,15 +49,14 @@ def _annotations(definition: bytes) -> _Annotations:
 
 
 def is_harmless(definition: bytes) -> bool:
-    """Whether the definition annotates the tool read-only or not destructive."""
+    """Whether the definition annotates the tool read-only, and does not contradict that."""
     annotations = _annotations(definition)
-    return annotations.read_only_hint is True or annotations.destructive_hint is False
+    return annotations.read_only_hint is True and annotations.destructive_hint is not True
 
 
 def is_destructive(definition: bytes) -> bool:
     """Whether the definition explicitly annotates the tool destructive."""
-    annotations = _annotations(definition)
-    return annotations.destructive_hint is True and annotations.read_only_hint is not True
+    return _annotations(definition).destructive_hint is True
 
 
 def claims_of(definition: bytes) -> tuple[str, ...]:
@@ -68,7 +67,9 @@ def claims_of(definition: bytes) -> tuple[str, ...]:
 def _claims(annotations: _Annotations) -> Iterator[str]:
     if annotations.read_only_hint is not None:
         yield "read-only" if annotations.read_only_hint else "modifies data"
-    if annotations.destructive_hint is not None and not annotations.read_only_hint:
+    if annotations.destructive_hint is not None and (
+        annotations.destructive_hint or not annotations.read_only_hint
+    ):
         yield "destructive" if annotations.destructive_hint else "not destructive"
     if annotations.idempotent_hint is not None and not annotations.read_only_hint:
         yield "idempotent" if annotations.idempotent_hint else "not idempotent"
@@ -335,7 +336,7 @@ def _by_default(usual: _DefaultAnswer, claim: _Claim) -> Decision:
 
 
 _CLAIM_WORDS: Mapping[_Claim, str] = {
-    "harmless": "the tool is annotated read-only or not destructive",
+    "harmless": "the tool is annotated read-only",
     "destructive": "the tool is annotated destructive",
     "unknown": "the tool is not annotated read-only",
 }

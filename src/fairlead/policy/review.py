@@ -37,6 +37,7 @@ from fairlead.config.document.edit import (
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, ServerEntry, entry_in, entry_to_edit
 from fairlead.config.load import LoadedServer
 from fairlead.config.merge import ValueOrigin
+from fairlead.config.models import ApprovalMode
 from fairlead.config.sources import Layer
 from fairlead.config.store_location import StoreLocation
 from fairlead.config.untyped import as_list, as_object, has_path, is_object, value_at
@@ -368,8 +369,10 @@ class ReviewedTool:
     pin: Pin | None
     allowed: bool
     denied: bool
-    has_mode: bool
-    """Whether its server's entry decides about calls of it, rather than a default."""
+    mode: ApprovalMode | None
+    """Its mode in its server's entry; None where a default decides about calls of it."""
+    is_mode_kept: bool
+    """Whether that mode is the user's word about this very tool: it is as it was, and in use or named."""
     policy: CallPolicy
     """Policy of its server."""
 
@@ -377,6 +380,11 @@ class ReviewedTool:
     def name(self) -> str:
         """Name of the tool on its server."""
         return self.entry.key.tool
+
+    @property
+    def has_mode(self) -> bool:
+        """Whether its server's entry decides about calls of it, rather than a default."""
+        return self.mode is not None
 
     # Worked out for the tools that are shown: a server may have thousands.
 
@@ -387,7 +395,11 @@ class ReviewedTool:
 
     @property
     def suggested(self) -> ReviewAnswer:
-        """Suggested answer."""
+        """Suggested answer: the one that stands already, or by its annotations; with findings, to deny."""
+        if has_findings(self.entry):
+            return "deny"
+        if self.is_mode_kept and self.mode is not None and self.mode != "auto":
+            return self.mode
         return _suggest_answer(self.policy.server, self.entry)
 
     @property
@@ -453,22 +465,36 @@ def _tool(policy: CallPolicy, entry: ToolEntry, pins: Pins | None, *, guarded: b
     assert config is not None, "only servers with a valid entry are listed"
     lists = decide_by_lists(config, name, server_id=entry.key.server_id)
     pin = pins.tools.get(name) if pins else None
-    has_mode = approval_mode_of(config, name, entry.key.server_id) is not None
+    found = approval_mode_of(config, name, entry.key.server_id)
+    state = _state(entry, pin) if guarded else _state_if_trusted(entry, pin, has_mode=found is not None)
+    is_allowed = lists.verdict == "allow"
+    is_as_it_was = state != "changed" and (state != "new" or pins is None)
+    mode, pattern = found or (None, None)
     return ReviewedTool(
         entry=entry,
-        state=_state(entry, pin) if guarded else _state_if_trusted(entry, pin, has_mode=has_mode),
+        state=state,
         pin=pin,
-        allowed=lists.verdict == "allow",
+        allowed=is_allowed,
         denied=lists.field == "deny_tools",
-        has_mode=has_mode,
+        mode=mode,
+        is_mode_kept=is_as_it_was
+        and (is_allowed or mode != "allow" or _is_named_by_user(policy.server, name, pattern)),
         policy=policy,
     )
 
 
+def _is_named_by_user(server: LoadedServer, tool: str, pattern: str | None) -> bool:
+    """Whether an approval mode names the very tool, in a file of the user's: as another agent's had it, say.
+
+    A glob or a default may match what a server calls its tools, and a project's file came with a clone.
+    """
+    if pattern is None or pattern != escape_name(tool):
+        return False
+    return server.definition.origin(("approval", "tools", pattern)).layer.name != "project"
+
+
 def _suggest_answer(server: LoadedServer, entry: ToolEntry) -> ReviewAnswer:
-    """Answer to preselect. Annotations count where the server is trusted; a tool with findings is denied."""
-    if has_findings(entry):
-        return "deny"
+    """Answer to preselect by annotations, which count where the server is trusted."""
     trusted = server.transport == "builtin" or (
         server.config is not None and server.config.trust == "trusted"
     )

@@ -129,6 +129,13 @@ def qualified_name(key: ToolKey) -> str:
     return name if name.startswith(prefix) else f"{prefix}{name}"
 
 
+def written_name(server_id: str, tool: str) -> str:
+    """Name of a tool with its server's id for messages: as `qualified_name`, but not escaped for a shell."""
+    if server_id in _BUILTIN and tool.startswith(f"{server_id}."):
+        return tool
+    return f"{server_id}.{tool}"
+
+
 def owners_of(name: str, server_ids: Collection[str]) -> list[tuple[str, str]]:
     """Readings of a name as a server's id and the name of its tool, with a mark between them.
 

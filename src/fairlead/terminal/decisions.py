@@ -43,6 +43,8 @@ def lines_of_calls(same: Sequence[dict[str, Any]]) -> list[str]:
     lines += [f"  {printable(line)}" for line in shown.split("\n")]
     if preview := call.get("preview"):
         lines += ["  it would change:", *(f"    {printable(line)}" for line in preview.split("\n"))]
+    if hint := call.get("hint"):  # a gateway of an earlier version sends none
+        lines.append(f"  to settle it for good: {printable_lines(hint)}")
     return lines
 
 

@@ -92,6 +92,8 @@ class PersonOperator:
                 _show_whole("It would change:", request.preview)
             if request.claims:
                 show_words("It says of itself:", "\n".join(request.claims))
+            if request.hint is not None:
+                say(f"  to settle it for good: {printable_lines(request.hint)}")
             choices = [word for word in APPROVALS if request.remember or word not in _LASTING]
             return APPROVALS[await self.choose("May it?", choices, "no")]
 

@@ -34,7 +34,7 @@ def command(ctx: click.Context, *, as_json: bool) -> int:
       fairlead approvals
       fairlead approvals answer
       fairlead approvals answer 3f0c2a9d1b7e4c55 once
-      fairlead approvals forget files write_file
+      fairlead approvals forget files.write_file
     """
     return _list(ctx, as_json=as_json) if ctx.invoked_subcommand is None else Exit.OK
 
@@ -59,7 +59,7 @@ def _list(ctx: click.Context, *, as_json: bool) -> int:
         say(f"{plural(len(waiting), 'call')} waiting; `fairlead approvals answer` asks you about each\n")
     if kept:
         print_table(("server", "tool", "for", "since"), [_row(found) for found in kept])
-        say("\nhint: `fairlead approvals forget SERVER [TOOL]` forgets an answer")
+        say("\nhint: `fairlead approvals forget SERVER[.TOOL]` forgets an answer")
     elif not waiting:
         say("no call waits, and no answer is remembered; `fairlead review ID` decides what tools may do")
     return Exit.OK
@@ -82,16 +82,19 @@ def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool)
 
 
 @command.command("forget")
-@click.argument("server_id", metavar="SERVER")
+@click.argument("server_id", metavar="SERVER[.TOOL]")
 @click.argument("tool", required=False)
 @click.pass_context
 def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None:
-    """Forget that a tool is always allowed: of one tool, or of all tools of a server."""
+    """Forget that a tool is always allowed: of one tool, or of all tools of a server.
+
+    The tool may stand behind its server's id (files.write_file), or apart (files write_file).
+    """
     loaded = load(ctx)
     gone = answers_about(answers_for_good(loaded), server_id, tool)
     print_notices(forget_approvals(action_context(ctx, loaded), gone))
     for one in gone:
-        say(f"`{one.server_id}/{printable(one.tool)}` needs approval again")
+        say(f"`{printable(one.name)}` needs approval again")
 
 
 def _as_json(found: RememberedAnswer) -> dict[str, object]:

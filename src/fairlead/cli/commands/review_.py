@@ -20,6 +20,7 @@ from fairlead.cli.review import (
     read_review,
     read_reviews,
     reading_question,
+    remind_of_instructions,
     show_screen,
 )
 from fairlead.config.command_lines import command_line
@@ -208,6 +209,8 @@ def _review_one(
         carry_out(ctx, loaded, review, decision, words.scope)
     elif words.are_given:
         say(f"nothing was changed: {_why_nothing(review, words)}")
+    if words.are_given:
+        remind_of_instructions(review, decision)
     if as_json:
         print_json(_decision_as_json(review, decision))
     return Exit.OK
@@ -270,11 +273,11 @@ def review_together(
             return Exit.NEEDS_A_PERSON
         decisions = answered
     for review, decision in decisions:
-        if decision.is_empty:
-            continue
-        if words is not None and words.replace_globs:
-            decision = _without_globs(review, decision, replace=True)
-        carry_out(ctx, loaded, review, decision, words.scope if words else None)
+        if not decision.is_empty:
+            if words is not None and words.replace_globs:
+                decision = _without_globs(review, decision, replace=True)
+            carry_out(ctx, loaded, review, decision, words.scope if words else None)
+        remind_of_instructions(review, decision)
     if as_json:
         print_json({"servers": [_decision_as_json(review, decision) for review, decision in decisions]})
     statuses = [exit_of(failure) for failure in failures.values()]

@@ -70,10 +70,7 @@ async def _show_waiting(session: ConsoleSession) -> None:
 async def _show(session: ConsoleSession) -> None:
     await _show_waiting(session)
     if session.person.answers:
-        rows = [
-            (f"{request.server_id}/{request.tool}", HOW[answer], request.reason)
-            for request, answer in session.person.answers
-        ]
+        rows = [(request.name, HOW[answer], request.reason) for request, answer in session.person.answers]
         session.screen.say("you answered, in this session:")
         session.screen.table(("call", "answer", "reason"), rows)
     holding = await answers_in_effect(session.host.approvals)
@@ -82,10 +79,7 @@ async def _show(session: ConsoleSession) -> None:
         return
     session.screen.say("approved without asking again:")
     numbered = enumerate(holding, start=1)
-    rows = [
-        (str(number), f"{one.server_id}/{one.tool}", _format_duration(one), one.principal)
-        for number, one in numbered
-    ]
+    rows = [(str(number), one.name, _format_duration(one), one.principal) for number, one in numbered]
     session.screen.table(("", "tool", "how long", "for"), rows)
     session.screen.say("`/approve revoke N` revokes an approval")
 
@@ -98,7 +92,7 @@ async def _revoke(session: ConsoleSession, number: str) -> None:
     forget = partial(forget_approvals, session.actions, [gone], session.host.approvals)
     for notice in await to_thread.run_sync(forget):
         session.screen.warn(notice.message, notice.hint)
-    session.screen.say(f"`{gone.server_id}/{gone.tool}` needs approval again")
+    session.screen.say(f"`{gone.name}` needs approval again")
 
 
 def _format_duration(answer: RememberedAnswer) -> str:

@@ -470,6 +470,7 @@ def _as_json(call: PendingApproval) -> dict[str, Any]:
         "tool": request.tool,
         "arguments": request.arguments,
         "reason": request.reason,
+        "hint": request.hint,
         "claims": list(request.claims),
         "preview": request.preview,
         "remember": request.remember,
