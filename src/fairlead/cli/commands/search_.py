@@ -89,7 +89,13 @@ def evaluate(  # noqa: PLR0913 - what the searches go by, named
     }
     keys = {str(tool.key): tool.key for tool in found.catalog.tools}
     answers = measure_answers(
-        found.catalog, questions, keys.get, by_meaning=by_meaning, past=past, meanings=meanings
+        found.catalog,
+        questions,
+        keys.get,
+        server=server_id,
+        by_meaning=by_meaning,
+        past=past,
+        meanings=meanings,
     )
     shares |= {"shown as signature": answers.signatures, "shown or named": answers.names}
     failed = [question for question in questions if judge(find(question.text), question.gold)[0] < 1]
