@@ -1,7 +1,7 @@
 """What searches led to is remembered per principal; answers to models are short and show nothing twice."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from fairlead.catalog.search.memory import PastQuery, ToolMemory
 from fairlead.catalog.signatures import estimate
 from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.config.store_location import StoreLocation
 from fairlead.errors import CallDenied
 from fairlead.host import search_memory
 from fairlead.host.host import Host
@@ -29,6 +30,7 @@ from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import StoredValue
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.redis_server import redis_server
 
 SECONDS = 30
 
@@ -276,6 +278,27 @@ async def test_what_another_process_remembers_and_forgets_is_noticed(tmp_path: P
         await other.forget("ada")
         now[0] += 60
         assert len(await one.recall("ada")) == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_what_searches_led_to_is_kept_in_any_store(tmp_path: Path, kind: str) -> None:
+    with ExitStack() as stack:
+        location: StoreLocation = tmp_path / "store.db"
+        if kind == "redis":
+            location = stack.enter_context(redis_server(tmp_path)).location
+        async with AsyncStore.open(location) as store, AsyncStore.open(location) as other_store:
+            memory, other = SearchMemory(store), SearchMemory(other_store)
+            for number in range(3):
+                await memory.remember("ada", entry_of("echo"), ["ship the website"], f"s{number}")
+                await other.remember("ada", entry_of("echo"), ["ship it"], f"t{number}")
+            await memory.remember("bob", entry_of("echo"), ["private"], "s")
+            for each in (SearchMemory(store), SearchMemory(other_store)):
+                assert len(await each.recall("ada")) == 2
+                assert len(await each.recall("bob")) == 1
+            [stored] = read_memory(await store.scan(NAMESPACE, memory_prefix("ada")))
+            assert sorted(len(past.sessions) for past in stored.queries) == [3, 3]
+            assert await other.forget("ada") == 2
+            assert len(await SearchMemory(store).recall("ada")) == 0
 
 
 async def test_what_is_forgotten_while_it_is_read_is_not_used_by_the_next_search(

@@ -190,9 +190,9 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-_VOCABULARY = "fb374d419588a4632f3f557e76b4b70aebbca790"
+VOCABULARY = "fb374d419588a4632f3f557e76b4b70aebbca790"
 """The file of o200k's vocabulary in a cache of `tiktoken`: the SHA-1 of its URL."""
-_VOCABULARY_DIGEST = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+VOCABULARY_DIGEST = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 BYTES_PER_TOKEN = 4.4
 """Bytes per token of tool definitions as JSON, over many real catalogs; close enough for prose and code."""
 
@@ -208,11 +208,11 @@ def exact() -> Callable[[str], int] | None:
     """Exact token counter, where `tiktoken` is installed with its vocabulary: nothing is downloaded."""
     kept = os.environ.get("TIKTOKEN_CACHE_DIR")
     try:
-        vocabulary = Path(kept, _VOCABULARY).read_bytes() if kept else b""
+        vocabulary = Path(kept, VOCABULARY).read_bytes() if kept else b""
     except OSError:
         return None
     # Another vocabulary, or a broken one: `tiktoken` would replace it from the network.
-    if hashlib.sha256(vocabulary).hexdigest() != _VOCABULARY_DIGEST:
+    if hashlib.sha256(vocabulary).hexdigest() != VOCABULARY_DIGEST:
         return None
     try:
         tiktoken: Any = import_module("tiktoken")

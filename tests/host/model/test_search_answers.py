@@ -94,7 +94,7 @@ def test_tokens_are_estimated_where_the_vocabulary_is_another_one(
     monkeypatch.setattr(signatures, "import_module", refuse)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     (tmp_path / "9b5ad71b2ce5302211f9c61530b329a4922fc6a4").write_bytes(b"cl100k")
-    (tmp_path / "fb374d419588a4632f3f557e76b4b70aebbca790").write_bytes(content)
+    (tmp_path / signatures.VOCABULARY).write_bytes(content)
     signatures.exact.cache_clear()
     try:
         assert signatures.exact() is None
