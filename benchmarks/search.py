@@ -16,12 +16,14 @@ import json
 import math
 import re
 import statistics
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+import anyio
 from msgspec.structs import replace
 
 from benchmarks.languages import QUESTIONS
@@ -38,6 +40,8 @@ from fairlead.catalog.search.tokenize import STOP_WORDS, pieces, squash, stem
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.errors import FairleadError
 from fairlead.host.model.search_exam import measure_answers, remember_questions
+from fairlead.host.search_memory import FRESH_SECONDS, SearchMemory
+from fairlead.store.async_store import AsyncStore
 
 MEGABYTE = 1024 * 1024
 Find = Callable[[str], Sequence[str]]
@@ -438,6 +442,44 @@ def memory(data: Path, *, quick: bool) -> None:
     show("Recall of the first 5, second half of the questions, %", columns, rows)
 
 
+def recall(data: Path, *, quick: bool) -> None:
+    """CPU of reading a memory of ten thousand queries: first, after a call, and after half a minute."""
+    anyio.run(_recall_costs, 3 if quick else 11)
+
+
+async def _recall_costs(rounds: int) -> None:
+    now = [1_000_000_000.0]
+    taken: dict[str, list[float]] = {}
+
+    async def take(what: str, work: Awaitable[object]) -> None:
+        started = time.process_time()
+        await work
+        taken.setdefault(what, []).append(1000 * (time.process_time() - started))
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with AsyncStore.open(Path(folder) / "store.db") as store:
+            filled = SearchMemory(store, lambda: now[0])
+            tools = [ToolEntry(key=ToolKey(f"s{at % 50}", f"t{at}"), definition=b"{}") for at in range(1_000)]
+            for at, entry in enumerate(tools):
+                texts = [f"{word} item{at} of kind{at % 97} {each}" for each, word in enumerate(_VERBS)]
+                await filled.remember("ada", entry, texts, "one")
+            for number in range(rounds):
+                memory = SearchMemory(store, lambda: now[0])
+                await take("first", memory.recall("ada"))
+                await take("again", memory.recall("ada"))
+                await take(
+                    "a call", memory.remember("ada", tools[number], ["send what is new"], f"s{number}")
+                )
+                await take("after a call", memory.recall("ada"))
+                now[0] += FRESH_SECONDS
+                await take("after half a minute", memory.recall("ada"))
+    rows = [(what, statistics.median(costs), max(costs)) for what, costs in taken.items()]
+    show("CPU ms of a memory of 10,000 queries", ("what", "p50", "most"), rows)
+
+
+_VERBS = ("list", "send", "read", "open", "close", "rename", "find", "print", "copy", "move")
+
+
 def _ids_found(
     find: Callable[[str], Sequence[SearchHit]], names: Mapping[ToolKey, str], text: str
 ) -> list[str]:
@@ -465,6 +507,7 @@ PARTS = {
     "speed": speed,
     "sessions": sessions,
     "memory": memory,
+    "recall": recall,
     "languages": languages,
 }
 

@@ -138,3 +138,40 @@ def test_a_signature_is_one_line_in_which_nothing_hides(
 def test_a_schema_of_any_shape_has_a_signature(schema: dict[str, Any]) -> None:
     assert rendered({"p": schema}).startswith("srv.tool(p?: ")
     assert render_signature("srv.tool", schema, "").startswith("srv.tool(")
+
+
+def test_objects_too_show_required_parameters_alone() -> None:
+    inner = {
+        "type": "object",
+        "properties": {"id": {"type": "string"}, "note": {"type": "string"}, "gift": {"type": "boolean"}},
+        "required": ["id"],
+    }
+    schema = {
+        "type": "object",
+        "properties": {
+            "order": inner,
+            "items": {"type": "array", "items": inner},
+            "way": {"anyOf": [inner, {"type": "null"}]},
+            "dry": {"type": "boolean"},
+        },
+        "required": ["order", "items", "way"],
+    }
+    shown = render_signature("shop.place", schema, "", required_only=True)
+    assert shown == "shop.place(order: {id: str, …}, items: {id: str, …}[], way: {id: str, …}|null, …)"
+
+
+def test_a_signature_is_cut_to_the_names_of_whole_parameters() -> None:
+    schema = {
+        "type": "object",
+        "properties": {f"parameter_{each}": {"enum": ["one", "two", "three"]} for each in range(9)},
+        "required": [f"parameter_{each}" for each in range(8)],
+    }
+    whole = render_signature("x.do", schema, "Do it.", required_only=True)
+    assert render_signature("x.do", schema, "Do it.", required_only=True, most_tokens=500) == whole
+    cut = render_signature("x.do", schema, "Do it.", required_only=True, most_tokens=20)
+    assert cut == "x.do(parameter_0, parameter_1, parameter_2, parameter_3, parameter_4, …) — Do it."
+    short = render_signature("x.do", schema, "Do it. " * 99, required_only=True, most_tokens=1)
+    assert short == "x.do(parameter_0, parameter_1, parameter_2, …) — Do it."
+    letters = render_signature("x.do", schema, "\u65e5" * 99, required_only=True, most_tokens=30)
+    assert "parameter_2" in letters
+    assert len(letters) < 130

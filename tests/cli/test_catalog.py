@@ -1,5 +1,6 @@
 """The commands that look into the catalog: search, cost, and why a tool is there or not."""
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import anyio
 import msgspec
 import pytest
 
+from fairlead.catalog import signatures
 from fairlead.catalog.signatures import estimate, exact
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
@@ -162,6 +164,19 @@ def test_the_search_is_measured_on_questions_of_ones_own(
     assert fairlead("search", "--eval", str(file)).status == 1
 
 
+def test_answers_are_measured_among_the_tools_of_the_server_that_is_asked(
+    fairlead: Fairlead, configure: Callable[..., Outcome], machine: Machine, server: ScriptedServer
+) -> None:
+    configure(servers={"code": server.entry(), "copy": server.entry()})
+    file = machine.project / "questions.jsonl"
+    file.write_text(json.dumps({"id": "a", "query": "weather", "gold": [["code.get-weather"]]}))
+
+    def shown(*options: str) -> float:
+        return json.loads(fairlead("search", "--eval", str(file), "--json", *options).out)["shown_or_named"]
+
+    assert (shown(), shown("--server", "code"), shown("--server", "copy")) == (1.0, 1.0, 0.0)
+
+
 def test_a_file_of_questions_may_have_sessions_and_is_measured_with_a_memory_too(
     fairlead: Fairlead, configure: Callable[..., Outcome], machine: Machine, server: ScriptedServer
 ) -> None:
@@ -206,9 +221,19 @@ def test_what_searches_led_to_is_shown_and_forgotten(
     report = json.loads(fairlead("search", "say a symbol", "--json").out)
     [found] = [each for each in report["tools"] if each["tool"] == "echo"]
     assert found["why"]["remembered"]["query"] == "say a symbol"
+    # Agents found both; what this moved is said, also of what it moved down.
+    assert "past searches found it" in why.out or "past searches moved it from place" in why.out
+    assert "without past searches at place 1" in why.out
+    left = fairlead("search", "say a symbol", "--why", "--limit", "1")
+    assert "without past searches also: " in left.err
+    assert "without past searches also: " not in fairlead("search", "say a symbol", "--limit", "1").err
+    report = json.loads(fairlead("search", "--eval", "past", "--json").out)
+    assert (report["questions"], report["recall@5"]) == (1, 1.0)
     assert "forgot what 1 query led to" in fairlead("search", "--forget").err
     assert "called before" not in fairlead("search", "say a symbol", "--why").out
     assert "no search is remembered" in fairlead("search", "--forget").err
+    nothing = fairlead("search", "--eval", "past")
+    assert (nothing.status, "no search is remembered" in nothing.err) == (1, True)
     counts = json.loads(fairlead("forget", "principal", "ada", "--yes", "--json").out)["counts"]
     assert counts["search history"] == 1
     assert fairlead("search", "say", "--forget").status == 2
@@ -285,7 +310,8 @@ def tokenizer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
 
     monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=get_encoding))
     (tmp_path / "vocabulary").mkdir()
-    (tmp_path / "vocabulary" / "o200k").touch()
+    (tmp_path / "vocabulary" / signatures.VOCABULARY).touch()
+    monkeypatch.setattr(signatures, "VOCABULARY_DIGEST", hashlib.sha256().hexdigest())
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "vocabulary"))
     exact.cache_clear()
     yield

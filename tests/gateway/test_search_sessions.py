@@ -134,3 +134,41 @@ async def test_the_client_of_the_sdk_searches_in_a_session_of_its_own(tmp_path: 
                 seen.append(signatures(await search("print the yearly report")))
         assert seen[0] == seen[1]
         assert seen[0][0] == "x.print_yearly_report"
+
+
+ECHO = {"name": "echo", "description": "Say something back.", "inputSchema": {"type": "object"}}
+SHIP = {"name": "ship_parcel", "description": "Ship a parcel.", "inputSchema": {"type": "object"}}
+
+
+@pytest.mark.parametrize("era", ["modern", "older"])
+async def test_what_searches_of_a_principal_led_to_is_found_by_its_later_sessions_alone(
+    tmp_path: Path, era: str
+) -> None:
+    entry = ScriptedServer(tmp_path / "record", tools=[ECHO, SHIP]).entry()
+
+    async def use(served: Served, principal: str, session: str, *calls: tuple[str, dict[str, Any]]) -> str:
+        """The first line of the last answer in a session of its own."""
+        told = ""
+        async with aiohttp.ClientSession() as http:
+            client = Raw(http, f"{served.url}/mcp", principal)
+            if era == "older":
+                await client.begin()
+            for name, arguments in calls:
+                if era == "older":
+                    answer = await client.older("tools/call", name=name, arguments=arguments)
+                else:
+                    answer = await client.modern(
+                        "tools/call", meta={"fairlead/session": session}, name=name, arguments=arguments
+                    )
+                told = text_of(answer)
+        return told.partition("\n")[0]
+
+    search = ("mcp_search_tools", {"queries": ["ship the website"]})
+    call = ("mcp_call_tool", {"name": "x.echo", "arguments": {}})
+    async with serving(tmp_path, config={"gateway": {"mode": "meta"}}, x=entry) as served:
+        assert (await use(served, "ada", "before", search)).startswith("x.ship_parcel")
+        await use(served, "ada", "one", search, call)
+        assert (await use(served, "ada", "between", search)).startswith("x.ship_parcel")
+        await use(served, "ada", "two", search, call)
+        assert (await use(served, "ada", "after", search)).startswith("x.echo")
+        assert (await use(served, "bob", "after", search)).startswith("x.ship_parcel")

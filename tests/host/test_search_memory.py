@@ -1,7 +1,7 @@
 """What searches led to is remembered per principal; answers to models are short and show nothing twice."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ import pytest
 from fairlead.catalog.search.memory import PastQuery, ToolMemory
 from fairlead.catalog.signatures import estimate
 from fairlead.catalog.tools import ToolEntry, ToolKey
+from fairlead.config.store_location import StoreLocation
 from fairlead.errors import CallDenied
 from fairlead.host import search_memory
 from fairlead.host.host import Host
-from fairlead.host.model.search_answers import ANSWER_TOKENS
+from fairlead.host.model.search_answers import ANSWER_TOKENS, SIGNATURE_TOKENS
 from fairlead.host.search_memory import (
     FRESH_SECONDS,
     MAX_AGE_SECONDS,
@@ -29,6 +30,7 @@ from fairlead.store.async_store import AsyncStore
 from fairlead.store.protocol import StoredValue
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.redis_server import redis_server
 
 SECONDS = 30
 
@@ -278,6 +280,27 @@ async def test_what_another_process_remembers_and_forgets_is_noticed(tmp_path: P
         assert len(await one.recall("ada")) == 0
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_what_searches_led_to_is_kept_in_any_store(tmp_path: Path, kind: str) -> None:
+    with ExitStack() as stack:
+        location: StoreLocation = tmp_path / "store.db"
+        if kind == "redis":
+            location = stack.enter_context(redis_server(tmp_path)).location
+        async with AsyncStore.open(location) as store, AsyncStore.open(location) as other_store:
+            memory, other = SearchMemory(store), SearchMemory(other_store)
+            for number in range(3):
+                await memory.remember("ada", entry_of("echo"), ["ship the website"], f"s{number}")
+                await other.remember("ada", entry_of("echo"), ["ship it"], f"t{number}")
+            await memory.remember("bob", entry_of("echo"), ["private"], "s")
+            for each in (SearchMemory(store), SearchMemory(other_store)):
+                assert len(await each.recall("ada")) == 2
+                assert len(await each.recall("bob")) == 1
+            [stored] = read_memory(await store.scan(NAMESPACE, memory_prefix("ada")))
+            assert sorted(len(past.sessions) for past in stored.queries) == [3, 3]
+            assert await other.forget("ada") == 2
+            assert len(await SearchMemory(store).recall("ada")) == 0
+
+
 async def test_what_is_forgotten_while_it_is_read_is_not_used_by_the_next_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,3 +482,70 @@ async def test_a_line_names_only_a_few_servers_with_the_same_tool(machine: Machi
         told = await host.tools.call("mcp_search_tools", {"queries": ["say something back"]})
         [line] = [line for line in told.text.splitlines() if "the same" in line]
         assert line.endswith("(the same: s1.echo, s2.echo, s3.echo, s4.echo, …)")
+
+
+async def test_an_answer_fits_its_budget_however_long_signatures_are(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """The longest are cut to names of parameters, so that eight are shown all the same."""
+    choices = [f"some_choice_value_{each}" for each in range(8)]
+    needed = {f"a_rather_long_name_{each}": {"type": "string", "enum": choices} for each in range(20)}
+    schema = {"type": "object", "properties": needed, "required": [*needed]}
+    many = [{**tool(f"handle_case_{each}", "Handle it."), "inputSchema": schema} for each in range(20)]
+    short = tool("handle_case", "Handle a case.", case={"type": "string"})
+    server = ScriptedServer(tmp_path / "record", tools=[short, *many])
+    async with hosting(machine, servers={"x": server.entry()}) as host:
+        told = await host.toolset().call("mcp_search_tools", {"queries": ["handle a case"]})
+        assert told.structured is not None
+        assert len(told.structured["tools"]) == 8
+        assert "x.handle_case(case: str) — Handle a case." in told.structured["tools"]
+        assert sum(map(estimate, told.structured["tools"])) <= SIGNATURE_TOKENS * 1.05
+        [cut, *_] = [line for line in told.structured["tools"] if "handle_case_" in line]
+        assert "(a_rather_long_name_0, a_rather_long_name_1, a_rather_long_name_2" in cut
+        assert cut.endswith(", …) — Handle it.")
+        assert estimate(told.text) <= ANSWER_TOKENS * 1.05
+        more = await host.toolset().call("mcp_search_tools", {"queries": ["handle a case"], "limit": 20})
+        assert more.structured is not None
+        assert len(more.structured["tools"]) == 20
+        assert estimate(more.text) <= SIGNATURE_TOKENS * 20 / 8 * 1.05
+
+
+async def test_servers_that_are_away_are_named_once_in_a_session_and_only_a_few(
+    machine: Machine, server: ScriptedServer
+) -> None:
+    away = {f"away{each}": {"command": "/nonexistent/program"} for each in range(30)}
+    async with hosting(machine, servers={"x": server.entry(), **away}) as host:
+        tools = host.toolset()
+        told = await tools.call("mcp_search_tools", {"queries": ["say something back"]})
+        lines = [line for line in told.text.splitlines() if line.startswith("not available: ")]
+        assert len(lines) == 6
+        assert lines[0].startswith("not available: away0: ")
+        assert lines[-1] == "not available: 25 more"
+        assert estimate(told.text) <= ANSWER_TOKENS
+        later = await tools.call("mcp_search_tools", {"queries": ["ship a parcel"]})
+        assert "not available" not in later.text
+        again = await tools.call("mcp_search_tools", {"queries": ["say something back"]})
+        assert again.text == told.text
+        asked = await tools.call("mcp_search_tools", {"queries": ["anything"], "server": "away17"})
+        assert not asked.is_error
+        assert (
+            "not available: away17: "
+            in (await host.toolset().call("mcp_list_tools", {"server": "away17"})).text
+        )
+
+
+@pytest.mark.parametrize("name", ["mcp_search_tools", "mcp_list_tools"])
+async def test_a_server_that_is_not_there_is_an_error_that_names_the_nearest(
+    machine: Machine, server: ScriptedServer, name: str
+) -> None:
+    async with hosting(machine, servers={"github": server.entry(), "files": server.entry()}) as host:
+        asked = {"queries": ["say something"]} if name == "mcp_search_tools" else {}
+        tools = await host.toolset().for_openai()
+        for wrong in ("git-hub", "GitHub"):
+            told = await tools.call(name, {**asked, "server": wrong})
+            assert told.is_error
+            assert f"no server with tools is called `{wrong}`" in told.text
+            assert "did you mean `github`?" in told.text
+        told = await tools.call(name, {**asked, "server": "z"})
+        assert told.is_error
+        assert not (await tools.call(name, {**asked, "server": "github"})).is_error

@@ -9,7 +9,8 @@ import anyio
 
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.known_catalog import KnownCatalog
-from fairlead.catalog.search.memory import PastQueries
+from fairlead.catalog.search.evaluation import SearchQuestion
+from fairlead.catalog.search.memory import PastQueries, ToolMemory
 from fairlead.catalog.search.score import SemanticIndex
 from fairlead.config.principal import LOCAL
 from fairlead.errors import StoreError
@@ -61,14 +62,32 @@ async def embed_queries(
 
 def read_past_queries(context: ActionContext, principal: str = LOCAL) -> PastQueries:
     """The past queries of a principal; none where they are not remembered or cannot be read."""
+    return PastQueries(_read_remembered(context, principal))
+
+
+def read_past_questions(context: ActionContext, principal: str = LOCAL) -> list[SearchQuestion]:
+    """The past queries of a principal as questions, the oldest first; answers are the tools they led to."""
+    found: dict[str, tuple[float, set[str]]] = {}
+    for memory in _read_remembered(context, principal):
+        for past in memory.queries:
+            last_used, keys = found.get(past.text, (0.0, set[str]()))
+            found[past.text] = max(last_used, past.last_used), {*keys, str(memory.key)}
+    ordered = sorted(found.items(), key=lambda item: (item[1][0], item[0]))
+    return [
+        SearchQuestion(question_id=str(number), text=text, gold=(frozenset(keys),), searches=(text,))
+        for number, (text, (_, keys)) in enumerate(ordered, start=1)
+    ]
+
+
+def _read_remembered(context: ActionContext, principal: str) -> list[ToolMemory]:
     if not context.loaded.config.search.memory or not context.store.exists():
-        return PastQueries()
+        return []
     try:
         with open_database_for_reading(context.store) as database:
             stored = database.scan(NAMESPACE, memory_prefix(principal))
     except StoreError:
-        return PastQueries()
-    return PastQueries(keep_newest(read_memory(stored), time.time()))
+        return []
+    return keep_newest(read_memory(stored), time.time())
 
 
 def forget_searches(context: ActionContext, principal: str = LOCAL) -> tuple[int, list[Notice]]:

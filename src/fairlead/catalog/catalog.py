@@ -16,7 +16,7 @@ from fairlead.catalog.schema.normalize import needs_screening, screen_definition
 from fairlead.catalog.search.index import Index, SearchDocument, document_text
 from fairlead.catalog.search.memory import CurrentMemory, PastQueries
 from fairlead.catalog.search.score import SemanticIndex
-from fairlead.catalog.search.search import SearchHit, search
+from fairlead.catalog.search.search import SearchHit, score_servers, search
 from fairlead.catalog.tools import RejectedTool, ToolEntry, ToolKey
 
 if TYPE_CHECKING:
@@ -182,6 +182,12 @@ class Catalog:
             meaning = self.meaning
         memory = CurrentMemory(past, self._is_current) if past is not None and len(past) else None
         return search(index, queries, server=server, limit=limit, meaning=meaning, memory=memory)
+
+    def score_servers(
+        self, queries: str | Sequence[str], servers: Iterable[str], *, meaning: SemanticIndex | None = None
+    ) -> Mapping[ToolKey, float]:
+        """How well the tools of some servers match: to order what is named beside the hits of `find`."""
+        return score_servers(self.index, queries, servers, meaning=meaning)
 
     def _is_current(self, key: ToolKey, digest: str) -> bool:
         tool = self._by_key.get(key)

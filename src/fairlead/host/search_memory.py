@@ -273,6 +273,7 @@ class SearchSession:
         """Searches that a call may follow."""
         self._signatures: OrderedDict[ToolKey, bytes] = OrderedDict()
         self._names: OrderedDict[ToolKey, None] = OrderedDict()
+        self._unavailable: frozenset[str] = frozenset()
 
     @property
     def has_searched(self) -> bool:
@@ -300,6 +301,12 @@ class SearchSession:
     def has_named(self, key: ToolKey) -> bool:
         """Whether a tool was shown or named."""
         return self._is_one_agent and (key in self._names or key in self._signatures)
+
+    def note_unavailable(self, unavailable: Mapping[str, str], *, again: bool) -> Mapping[str, str]:
+        """Note the servers that cannot be searched, and return those to name: each once while it is away."""
+        told = frozenset[str]() if again or not self._is_one_agent else self._unavailable
+        self._unavailable = frozenset(unavailable)
+        return {server_id: why for server_id, why in unavailable.items() if server_id not in told}
 
     def note_search(
         self,

@@ -10,6 +10,7 @@ from fairlead.catalog.search.search import search
 from fairlead.catalog.search.thesaurus import FAMILIES, RELATED
 from fairlead.catalog.search.tokenize import STOP_WORDS, pieces, squash, stem, terms
 from fairlead.catalog.search.topics import TOPICS
+from tests.catalog.tools import document
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,27 @@ def test_text_without_spaces_is_found_by_pairs_of_characters() -> None:
     assert terms("北京天气") == ["北京", "京天", "天气"]
     assert terms("図") == ["図"]
     assert terms("用Python查询") == ["用", "python", "查询"]
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("créerFichier", "créer un fichier"),
+        ("СоздатьФайл", "создать файл"),
+        ("δημιουργίαΑρχείου", "αρχείου"),
+        ("größeÄndern", "größe ändern"),
+    ],
+)
+def test_camel_case_is_split_in_any_letters(name: str, query: str) -> None:
+    assert {*terms(name)} >= {term for term in terms(query) if term != "un"}
+    assert {*terms(name)} >= {*terms(name.casefold())}
+
+
+@pytest.mark.parametrize(("query", "found"), [("館", ["a"]), ("本", ["b"]), ("天", ["c"]), ("ロ", [])])
+def test_one_character_finds_the_longer_words_that_have_it(query: str, found: list[str]) -> None:
+    texts = {"a": "図書館を検索", "b": "日本語の辞書", "c": "天気予報"}
+    index = Index.build([document(name, name, text) for name, text in texts.items()])
+    assert [hit.key.server_id for hit in search(index, query)] == found
 
 
 def test_forms_of_one_word_are_one_term() -> None:

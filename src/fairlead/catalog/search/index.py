@@ -227,6 +227,9 @@ class Index:
         default_factory=dict[str, dict[ToolKey, int]], repr=False, compare=False
     )
     _rarities: dict[str, float] = field(default_factory=dict[str, float], repr=False, compare=False)
+    _pairs: dict[str, tuple[str, ...]] = field(
+        default_factory=dict[str, tuple[str, ...]], repr=False, compare=False
+    )
     _name_masses: dict[int, float] = field(default_factory=dict[int, float], repr=False, compare=False)
 
     @classmethod
@@ -262,6 +265,15 @@ class Index:
         known, postings, reach = self._rarities, self.postings, self.reach
         known_terms = (term for term in words if term in known or term in postings or term in reach)
         return {term: known.get(term) or self._work_out_rarity(term) for term in known_terms}
+
+    def pairs_with(self, character: str) -> Sequence[str]:
+        """The terms that are two characters, this one of them: runs without spaces are indexed by these."""
+        found = self._pairs.get(character)
+        if found is None:
+            terms = {*self.postings, *self.reach}
+            pairs = sorted(term for term in terms if len(term) == 2 and character in term)
+            found = self._pairs[character] = tuple(pairs)
+        return found
 
     def _work_out_rarity(self, term: str) -> float:
         having = len(self.postings.get(term, _NOTHING)) + self.reach.get(term, 0)

@@ -9,7 +9,7 @@ from operator import add
 
 from fairlead.catalog.search.index import NAME, Index, round_impact
 from fairlead.catalog.search.thesaurus import RELATED
-from fairlead.catalog.search.tokenize import pieces, term, terms
+from fairlead.catalog.search.tokenize import is_ideograph, pieces, term, terms
 from fairlead.catalog.search.topics import TOPICS
 
 MOST_CHARACTERS = 2_000
@@ -179,7 +179,14 @@ def weigh_clauses(index: Index, query: Query) -> list[Impacts]:
 
 def _weigh(index: Index, clause: tuple[str, ...]) -> Impacts:
     # With every two neighbours as one word: a web hook is a webhook.
-    return index.rarities((*clause, *map(term, map(add, clause, clause[1:]))))
+    impacts = index.rarities((*clause, *map(term, map(add, clause, clause[1:]))))
+    for word in clause:
+        # One ideograph is a word, and in longer runs a half of two pairs.
+        if len(word) == 1 and is_ideograph(word):
+            pairs = index.rarities(index.pairs_with(word))
+            for pair, rarity in pairs.items():
+                impacts.setdefault(pair, round_impact(rarity / sqrt(len(pairs))))
+    return impacts
 
 
 def _add_related(

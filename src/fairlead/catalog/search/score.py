@@ -142,6 +142,20 @@ def rank(
     return Ranking(scores=scores, impacts=impacts, names=names, likeness=likeness, remembered=remembered)
 
 
+def score_within(
+    index: Index, query: Query, slots: Sequence[int], meaning: SemanticIndex | None = None
+) -> Scores:
+    """Scores of just these tools, however poorly they match: to order what is named beside the hits."""
+    clauses = weigh_clauses(index, query)
+    impacts = together(clauses)
+    sums = _sums(index, clauses).together(slots)
+    scores = _normalize_scores(_score_tools(index, _match_servers(index, impacts, slots), impacts, sums))
+    if meaning is None:
+        return scores
+    likeness = dict(zip(slots, meaning.compare(query.text).of(slots), strict=True))
+    return _mix_scores(scores, _normalize_scores(likeness), MEANING_SHARE)
+
+
 def _add_memory(scores: Scores, remembered: Mapping[int, MemoryMatch]) -> Scores:
     """The scores with what past queries add to them."""
     added = dict(scores)

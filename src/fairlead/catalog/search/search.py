@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fairlead.catalog.search.index import Index
 from fairlead.catalog.search.query import Query, read_query
-from fairlead.catalog.search.score import QueryMemory, Ranking, SemanticIndex, rank
+from fairlead.catalog.search.score import QueryMemory, Ranking, SemanticIndex, rank, score_within
 from fairlead.catalog.tools import ToolKey
 
 MOST_QUERIES = 4
@@ -79,6 +79,25 @@ def search(
     limit = max(1, min(limit, MOST_HITS), sum(query.selecting for query in read))
     kept = _select_results(index, _merge_rankings(places), limit)
     return tuple([_hit(index, *each) for each in kept])
+
+
+def score_servers(
+    index: Index,
+    queries: str | Sequence[str],
+    servers: Iterable[str],
+    *,
+    meaning: SemanticIndex | None = None,
+) -> dict[ToolKey, float]:
+    """How well each tool of some servers matches one of the queries; those that match none are left out."""
+    texts = (queries,) if isinstance(queries, str) else queries[:MOST_QUERIES]
+    known = [index.servers[server_id] for server_id in servers if server_id in index.servers]
+    slots = [slot for server in known for slot in server.slots]
+    best: dict[ToolKey, float] = {}
+    for query in (query for text in texts for query in read_query(text)):
+        for slot, score in score_within(index, query, slots, meaning).items():
+            key = index.tools[slot].key
+            best[key] = max(score, best.get(key, 0.0))
+    return best
 
 
 class _Place(NamedTuple):

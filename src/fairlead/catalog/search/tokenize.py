@@ -67,6 +67,7 @@ _UNSPACED = (
     r"\U00020000-\U0003134f"
 )
 _SCRIPT = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+_IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _LANGUAGES = (
     (re.compile(r"[\u0400-\u052f]+"), "russian"),
@@ -174,14 +175,29 @@ def _singular(piece: str) -> str:
 
 def _terms_of_foreign_run(run: str) -> tuple[str, ...]:
     found: list[str] = []
-    for part in _SCRIPT.findall(run.casefold()):
+    for part in _SCRIPT.findall(run):
         if not _IS_UNSPACED.match(part):
-            found += _terms_of_spaced_run(part)
+            pieces_of_part = _split_case(part)
+            for piece in pieces_of_part:
+                found += _terms_of_spaced_run(piece.casefold())
+            if len(pieces_of_part) == 2:  # two words in one are written as one word, too, as in ASCII
+                found += _terms_of_spaced_run(part.casefold())
         elif len(part) == 1:
             found.append(part)
         else:
             found += [part[start : start + 2] for start in range(len(part) - 1)]
     return tuple(found)
+
+
+def is_ideograph(text: str) -> bool:
+    """Whether a text is one ideograph: a word by itself, as a syllable of Hangul or kana seldom is."""
+    return _IDEOGRAPH.fullmatch(text) is not None
+
+
+def _split_case(word: str) -> list[str]:
+    """The words of camelCase in letters that `_PIECE` does not know: accented, Cyrillic, Greek."""
+    starts = [0, *(at for at in range(1, len(word)) if word[at].isupper() and word[at - 1].islower())]
+    return [word[start:end] for start, end in zip(starts, [*starts[1:], len(word)], strict=True)]
 
 
 def _terms_of_spaced_run(word: str) -> tuple[str, ...]:

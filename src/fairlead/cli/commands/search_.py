@@ -13,7 +13,7 @@ import click
 
 from fairlead.actions.context import ActionContext
 from fairlead.actions.known_catalog import KnownCatalog, read_catalog
-from fairlead.actions.searches import embed_queries, forget_searches, read_past_queries
+from fairlead.actions.searches import embed_queries, forget_searches, read_past_queries, read_past_questions
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.search.evaluation import (
     GAIN_AT,
@@ -48,23 +48,23 @@ from fairlead.terminal.output import (
     warn,
 )
 
+PAST = "past"
+"""In place of a file of questions: the searches that are remembered, and what they led to."""
 _EMBEDDINGS_HINT = "see that it runs at `search.embeddings.url`; the extra `search` has to be installed"
 
 
 def evaluate(  # noqa: PLR0913 - what the searches go by, named
     context: ActionContext,
     found: KnownCatalog,
-    file: Path,
+    asked: list[SearchQuestion],
     server_id: str | None,
     past: PastQueries,
     *,
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Ask the questions of a file, and show how many of the right tools the search brings, and how soon."""
-    questions = [_resolve_gold_keys(found, question) for question in read_questions(file)]
-    if not questions:
-        raise ConfigError(f"{file} has no question with an answer", hint="run `fairlead search --help`")
+    """Ask questions, and show how many of the right tools the search brings, and how soon."""
+    questions = [_resolve_gold_keys(found, question) for question in asked]
     by_meaning = found.selection.search == "meaning"
     queries = [text for question in questions for text in (question.text, *question.searches)]
     meanings = _compare_by_model(context, found, [*dict.fromkeys(queries)])
@@ -89,7 +89,13 @@ def evaluate(  # noqa: PLR0913 - what the searches go by, named
     }
     keys = {str(tool.key): tool.key for tool in found.catalog.tools}
     answers = measure_answers(
-        found.catalog, questions, keys.get, by_meaning=by_meaning, past=past, meanings=meanings
+        found.catalog,
+        questions,
+        keys.get,
+        server=server_id,
+        by_meaning=by_meaning,
+        past=past,
+        meanings=meanings,
     )
     shares |= {"shown as signature": answers.signatures, "shown or named": answers.names}
     failed = [question for question in questions if judge(find(question.text), question.gold)[0] < 1]
@@ -111,6 +117,19 @@ def evaluate(  # noqa: PLR0913 - what the searches go by, named
             ("question", "wanted", "found"),
             [_question_row(question, find(question.text)) for question in failed],
         )
+
+
+def _read_asked(context: ActionContext, wanted: str) -> list[SearchQuestion]:
+    """The questions of a file, or what agents searched for and what that led to."""
+    if wanted == PAST:
+        if not (questions := read_past_questions(context)):
+            raise ConfigError(
+                "no search is remembered", hint="agents' searches are, unless `search.memory` is off"
+            )
+        return questions
+    if not (questions := read_questions(Path(wanted))):
+        raise ConfigError(f"{wanted} has no question with an answer", hint="run `fairlead search --help`")
+    return questions
 
 
 def _compare_by_model(
@@ -181,9 +200,9 @@ def _keys(found: KnownCatalog, question: SearchQuestion, group: frozenset[str]) 
 @click.option(
     "--eval",
     "questions",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Measure the search on questions of your own; with --why, show those it fails.",
+    metavar="FILE|past",
+    help="Measure the search on questions of your own, or on what agents searched for; with --why, show"
+    " those it fails.",
 )
 @json_option
 @click.pass_context
@@ -196,7 +215,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     *,
     explain: bool,
     forget: bool,
-    questions: Path | None,
+    questions: str | None,
     as_json: bool,
 ) -> int:
     """Find tools by what they do, or by name, as an agent finds them.
@@ -211,6 +230,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
       fairlead search rename --server files --limit 10
       fairlead search select:read_file,write_file
       fairlead search --eval questions.jsonl --why
+      fairlead search --eval past
       fairlead search --forget
 
     What an agent calls after a search is remembered, and found sooner by its next searches; `search.memory`
@@ -228,13 +248,16 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     context = action_context(ctx, loaded)
     if forget:
         return _forget(context, as_json=as_json)
+    asked = _read_asked(context, questions) if questions is not None else []
     found = read_catalog(loaded, bundle)
     past = read_past_queries(context)
     servers = [found.server(server_id)] if server_id else found.chosen
     found = ask_unknown(found, servers)
     complete = all(server.server_id in found.listings for server in servers)
     if questions is not None:
-        evaluate(context, found, questions, server_id, past, explain=explain, as_json=as_json)
+        if questions == PAST:  # a search that remembers its very question finds anything
+            past = PastQueries()
+        evaluate(context, found, asked, server_id, past, explain=explain, as_json=as_json)
         warn_of_absent(found, servers)
         return Exit.OK if complete else Exit.NOT_READY
     by_meaning = found.selection.search == "meaning"
@@ -253,6 +276,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         )
     else:
         _show(found, hits, before, explain=explain)
+        if explain:
+            _say_what_left(hits, before, limit)
         _say_what_is_hidden(found, text)
         warn_of_absent(found, servers)
     return Exit.OK if complete else Exit.NOT_READY
@@ -299,9 +324,19 @@ def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
 def _describe_move(hit: SearchHit, place: int, before: Mapping[ToolKey, int]) -> str:
     """The effect of memory on a hit's rank, if there is one."""
     was = before.get(hit.key)
-    if hit.why.remembered is None or was == place:
+    if not before or was == place:
         return ""
+    if hit.why.remembered is None:  # others took its place, or left it
+        return f"; without past searches at place {was}" if was is not None else ""
     return f"; past searches moved it from place {was}" if was is not None else "; past searches found it"
+
+
+def _say_what_left(hits: tuple[SearchHit, ...], before: Mapping[ToolKey, int], limit: int) -> None:
+    """Name the tools that would be shown without past searches."""
+    shown = {key for hit in hits for key in (hit.key, *hit.twins)}
+    left = [key for key, place in before.items() if place <= limit and key not in shown]
+    if left:
+        say(f"\nwithout past searches also: {', '.join(printable(_render_key(key)) for key in left)}")
 
 
 def _row(found: KnownCatalog, hit: SearchHit, moved: str, *, explain: bool) -> tuple[str, ...]:

@@ -3,8 +3,9 @@
 Also the base of the other tools that the host itself gives to models.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, Protocol, TypeVar
 
 from mcp_types import CallToolResult, TextContent
@@ -12,13 +13,20 @@ from pydantic import Field
 
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.results import ToolResult
+from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.normalize import screen_definition
 from fairlead.catalog.search.search import SearchHit
 from fairlead.catalog.signatures import estimate
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.untyped import as_object
 from fairlead.errors import CallDenied, FairleadError, ToolFailed, UnknownTool
-from fairlead.host.model.search_answers import SHOWN_AT_ONCE, RankedTools, answer_search
+from fairlead.host.model.search_answers import (
+    SHOWN_AT_ONCE,
+    RankedTools,
+    answer_search,
+    cut_unavailable,
+    unavailable_lines,
+)
 from fairlead.host.search_memory import SearchSession
 from fairlead.servers.framework.tools import (
     AnyTool,
@@ -112,6 +120,8 @@ async def await_for_model(asking: Awaitable[AskedT]) -> AskedT:
 
 
 SERVER_LIST_TOKENS = 200
+NAMED_AS_NEAREST = 3
+MOST_ID_CHARACTERS = 64
 LISTED_AT_ONCE = 100
 
 
@@ -229,7 +239,7 @@ class MetaTools(HostTools):
                 "mcp.searchTools": ToolDefinition(
                     name="mcp_search_tools",
                     description="Find tools by what they do. Gives signatures to call with mcp_call_tool;"
-                    " … stands for optional parameters.",
+                    " … stands for more parameters.",
                     input=SearchToolsInput,
                     output=SearchToolsOutput,
                     handler=self._search,
@@ -275,32 +285,39 @@ class MetaTools(HostTools):
         raise ToolFailed(f"`{request.name}` is not a tool of a server", hint="call it by itself")
 
     async def _search(self, context: ToolContext, request: SearchToolsInput) -> Reply[SearchToolsOutput]:
+        if request.server is not None:
+            catalog = (await self._toolset.ready()).catalog
+            require_server(catalog, self._toolset.unavailable, request.server)
         ranked = await self._toolset.rank(request.queries, server=request.server)
         answer = answer_search(
-            self._toolset.catalog, ranked, self._toolset.session, request.queries, request.limit
+            self._toolset.catalog,
+            ranked,
+            self._toolset.session,
+            request.queries,
+            request.limit,
+            _of_server(self._toolset.unavailable, request.server),
         )
         output = SearchToolsOutput(
             tools=answer.tools,
             shown_before=answer.shown_before,
             siblings=answer.siblings,
-            unavailable=self._toolset.unavailable,
+            unavailable=answer.unavailable,
         )
-        return _reply(output, [*answer.lines()], output.unavailable)
+        return _reply(output, answer.lines())
 
     async def _list(self, context: ToolContext, request: ListInput) -> Reply[ListOutput]:
         catalog = (await self._toolset.ready()).catalog
+        if request.server is not None:
+            require_server(catalog, self._toolset.unavailable, request.server)
         chosen = [tool.key for tool in catalog.tools if request.server in (None, tool.key.server_id)]
         shown = [catalog.display_name(key) for key in chosen[request.start : request.start + LISTED_AT_ONCE]]
         end = request.start + len(shown)
-        output = ListOutput(
-            tools=shown,
-            next_start=end if end < len(chosen) else None,
-            unavailable=self._toolset.unavailable,
-        )
-        lines = [", ".join(shown)] if shown else []
+        named, more = cut_unavailable(_of_server(self._toolset.unavailable, request.server))
+        output = ListOutput(tools=shown, next_start=end if end < len(chosen) else None, unavailable=named)
+        lines = [", ".join(shown) if shown else "nothing fits"]
         if output.next_start is not None:
             lines.append(f"{len(chosen) - end} more: start={end}")
-        return _reply(output, lines, output.unavailable)
+        return _reply(output, [*lines, *unavailable_lines(named, more)])
 
     async def _schemas(self, context: ToolContext, request: SchemaInput) -> SchemaOutput:
         catalog = (await self._toolset.ready()).catalog
@@ -318,10 +335,31 @@ class MetaTools(HostTools):
         }
 
 
-def _reply(output: Any, lines: list[str], unavailable: Mapping[str, str]) -> Reply[Any]:  # noqa: ANN401
-    lines = lines or ["nothing fits"]
-    lines += [f"not available: {name}: {why.splitlines()[0]}" for name, why in unavailable.items()]
+def _of_server(unavailable: Mapping[str, str], server_id: str | None) -> Mapping[str, str]:
+    """The servers that are not available; the one alone that is asked about, if it is one of them."""
+    return {name: why for name, why in unavailable.items() if server_id in (None, name)}
+
+
+def _reply(output: Any, lines: Iterable[str]) -> Reply[Any]:  # noqa: ANN401
     return Reply(output=output, content=(TextContent(text="\n".join(lines)),))
+
+
+def require_server(catalog: Catalog, unavailable: Mapping[str, str], server_id: str) -> None:
+    """Raise `ToolFailed`, with the servers of the most similar names, where none of that name has tools.
+
+    One whose tools are all hidden is as if it were not there.
+    """
+    if server_id in unavailable:
+        return
+    offered = dict.fromkeys(tool.key.server_id for tool in catalog.tools)
+    if server_id in offered:
+        return
+    folded = {name.casefold(): name for name in (*unavailable, *offered)}
+    near = get_close_matches(server_id[:MOST_ID_CHARACTERS].casefold(), [*folded], NAMED_AS_NEAREST, 0.4)
+    some = " or ".join(f"`{folded[name]}`" for name in near)
+    hint = f"did you mean {some}?" if near else "leave out `server` to search all"
+    shown = gate.content(server_id[:MOST_ID_CHARACTERS])
+    raise ToolFailed(f"no server with tools is called `{shown}`", hint=hint)
 
 
 def _server_list(catalog: Catalog) -> str:

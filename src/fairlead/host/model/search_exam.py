@@ -34,11 +34,12 @@ class AnswerQuality:
     """Tokens of one answer."""
 
 
-def measure_answers(
+def measure_answers(  # noqa: PLR0913 - what the searches go by, each by name
     catalog: Catalog,
     sessions: Iterable[SearchQuestion],
     key_of: KeyOf,
     *,
+    server: str | None = None,
     by_meaning: bool = False,
     past: PastQueries | None = None,
     meanings: Mapping[str, SemanticIndex] = EMPTY,
@@ -49,6 +50,7 @@ def measure_answers(
         catalog: The tools.
         sessions: Questions; each is a session of its `searches`.
         key_of: Finds the expected tools.
+        server: Search this server alone.
         by_meaning: Search by meaning, too.
         past: Past queries, and the tools that they led to.
         meanings: By a search, the tools as another model compares them.
@@ -60,7 +62,7 @@ def measure_answers(
         session = SearchSession()
         for text in question.searches:
             ranked = rank_tools(
-                catalog, [text], server=None, by_meaning=by_meaning, past=past, meaning=meanings.get(text)
+                catalog, [text], server=server, by_meaning=by_meaning, past=past, meaning=meanings.get(text)
             )
             answer = answer_search(catalog, ranked, session, [text], SHOWN_AT_ONCE)
             tokens.append(count("\n".join(answer.lines())))
