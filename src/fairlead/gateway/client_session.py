@@ -46,7 +46,7 @@ from fairlead.host.client_host import ClientHost, open_client_host
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.resource_tools import ReadingTools
-from fairlead.host.model.toolset import Toolset
+from fairlead.host.model.toolset import CATALOG_SECONDS, Toolset
 from fairlead.host.operator import Ability
 from fairlead.host.search_memory import SearchSession
 
@@ -395,13 +395,15 @@ class ClientSession:
 
     async def list_tools(self) -> bytes:
         """Return its tools, valid for its protocol version: a JSON array."""
+        deadline = anyio.current_time() + self.endpoint.gateway.startup_wait
         await self.view.prepare()
         if self.abilities != UNASKABLE:
             chosen = [name for name in self._server_ids() if self.selection.has(name)]
-            await self._client_host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
+            left = max(deadline - anyio.current_time(), 0)
+            await self._client_host.list_for_client(chosen, seconds=left)
         # A large catalog of its own is made in the background, from a part of the servers on; a client that
-        # lists once would never see the others.
-        with anyio.move_on_after(self.endpoint.gateway.startup_wait):
+        # lists once would never see the others. No server is waited for any more.
+        with anyio.CancelScope(deadline=max(deadline, anyio.current_time() + CATALOG_SECONDS)):
             await self.host.wait_for_catalog(self.selection, only_first=True)
         catalog = self.toolset.catalog  # it may change while its tools are written
         tools = (

@@ -59,6 +59,9 @@ FoundT = TypeVar("FoundT")
 PATIENCE_SECONDS = 15.0
 """How long to wait for servers that were never listed, before the tools of the others are returned."""
 
+CATALOG_SECONDS = 1.0
+"""How long to wait for a large catalog to be made where servers took all of the time."""
+
 MAX_LOGIN_HINTS = 5
 """How many servers that need a login are named in one hint."""
 
@@ -137,10 +140,12 @@ class Toolset:
         ]
         self._host.retry(*(status.server_id for status in unknown if status.state == "error"))
         untried = [status.server_id for status in unknown if status.last_error is None]
-        if untried:
-            with anyio.move_on_after(seconds):
+        with anyio.move_on_after(seconds) as wait:
+            if untried:
                 await self._host.connect(*untried)
-        with anyio.move_on_after(seconds):
+        # No server is waited for any more, only what is made of their lists here.
+        left = max(wait.deadline - anyio.current_time(), min(seconds, CATALOG_SECONDS))
+        with anyio.move_on_after(left):
             await self._host.wait_for_catalog(self.selection)
         return self
 
