@@ -451,6 +451,7 @@ class Supervisor:
         if state != self.vitals.state:
             check_move(self.vitals.state, state)
             self.vitals.state = state
+            self.vitals.connecting_since = time.monotonic() if state == "connecting" else None
             self._on_state(state, reason)
 
     async def _set_log_level(self, session: Session, level: LoggingLevel) -> None:

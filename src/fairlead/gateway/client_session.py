@@ -246,10 +246,14 @@ class ClientSession:
     def renew(self) -> None:
         """Apply the present selection."""
         self.selection = self.endpoint.selection_for(self.caller)
-        self.toolset = Toolset(self.host, self.selection, *self.caller, session=self._searches)
+        self.toolset = self._toolset_of(self.host)
         self._reading = ReadingTools(self.host, self.selection, self.principal)
         self._per_call = self._client_host.per_call_servers()
         self._offered = None
+
+    def _toolset_of(self, host: Host) -> Toolset:
+        patience = self.endpoint.gateway.startup_wait
+        return Toolset(host, self.selection, *self.caller, session=self._searches, patience=patience)
 
     def meet(self, session: ServerSession) -> None:
         """Take note of its SDK session: who it is, and the way for notifications."""
@@ -448,7 +452,7 @@ class ClientSession:
         Raises:
             MCPError: There is no such tool, or its server answered with a protocol error.
         """
-        if tool is None:
+        if tool is None and not self._is_about_known_tool(name, arguments):
             await self.view.prepare()  # its server may not have been listed yet
             tool = self.find_tool(name)
         try:
@@ -472,6 +476,11 @@ class ClientSession:
         except FairleadError as exc:
             return self.toolset.error_result(exc)
 
+    def _is_about_known_tool(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a call is that of a meta-tool for a tool that is known: no server is waited for."""
+        wanted = arguments.get("name") if name in CALLING_TOOLS else None
+        return isinstance(wanted, str) and self.find_tool(wanted) is not None
+
     def _is_plain(self, context: RequestContext) -> bool:
         """Return whether `at` would do nothing, as for most calls: it would cost them a lot."""
         if self.family == "session":
@@ -486,11 +495,7 @@ class ClientSession:
             result = await self.toolset.call(name, arguments)
         else:
             async with self.at(context, tool.key.server_id) as host:
-                toolset = (
-                    self.toolset
-                    if host is self.host
-                    else Toolset(host, self.selection, *self.caller, session=self._searches)
-                )
+                toolset = self.toolset if host is self.host else self._toolset_of(host)
                 result = await toolset.call(name, arguments)
         # Meta-tools are listed without output schemas, also where the tool that one of them called has one.
         result.definition = None
