@@ -12,10 +12,16 @@ import anyio
 import pytest
 from mcp import Client
 
+from fairlead.testing import ScriptedServer
 from tests.fixtures import listing_stdio
-from tests.gateway.support import HANDSHAKE, MODES, Raw, serving
+from tests.gateway.support import HANDSHAKE, MODES, Raw, serving, text_of, until
+from tests.gateway.workers.support import is_alive
 
-SLOW = "import time; time.sleep(3600)"
+SLOW = """
+import os, pathlib, sys, time
+pathlib.Path(sys.argv[1] + str(os.getpid())).touch()
+time.sleep(3600)
+"""
 
 
 def entry(*arguments: str) -> dict[str, Any]:
@@ -23,25 +29,71 @@ def entry(*arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("HARD-86")
+@pytest.mark.parametrize("capabilities", [{}, {"roots": {}}], ids=["plain", "able"])
 @pytest.mark.parametrize("method", ["tools/list", "resources/list", "prompts/list"])
-async def test_hanging_servers_delay_the_first_list_once_and_briefly(tmp_path: Path, method: str) -> None:
+async def test_hanging_servers_delay_the_first_list_once_and_briefly(
+    tmp_path: Path, method: str, capabilities: dict[str, Any]
+) -> None:
     sound = entry(listing_stdio.__file__, json.dumps({}))
-    config = {"gateway": {"startup_wait_ms": 4_000}}
+    starts = tmp_path / "starts"
+    starts.mkdir()
+    a, b = (entry("-c", SLOW, str(starts / f"{name}-")) for name in "ab")
+    config = {"gateway": {"startup_wait_ms": 6_000}}
     async with (
-        serving(tmp_path, config=config, sound=sound, a=entry("-c", SLOW), b=entry("-c", SLOW)) as served,
+        serving(tmp_path, config=config, sound=sound, a=a, b=b) as served,
         aiohttp.ClientSession() as http,
     ):
         client = Raw(http, f"{served.url}/mcp")
-        await client.begin()
+        await client.begin(capabilities)
         began = time.monotonic()
         first = await client.older(method)
         waited = time.monotonic() - began
         field = method.partition("/")[0]
         assert len(first["result"][field]) >= 1
-        assert waited < 12  # 4 s, on a busy machine
+        assert waited < 11  # 6 s, on a busy machine
         with anyio.fail_after(3):
             assert await client.older(method, 2)
             assert await client.older("tools/list", 3)
+        assert len([*starts.iterdir()]) <= 2  # of each, one process: that of all clients
+
+
+@pytest.mark.requirement("HARD-86")
+async def test_a_server_that_was_listed_in_an_earlier_run_is_hardly_waited_for(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    late = entry("-c", LATE, str(go), json.dumps(ANSWERS))
+    config = {"gateway": {"startup_wait_ms": 20_000}}
+    go.touch()
+    async with serving(tmp_path, late=late) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin()
+        assert "late_slow" in json.dumps(await client.older("tools/list"))
+    go.unlink()
+    async with serving(tmp_path, config=config, late=late) as served, aiohttp.ClientSession() as http:
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin({"roots": {}})
+        began = time.monotonic()
+        assert "late_slow" in json.dumps(await client.older("tools/list"))
+        assert time.monotonic() - began < 10  # 1 s, on a busy machine
+
+
+@pytest.mark.requirement("HARD-86")
+async def test_a_listing_for_a_client_leaves_no_process_of_a_server_with_one_for_each_call(
+    tmp_path: Path,
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["pid"])
+    async with (
+        serving(tmp_path, s=server.entry(sharing="call")) as served,
+        aiohttp.ClientSession() as http,
+    ):
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin({"roots": {}})
+        assert "s_pid" in json.dumps(await client.older("tools/list"))
+        pid = int(text_of(await client.older("tools/call", 2, name="s_pid", arguments={})))
+        started = server.notes("started")
+        assert pid in started
+        assert len(started) >= 2
+        with anyio.fail_after(20):
+            await until(lambda: not any(map(is_alive, started)))
 
 
 @pytest.mark.requirement("HARD-86")

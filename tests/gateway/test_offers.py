@@ -11,7 +11,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
-from fairlead.gateway.request_context import MAX_ASKED
+from fairlead.gateway.client_session import ClientKey
+from fairlead.gateway.request_context import MAX_ASKED, abilities_of
 from fairlead.host.offers.resources import qualify
 from fairlead.testing import ScriptedServer
 from tests.gateway.support import HANDSHAKE, MODERN, MODES, serving, until
@@ -112,6 +113,43 @@ async def test_an_older_client_hears_of_resources_it_subscribed_to(tmp_path: Pat
         await client.session.send_request(unsubscribe, types.EmptyResult)
         await other.call_tool("a_update", {"uri": "test://a"})
     assert updated == ["test://a"]
+
+
+@both_eras
+async def test_two_subscriptions_at_once_are_one_that_ends_with_the_second(
+    tmp_path: Path, version: str
+) -> None:
+    server = AskingServer(tmp_path / "record", version=version)
+    async with serving(tmp_path, a=server.entry()) as served:
+        endpoint = await served.gateway.endpoint()
+        client = await endpoint.stateless(ClientKey("local", None), abilities_of(None))
+        notifier = client.notifier
+        announced = 0
+
+        async def announce(event: object) -> None:
+            nonlocal announced
+            announced += isinstance(event, ResourceUpdated)
+
+        notifier._announce = announce  # pyright: ignore[reportPrivateUsage]
+        await client.list_tools()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(notifier.watch, "test://a")
+
+        async def update() -> None:
+            await client.host.call("a", "update", {"uri": "test://a"}, confirmed=True)
+            await client.host.call("a", "echo", {}, confirmed=True)
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+
+        await update()
+        with anyio.fail_after(10):
+            await until(lambda: announced > 0)
+        assert announced == 1
+        for expected in (2, 2):
+            notifier.unwatch("test://a")
+            await update()
+            assert announced == expected
 
 
 @both_eras

@@ -90,6 +90,19 @@ async def failure_of(client: Client, name: str, arguments: dict[str, Any]) -> st
     return text_of(result)
 
 
+async def test_a_tool_that_runs_as_a_task_is_known_where_this_runs_list_failed(tmp_path: Path) -> None:
+    fails = tmp_path / "fails"
+    server = entry(tmp_path, HANDSHAKE) | {"env": {"LIST_FAILS": str(fails)}}
+    for _ in range(2):  # the second time it is known from the first
+        async with serving(tmp_path, seconds=20, x=server) as served:
+            host = served.gateway.host
+            failures = await host.connect("x")
+            assert bool(failures) == fails.exists()
+            result = await host.call("x", "long", {"text": "it is done"}, confirmed=True)
+            assert result.text == "it is done"
+        fails.touch()
+
+
 @hops
 @every_client
 @every_server

@@ -1,5 +1,6 @@
 """The state of a connection: the states and the transitions between them as a table, and its counters."""
 
+import time
 from dataclasses import dataclass
 
 from fairlead.errors import ServerError
@@ -45,9 +46,16 @@ class ConnectionStatus:
     """Why it did not work when it was last tried; None once it works again."""
     last_error_at: float | None = None
     last_connected_at: float | None = None
+    connecting_since: float | None = None
+    """When it began to connect, by the monotonic clock, while it does."""
     connects: int = 0
     losses: int = 0
     calls: int = 0
+
+    @property
+    def connecting_seconds(self) -> float:
+        """For how long it has been connecting; 0 where it is not."""
+        return 0.0 if self.connecting_since is None else time.monotonic() - self.connecting_since
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -451,6 +451,7 @@ class Supervisor:
         if state != self.vitals.state:
             check_move(self.vitals.state, state)
             self.vitals.state = state
+            self.vitals.connecting_since = time.monotonic() if state == "connecting" else None
             self._on_state(state, reason)
 
     async def _set_log_level(self, session: Session, level: LoggingLevel) -> None:
@@ -563,11 +564,16 @@ class Supervisor:
         """
         link = self.link
         if link is not None and not link.listed.is_set():
-            known = next((entry for entry in self._listing.tools if entry.key.tool == tool), None)
-            if known is not None:
-                return task_support(known.definition)
+            if (known := self._known_task_support(tool)) is not None:
+                return known
             await self.list_again(link)
-        return self._task_support.get(tool, "forbidden")
+        support = self._task_support.get(tool)
+        # A list that failed in this run says nothing about tools that an earlier one knew.
+        return support or self._known_task_support(tool) or "forbidden"
+
+    def _known_task_support(self, tool: str) -> Support | None:
+        known = next((entry for entry in self._listing.tools if entry.key.tool == tool), None)
+        return task_support(known.definition) if known is not None else None
 
     async def list_again(self, link: SessionLink) -> None:
         """Wait for the listing under way, or for another if the last one has ended."""

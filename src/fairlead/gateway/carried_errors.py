@@ -46,9 +46,8 @@ def decode_error(failed: CommandFailed) -> FairleadError:
     message = without_server(failed.message, server_id) if "server_id" in names else failed.message
     error = kind(message=message, **details)
     delivery = failed.details.get("delivery")
-    if (
-        delivery in get_args(Delivery) and delivery != error.delivery
-    ):  # a gateway of an earlier version does not say it of every error
+    # A gateway of an earlier version does not say it of every error.
+    if delivery in get_args(Delivery) and delivery != error.delivery:
         error.delivery = cast("Delivery", delivery)
     return error
 

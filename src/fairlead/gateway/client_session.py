@@ -46,7 +46,7 @@ from fairlead.host.client_host import ClientHost, open_client_host
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.resource_tools import ReadingTools
-from fairlead.host.model.toolset import Toolset
+from fairlead.host.model.toolset import CATALOG_SECONDS, Toolset
 from fairlead.host.operator import Ability
 from fairlead.host.search_memory import SearchSession
 
@@ -246,10 +246,14 @@ class ClientSession:
     def renew(self) -> None:
         """Apply the present selection."""
         self.selection = self.endpoint.selection_for(self.caller)
-        self.toolset = Toolset(self.host, self.selection, *self.caller, session=self._searches)
+        self.toolset = self._toolset_of(self.host)
         self._reading = ReadingTools(self.host, self.selection, self.principal)
         self._per_call = self._client_host.per_call_servers()
         self._offered = None
+
+    def _toolset_of(self, host: Host) -> Toolset:
+        patience = self.endpoint.gateway.startup_wait
+        return Toolset(host, self.selection, *self.caller, session=self._searches, patience=patience)
 
     def meet(self, session: ServerSession) -> None:
         """Take note of its SDK session: who it is, and the way for notifications."""
@@ -395,13 +399,15 @@ class ClientSession:
 
     async def list_tools(self) -> bytes:
         """Return its tools, valid for its protocol version: a JSON array."""
+        deadline = anyio.current_time() + self.endpoint.gateway.startup_wait
         await self.view.prepare()
         if self.abilities != UNASKABLE:
             chosen = [name for name in self._server_ids() if self.selection.has(name)]
-            await self._client_host.list_for_client(chosen, seconds=self.endpoint.gateway.startup_wait)
+            left = max(deadline - anyio.current_time(), 0)
+            await self._client_host.list_for_client(chosen, seconds=left)
         # A large catalog of its own is made in the background, from a part of the servers on; a client that
-        # lists once would never see the others.
-        with anyio.move_on_after(self.endpoint.gateway.startup_wait):
+        # lists once would never see the others. No server is waited for any more.
+        with anyio.CancelScope(deadline=max(deadline, anyio.current_time() + CATALOG_SECONDS)):
             await self.host.wait_for_catalog(self.selection, only_first=True)
         catalog = self.toolset.catalog  # it may change while its tools are written
         tools = (
@@ -446,7 +452,7 @@ class ClientSession:
         Raises:
             MCPError: There is no such tool, or its server answered with a protocol error.
         """
-        if tool is None:
+        if tool is None and not self._is_about_known_tool(name, arguments):
             await self.view.prepare()  # its server may not have been listed yet
             tool = self.find_tool(name)
         try:
@@ -470,6 +476,11 @@ class ClientSession:
         except FairleadError as exc:
             return self.toolset.error_result(exc)
 
+    def _is_about_known_tool(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a call is that of a meta-tool for a tool that is known: no server is waited for."""
+        wanted = arguments.get("name") if name in CALLING_TOOLS else None
+        return isinstance(wanted, str) and self.find_tool(wanted) is not None
+
     def _is_plain(self, context: RequestContext) -> bool:
         """Return whether `at` would do nothing, as for most calls: it would cost them a lot."""
         if self.family == "session":
@@ -484,11 +495,7 @@ class ClientSession:
             result = await self.toolset.call(name, arguments)
         else:
             async with self.at(context, tool.key.server_id) as host:
-                toolset = (
-                    self.toolset
-                    if host is self.host
-                    else Toolset(host, self.selection, *self.caller, session=self._searches)
-                )
+                toolset = self.toolset if host is self.host else self._toolset_of(host)
                 result = await toolset.call(name, arguments)
         # Meta-tools are listed without output schemas, also where the tool that one of them called has one.
         result.definition = None

@@ -124,6 +124,8 @@ class Notifier:
         self._bus = InMemorySubscriptionBus()
         self.listening = ListenHandler(self._bus)
         """Serves `subscriptions/listen`."""
+        self._beginning: dict[str, anyio.Event] = {}
+        """Resources that are being subscribed to."""
         self._watched: dict[str, tuple[anyio.CancelScope, int]] = {}
         self._tools: Catalog | None = None
         self._offers: dict[OfferListName, OfferLists] = {}
@@ -216,15 +218,22 @@ class Notifier:
 
     async def watch(self, uri: str) -> None:
         """Subscribe it to a resource, until it was unsubscribed as often."""
+        while uri in self._beginning:
+            await self._beginning[uri].wait()  # it may fail there, and be begun here
         if uri in self._watched:
             scope, count = self._watched[uri]
             self._watched[uri] = (scope, count + 1)
             return
-        if len(self._watched) >= MAX_WATCHED:
+        if len(self._watched) + len(self._beginning) >= MAX_WATCHED:
             raise MCPError(INVALID_PARAMS, f"a client may subscribe to at most {MAX_WATCHED} resources")
-        owned = (await self._client.fetch_offers()).require_owner(uri, INVALID_PARAMS)
-        scope: anyio.CancelScope = await self._client.tasks.start(self._follow, owned, uri)
-        self._watched[uri] = (scope, 1)
+        begun = self._beginning[uri] = anyio.Event()
+        try:
+            owned = (await self._client.fetch_offers()).require_owner(uri, INVALID_PARAMS)
+            scope: anyio.CancelScope = await self._client.tasks.start(self._follow, owned, uri)
+            self._watched[uri] = (scope, 1)
+        finally:
+            del self._beginning[uri]
+            begun.set()
 
     def unwatch(self, uri: str) -> None:
         """Unsubscribe it from a resource."""

@@ -26,6 +26,7 @@ from fairlead.connection.tracing import SpanDetails, Trace, Tracer, carrying, re
 from fairlead.errors import CallRejected, FairleadError
 from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.client_session import ClientKey, ClientSession, rejection, session_key
+from fairlead.gateway.large_events import fit_event, require_event_size
 from fairlead.gateway.lists import with_public_uris, with_requested_uris
 from fairlead.gateway.request_context import (
     Context,
@@ -38,10 +39,9 @@ from fairlead.gateway.request_context import (
     lost_request,
 )
 from fairlead.gateway.services import GatewayServices
-from fairlead.gateway.tool_results import MAX_EVENT_BYTES, as_dict, fit_result, take_structured
+from fairlead.gateway.tool_results import as_dict, fit_result
 from fairlead.host.offers.contents import CleanAnswer
 from fairlead.host.operator import Ability
-from fairlead.policy.results import PLAIN_JSON, READ_TOOL, ResultSource
 
 _ENDLESS: Final = "subscriptions/listen"
 """A request that is answered when the client disconnects: a span that ends hours later is of no use."""
@@ -222,9 +222,8 @@ class Handlers:
             result = await client.call(
                 request_context, params.name, tool, params.arguments or {}, report_progress
             )
-            is_streamed = request_context.has_streamed or not _is_modern(context)
-            if context.request is not None and is_streamed and len(result.raw) > MAX_EVENT_BYTES:
-                return await _fit_event(client, params.name, result)
+            if _is_streamed(context, request_context):
+                return await fit_event(client, params.name, result)
             return result
 
         # An agent's call stays one for servers behind this gateway, and for its own agent, which refuses it.
@@ -262,6 +261,8 @@ class Handlers:
             async with client.at(request_context, owned.server_id) as host:
                 with _translate_errors():
                     read = await host.resources.read(owned.server_id, owned.uri)
+                    if _is_streamed(context, request_context):
+                        await require_event_size(client, uri, read)
                     valid = contents_for(read.valid, version_number(context.protocol_version))
                 return _list_result(context, with_requested_uris(_mark_untrusted(valid, read), uri, owned))
 
@@ -318,6 +319,8 @@ class Handlers:
             async with client.at(request_context, route.server_id) as host:
                 with _translate_errors():
                     got = await host.prompts.get(route.server_id, route.name, params.arguments)
+                    if _is_streamed(context, request_context):
+                        await require_event_size(client, params.name, got)
                     valid = msgspec.json.encode(got.valid)
             linked = with_public_uris(valid, route.server_id, await client.prepare_offers())
             fitted = prompt_for(as_dict(linked), version_number(context.protocol_version))
@@ -415,20 +418,13 @@ class Handlers:
         return await begun.next_round()
 
 
-async def _fit_event(client: ClientSession, tool: str, result: ToolResult) -> ToolResult:
-    """Keep structured content as an artifact that makes a result too large for an event of a stream."""
-    structured, rest = take_structured(result)
-    if structured is None:
-        return result
-    source = ResultSource(server_id=result.server_id, tool=tool, trusted=not result.untrusted, limit=None)
-    handle = await client.host.artifacts.keep(structured, PLAIN_JSON, source, principal=client.principal)
-    where = f"It is kept: {handle} ({READ_TOOL})." if handle else "It could not be kept."
-    size = f"{len(structured):,} bytes"
-    return rest.with_note(f"structured content, {size}: too large for an event of a stream. {where}")
-
-
 def _is_modern(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _is_streamed(context: Context, request_context: RequestContext) -> bool:
+    """Whether the answer is an event of a stream."""
+    return context.request is not None and (request_context.has_streamed or not _is_modern(context))
 
 
 def _complete_result(context: Context, result: dict[str, Any]) -> dict[str, Any]:

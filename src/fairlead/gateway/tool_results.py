@@ -39,9 +39,6 @@ from fairlead.connection.tasks import RELATED_TASK
 MAX_CHECKED_BYTES: Final = 256 * 1024
 """Larger structured content is left for the client to check: parsing it would hold up other requests."""
 
-MAX_EVENT_BYTES: Final = 1024 * 1024 - 8192
-"""Limit of a result in a stream of events: HTTP clients of Python take 1 MiB an event."""
-
 MAX_DEPTH: Final = 100
 """Objects and lists inside each other in structured content: parsers of clients give up at about 200."""
 
@@ -112,24 +109,6 @@ def fit_result(result: ToolResult, *, number: int, keeps_null: bool = True) -> b
     marked = gate.mark(raw, result.server_id if result.untrusted else None)
     # `_fit` took out what a server says here: only we know that this is the end of a request.
     return b'{"resultType":"complete",' + marked[1:] if number == _NEWEST else marked
-
-
-def take_structured(result: ToolResult) -> tuple[bytes | None, ToolResult]:
-    """Return a result's structured content, and the result without it."""
-    fields = _decode_raw(result.raw)
-    structured = fields.pop("structuredContent", None)
-    if structured is None:
-        return None, result
-    rest = ToolResult(
-        result.server_id,
-        _encode(fields),
-        original=result.original,
-        untrusted=result.untrusted,
-        remarks=result.remarks,
-        definition=result.definition,
-        tool=result.tool,
-    )
-    return bytes(structured), rest
 
 
 def as_dict(raw: bytes) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import CHILD_TRANSPORTS, BuiltinServer, RemoteServer
 from fairlead.connection.transport.http_endpoint import HeaderSource
 from fairlead.errors import AuthRequired, ConnectFailed
+from fairlead.events import DOWN
 from fairlead.host.background import task_owner
 from fairlead.host.call import require_consent
 from fairlead.host.events import EventBus
@@ -33,6 +34,9 @@ from fairlead.host.server_peer import declarable
 from fairlead.host.server_status import ServerStatus
 from fairlead.host.snapshots import KnownServerState, Snapshot
 from fairlead.policy.quarantine import ScreenedListing
+
+KNOWN_WAIT_SECONDS = 1.0
+"""How long a client's first list waits for servers whose tools are known from earlier runs."""
 
 
 def is_shared(managed: ManagedServer) -> bool:
@@ -114,13 +118,23 @@ class ClientServers:
         return tuple(self._own.values())
 
     def take_listing_for_client(self, server_id: str) -> bool:
-        """Use the listing for clients with these abilities. Returns whether it is not known yet."""
+        """Use the listing for clients with these abilities. Returns whether it is not known yet.
+
+        A server that hangs or failed above would do so here, too: it is left alone until it is listed there.
+        """
         above = self._above[server_id]
         is_own = above.is_usable and not above.awaits_consent and not is_shared(above)
         if not is_own or server_id in self._own or not self._key(above)[1]:
             return False
+        if above.screened is None or (above.connection and above.connection.vitals.state in DOWN):
+            return False
         self[server_id]
         return self._find_client_snapshot(above) is None
+
+    def was_listed_before(self, server_id: str) -> bool:
+        """Whether all that is known of a server is from earlier runs, for whose listings no client waited."""
+        connection = self._above[server_id].connection
+        return connection is None or not connection.vitals.connects
 
     def list_offered(self) -> Iterator[ManagedServer]:
         """The servers as this host offers them: the own one only where its listing differs."""
@@ -285,20 +299,35 @@ class ClientHost:
 
         Args:
             server_ids: The servers.
-            seconds: How long to wait. Listings that come later are announced.
+            seconds: How long to wait. Listings that come later are announced. Servers that earlier runs know
+                are waited for at most `KNOWN_WAIT_SECONDS`.
         """
         unknown = [name for name in server_ids if self._servers.take_listing_for_client(name)]
-        if not unknown:
-            return
+        known = [name for name in unknown if self._servers.was_listed_before(name)]
+        new = [name for name in unknown if name not in known]
+        async with anyio.create_task_group() as waits:
+            waits.start_soon(self._list_soon, new, seconds)
+            waits.start_soon(self._list_soon, known, min(seconds, KNOWN_WAIT_SECONDS))
+
+    async def _list_soon(self, server_ids: list[str], seconds: float) -> None:
+        """List servers, and wait for them so long. It goes on where it is not waited for any longer."""
+        left = len(server_ids)
         done = anyio.Event()
 
-        async def connect() -> None:
-            await self.host.connect(*unknown)
-            done.set()
+        async def connect(server_id: str) -> None:
+            nonlocal left
+            await self.host.connect(server_id)
+            left -= 1
+            if not left:
+                done.set()
+            if server_id in self.per_call_servers():
+                await self._servers.end(server_id)  # no call is made over this connection
 
-        self._tasks.start_soon(connect)  # it goes on where the list is not waited for any longer
-        with anyio.move_on_after(seconds):
-            await done.wait()
+        if server_ids:
+            for server_id in server_ids:
+                self._tasks.start_soon(connect, server_id)
+            with anyio.move_on_after(seconds):
+                await done.wait()
 
     async def prepare_for_server_requests(self, server_id: str) -> bool:
         """Connect a server if its requests may not say which call they belong to. Returns whether that is so.

@@ -1,6 +1,7 @@
 """The tools a host hands to a model: named, chosen, found, called by name."""
 
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -15,8 +16,10 @@ from fairlead.errors import ArgumentsInvalid, CallDenied, UnknownBundle, Unknown
 from fairlead.host.host import Host
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
+from tests.host.asking import AskingServer
 
 SECONDS = 30
+HI = {"text": "hi"}
 
 ECHO = {
     "name": "echo",
@@ -321,3 +324,45 @@ async def test_a_server_that_failed_is_tried_again_and_waited_for_by_nobody(
                 if type(event).__name__ == "McpToolsChanged":
                     break
         assert "late" in [entry.key.tool for entry in await host.tools.list()]
+
+
+SLOW = {"command": sys.executable, "args": ["-c", "import time; time.sleep(3600)"], "trust": "trusted"}
+
+
+async def test_a_server_that_hangs_holds_up_no_tool_that_is_known_and_the_others_once(
+    machine: Machine, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.host.model.toolset.PATIENCE_SECONDS", 4.0)
+    async with hosting(machine, servers={"x": server.entry(), "slow": SLOW}) as host:
+        await host.require(["x"])
+        with anyio.fail_after(2):
+            shown = await host.tools.call("mcp_get_tool_schema", {"names": ["x.echo"]})
+            assert "Say something back" in shown.text
+            assert "hi" in (await host.tools.call("mcp_call_tool", {"name": "x.echo", "arguments": HI})).text
+        began = anyio.current_time()
+        found = await host.tools.call("mcp_search_tools", {"queries": ["say something back"]})
+        assert "echo" in found.text
+        assert anyio.current_time() - began > 2, "it is waited for, as it may have what is searched for"
+        with anyio.fail_after(2):
+            for name, arguments in (
+                ("mcp_search_tools", {"queries": ["find a symbol"]}),
+                ("mcp_list_tools", {}),
+                ("mcp_get_tool_schema", {"names": ["x.none"]}),
+                ("mcp_call_tool", {"name": "x.none"}),
+            ):
+                await host.tools.answer(name, arguments)
+            await host.tools.definitions()
+
+
+async def test_a_server_that_hangs_leaves_the_resources_of_the_others(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.host.offers.offer_requests.PATIENCE_SECONDS", 3.0)
+    asking = AskingServer(tmp_path / "asking", version="2025-11-25")
+    async with hosting(machine, servers={"x": asking.entry(), "slow": SLOW}) as host:
+        await host.require(["x"])
+        for seconds in (10, 2):  # it is waited for once
+            with anyio.fail_after(seconds):
+                listed = await host.resources.list()
+            assert [offer.uri for offer in listed.items] == ["test://a"]
+            assert "3 s" in str(listed.failures["slow"])

@@ -320,7 +320,9 @@ class MetaTools(HostTools):
         return _reply(output, [*lines, *unavailable_lines(named, more)])
 
     async def _schemas(self, context: ToolContext, request: SchemaInput) -> SchemaOutput:
-        catalog = (await self._toolset.ready()).catalog
+        catalog = self._toolset.catalog
+        if not all(map(catalog.find_tool, request.names)):
+            catalog = (await self._toolset.ready()).catalog
         return SchemaOutput(tools=[self._schema(catalog, name) for name in request.names])
 
     def _schema(self, catalog: Catalog, name: str) -> dict[str, Any]:

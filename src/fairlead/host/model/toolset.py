@@ -59,6 +59,9 @@ FoundT = TypeVar("FoundT")
 PATIENCE_SECONDS = 15.0
 """How long to wait for servers that were never listed, before the tools of the others are returned."""
 
+CATALOG_SECONDS = 1.0
+"""How long to wait for a large catalog to be made where servers took all of the time."""
+
 MAX_LOGIN_HINTS = 5
 """How many servers that need a login are named in one hint."""
 
@@ -84,6 +87,7 @@ class Toolset:
         principal: str = LOCAL,
         groups: frozenset[str] = frozenset(),
         session: SearchSession | None = None,
+        patience: float | None = None,
     ) -> None:
         self._host = host
         self.selection = selection
@@ -93,6 +97,8 @@ class Toolset:
         """The groups that the principal is a member of."""
         self.session = session or SearchSession()
         """What its agent searched for and was shown."""
+        self._patience = PATIENCE_SECONDS if patience is None else patience
+        """How long it waits for a server from its start on."""
         self._meta = MetaTools(self)
         self._reading = ReadingTools(host, selection, principal)
         self._artifacts = ArtifactTools(host.artifacts, principal)
@@ -118,13 +124,14 @@ class Toolset:
         }
 
     @check_types
-    async def ready(self, *, seconds: float = PATIENCE_SECONDS) -> "Toolset":
+    async def ready(self, *, seconds: float | None = None) -> "Toolset":
         """Connect the servers that were never listed and wait for them.
 
         A server that failed before is retried in the background and not waited for.
 
         Args:
-            seconds: How long to wait at most.
+            seconds: How long to wait at most. If not given, each server is waited for until 15 s after its
+                start, however often this is called.
 
         Returns:
             This toolset.
@@ -137,12 +144,23 @@ class Toolset:
         ]
         self._host.retry(*(status.server_id for status in unknown if status.state == "error"))
         untried = [status.server_id for status in unknown if status.last_error is None]
-        if untried:
-            with anyio.move_on_after(seconds):
+        if seconds is None:
+            # One that hangs would hold up each search and each step of a model, for as long as it does.
+            left = {name: self._patience - self._connecting_seconds(name) for name in untried}
+            untried = [name for name in untried if left[name] > 0]
+            seconds = max((left[name] for name in untried), default=self._patience)
+        with anyio.move_on_after(seconds) as wait:
+            if untried:
                 await self._host.connect(*untried)
-        with anyio.move_on_after(seconds):
+        # No server is waited for any more, only what is made of their lists here.
+        left = max(wait.deadline - anyio.current_time(), CATALOG_SECONDS if seconds else 0)
+        with anyio.move_on_after(left):
             await self._host.wait_for_catalog(self.selection)
         return self
+
+    def _connecting_seconds(self, server_id: str) -> float:
+        connection = self._host.servers.get_known(server_id).connection
+        return connection.vitals.connecting_seconds if connection is not None else 0.0
 
     async def wait_until_settled(self) -> "Toolset":
         """Wait, at most `SETTLE_SECONDS`, for lists that servers have just announced as changed.
@@ -328,16 +346,17 @@ class Toolset:
     # Definitions for models.
 
     @check_types
-    async def definitions(self, *, seconds: float = PATIENCE_SECONDS) -> tuple[tuple[str, ToolEntry], ...]:
+    async def definitions(self, *, seconds: float | None = None) -> tuple[tuple[str, ToolEntry], ...]:
         """The definitions to give to a model: the tools themselves, or meta-tools in their place.
 
         Args:
-            seconds: How long to wait for servers that were never listed; 0 to wait for none.
+            seconds: How long to wait for servers that were never listed; 0 to wait for none. If not given,
+                until 15 s after their start.
 
         Returns:
             Pairs of public name and definition.
         """
-        if seconds:
+        if seconds != 0:
             await self.ready(seconds=seconds)
         catalog = self.catalog
         direct = await run_off_loop(partial(self._direct, catalog), size_of_catalog(catalog))

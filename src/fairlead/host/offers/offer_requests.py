@@ -14,7 +14,7 @@ from fairlead.catalog.sanitize.definitions import clean_offers
 from fairlead.catalog.sanitize.slices import has_slow_numbers
 from fairlead.catalog.tools import Listing, PromptOffer, ResourceOffer, ResourceTemplate, ServerOffer
 from fairlead.config.untyped import is_object
-from fairlead.errors import CallFailed, CallRejected, FairleadError
+from fairlead.errors import CallFailed, CallRejected, FairleadError, ListFailed
 from fairlead.events import Event
 from fairlead.host.background import AT_ONCE, run_off_loop, size_of_definitions
 from fairlead.host.offers.contents import CleanAnswer, CombinedList, Completion, require_few_values
@@ -24,6 +24,11 @@ if TYPE_CHECKING:  # commands that only read what is known do without connection
 
 OfferT = TypeVar("OfferT", bound=ServerOffer)
 AnswerT = TypeVar("AnswerT", bound=CleanAnswer)
+
+PATIENCE_SECONDS = 15.0
+"""How long a list of all servers' offers waits for a server from its start on."""
+_LATE_SECONDS = 0.2
+"""How long it waits for one that takes longer."""
 
 MAX_VALUE_BYTES = 4096
 MAX_COMPLETION_VALUES = 100_000
@@ -100,10 +105,16 @@ class OfferRequests:
         failures: dict[str, FairleadError] = {}
 
         async def ask(name: str) -> None:
-            try:
-                found[name] = await self._known.read(await self._servers.offers(name), kind, name)
-            except FairleadError as exc:
-                failures[name] = exc
+            connection = self._servers.inspect(name).connection
+            # From its start on, so that one that hangs is waited for once.
+            waited = connection.vitals.connecting_seconds if connection is not None else 0.0
+            with anyio.move_on_after(max(PATIENCE_SECONDS - waited, _LATE_SECONDS)) as wait:
+                try:
+                    found[name] = await self._known.read(await self._servers.offers(name), kind, name)
+                except FairleadError as exc:
+                    failures[name] = exc
+            if wait.cancelled_caught:
+                failures[name] = ListFailed(name, f"it was not listed within {PATIENCE_SECONDS:g} s")
 
         enabled = [status.server_id for status in self._servers.statuses() if status.enabled]
         names = [name for name in enabled if among(name)]
