@@ -252,7 +252,7 @@ async def test_large_arguments_are_sent_and_those_that_are_too_large_are_told(
         sent = await client.send(path_of("echo"), "/tool", **fields)
         assert sent.status == 303, sent.text[:500]
         await client.sees(sent.headers["location"].removeprefix(client.base), large[:1000])
-        monkeypatch.setattr(page_request, "MAX_OWN_FORM_BYTES", 10_000)
+        monkeypatch.setattr(page_request, "MAX_ARGUMENTS_FORM_BYTES", 10_000)
         refused = await client.send(path_of("echo"), "/tool", **fields)
         assert refused.status == 413
         assert "That did not work" in refused.text

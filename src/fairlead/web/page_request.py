@@ -23,9 +23,8 @@ error; public pages need neither."""
 
 LOGIN: Final = "/login"
 MAX_FORM_BYTES: Final = 64 * 1024
-"""The largest form of a stranger."""
-MAX_OWN_FORM_BYTES: Final = 8 * 1024 * 1024
-"""The largest form of a visitor with a login: with arguments of a tool, each byte encoded as up to three."""
+MAX_ARGUMENTS_FORM_BYTES: Final = 8 * 1024 * 1024
+"""The largest form with arguments of a tool. Each of their bytes may be encoded as three."""
 MAX_FIELDS: Final = 2000
 THEME_COOKIE: Final = "fairlead_theme"
 THEMES: Final = ("light", "dark")
@@ -147,6 +146,7 @@ class AccessCheck:
         needed: str = "admin",
         error_page: ErrorPage | None = None,
         confirms: bool = True,
+        has_arguments: bool = False,
     ) -> None:
         """Make the way to a page.
 
@@ -158,7 +158,9 @@ class AccessCheck:
             needed: The scope that people need.
             error_page: Shows what went wrong, in place of plain text.
             confirms: Does the page after a form say that it was done, where `post` says nothing of it?
+            has_arguments: Does a form there have arguments of a tool, and so may be large?
         """
+        self._has_arguments = has_arguments
         self._needed = needed
         self._confirms = confirms
         self._sessions = sessions
@@ -235,11 +237,12 @@ class AccessCheck:
         return response
 
     async def _read_own_form(self, request: PageRequest) -> Mapping[str, tuple[str, ...]] | Response:
-        limit = MAX_FORM_BYTES if request.admitted is None else MAX_OWN_FORM_BYTES
+        limit = MAX_ARGUMENTS_FORM_BYTES if self._has_arguments else MAX_FORM_BYTES
         try:
-            return await _read_form(request.http, limit) or _plain(400, "the body is not a form")
+            form = await _read_form(request.http, limit)
         except _FormTooLarge as exc:
             return self._error_response(request, exc, 413)
+        return _plain(400, "the body is not a form") if form is None else form
 
     async def _admit(self, request: PageRequest) -> AuthenticatedRequest | RequestRefused | None:
         if self._audience == "public":
