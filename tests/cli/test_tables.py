@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from fairlead.terminal.colors import color_of_state, paint, use_color
 from fairlead.terminal.layout import display_width, fold, table_lines
 from fairlead.testing import ScriptedServer
+from tests.cli.gateway_support import SECONDS, command
 from tests.cli.pty_support import at_terminal
 from tests.conftest import Machine
 
@@ -37,8 +39,16 @@ TABLES = [
     ("lint",),
     ("whoami",),
     ("gateway", "token", "list"),
+    ("gateway", "agents"),
+    ("gateway", "status"),
+    ("bundle", "list"),
     ("import", "--dry-run"),
 ]
+SENTENCES = re.compile(
+    r"as configured|\d+ (more fields|tools:)|no call waits|set by |there are no logins|no named tokens"
+    r"|no gateway runs|`fairlead gateway --install"
+)
+"""What stands beside tables, and the terminal wraps."""
 DESCRIPTION = "Creates an extraordinarily comprehensive notebook entry, internationalization included."
 
 
@@ -59,7 +69,9 @@ def office(machine: Machine) -> Machine:
             "enabled": False,
         },
     }
-    machine.write_user(json.dumps({"servers": entries, "docs": {"allow": ["documentation.example.com"]}}))
+    bundles = {"writing": {"servers": {"notes": {}}, "description": DESCRIPTION}}
+    document = {"servers": entries, "docs": {"allow": ["documentation.example.com"]}, "bundles": bundles}
+    machine.write_user(json.dumps(document))
     (machine.project / ".mcp.json").write_text(
         json.dumps(
             {"mcpServers": {"other": {"command": "npx", "args": ["-y", "@scope/some-server-package"]}}}
@@ -92,9 +104,33 @@ def test_no_table_breaks_a_word_or_is_wider_than_the_terminal(office: Machine, c
             for token in re.findall(r"[A-Za-z]{6,}", line):
                 broken = any(token != word and word.startswith(token) for word in WORDS)
                 assert not broken, (words, line)
+            is_word = " " not in line.strip()  # one that nothing can fold
+            assert display_width(line) <= columns or is_word or SENTENCES.match(line), (words, line)
     tools = ANSI.sub("", shown_at(office, columns, "tools"))
     assert all(display_width(line) <= columns for line in tools.splitlines() if "hint" not in line), tools
     assert "comprehensive" in tools
+
+
+def test_the_processes_of_a_gateway_fit_the_terminal(office: Machine) -> None:
+    def run(*words: str) -> None:
+        subprocess.run(
+            command(*words),
+            env=office.env,
+            cwd=office.project,
+            timeout=SECONDS,
+            capture_output=True,
+            check=True,
+        )
+
+    run("gateway", "start", "--port", "0", "--workers", "2")
+    try:
+        seen = ANSI.sub("", shown_at(office, 60, "gateway", "status"))
+    finally:
+        run("gateway", "stop")
+    _, _, table = seen.partition("replicas ")
+    assert "connections" in table
+    wide = [line for line in table.splitlines() if display_width(line) > 60 and " " in line.strip()]
+    assert not wide, seen
 
 
 def test_a_narrow_terminal_gets_a_block_for_each_row() -> None:

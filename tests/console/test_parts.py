@@ -112,3 +112,19 @@ def test_nothing_that_is_shown_steers_the_terminal(monkeypatch: pytest.MonkeyPat
     assert "\x07" not in shown
     for words in ("a   b\\x1b[2J", "  | lines\\r", "warning: careful", "hint: look", "odd\\x1b", "cell\\x1b"):
         assert words in shown
+
+
+def test_a_table_breaks_no_word_and_colors_states_unless_colors_are_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    row = ("internationalization", "error", "extraordinarily incomprehensible")
+    lines: list[str] = []
+    Screen(lines.append).table(("id", "state", "last error"), [row])
+    assert "\x1b[31merror\x1b[0m" in lines[0]
+    monkeypatch.setenv("NO_COLOR", "1")
+    Screen(lines.append).table(("id", "state", "last error"), [row])
+    plain = lines[1].splitlines()
+    assert "\x1b" not in lines[1]
+    assert all(len(line) <= 30 for line in plain)
+    assert {"internationalization", "extraordinarily", "incomprehensible"} <= {*lines[1].split()}

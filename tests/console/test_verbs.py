@@ -35,6 +35,11 @@ GREET: dict[str, Any] = {
 }
 
 
+def plain(shown: str) -> str:
+    """What is shown, without the colors of tables."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown)
+
+
 # `/mcp`.
 
 
@@ -45,7 +50,10 @@ async def test_all_servers_are_shown_with_what_is_wrong(machine: Machine) -> Non
     machine.write_user(json.dumps({"servers": entries}))
     async with session_on(machine) as console:
         await console.session.host.connect("a", "b")
-        shown = await console.does("/mcp")
+        drawn = await console.does("/mcp")
+        assert "\x1b[32mready\x1b[0m" in drawn
+        assert "\x1b[31merror\x1b[0m" in drawn
+        shown = plain(drawn)
         assert re.search(r"a +stdio +user +yes +ready +1", shown)
         assert re.search(r"b +stdio +user +yes +error +\?", shown)
         assert re.search(r"c +stdio +user +no +disabled +\?", shown)
@@ -103,7 +111,7 @@ async def test_a_server_is_switched_off_and_on_in_its_file_and_at_once(machine: 
     async with session_on(machine) as console:
         assert "`x` is disabled" in await console.does("/mcp disable x")
         assert json.loads(machine.user_file.read_text())["servers"]["x"]["enabled"] is False
-        assert re.search(r"x +stdio +user +no +disabled", await console.does("/mcp"))
+        assert re.search(r"x +stdio +user +no +disabled", plain(await console.does("/mcp")))
         with pytest.raises(ConnectFailed, match="is disabled"):
             await console.does("/mcp restart x")
         assert "`x` is ready" in await console.does("/mcp enable x")

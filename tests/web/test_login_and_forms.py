@@ -227,7 +227,7 @@ async def test_forms_from_elsewhere_are_refused_even_with_everything_right(machi
         assert (await client.get("/", Host="evil.example")).status == 421
         kind = {"Content-Type": "text/plain"}
         assert (await client.post("/servers/x", fields, **kind)).status == 400
-        assert (await client.post("/servers/x", {**fields, "more": "x" * 100_000})).status == 400
+        assert (await client.post("/servers/x", {**fields, "more": "x" * 100_000})).status == 413
         assert (await client.post("/servers/x", fields, Origin=board.url)).status == 303
 
 

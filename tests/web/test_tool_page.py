@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from fairlead.testing import ScriptedServer
+from fairlead.web import page_request
 from tests.conftest import Machine
 from tests.fixtures import canned_stdio
 from tests.host.test_quarantine import ChangingServer
@@ -230,3 +231,49 @@ async def test_a_call_is_shown_to_the_principal_who_made_it_alone(machine: Machi
         async with board.visited(logged_in=False) as other:
             assert (await other.log_in(token)).status == 303
             assert "It answered in" not in (await other.get(call_path)).text
+
+
+async def test_large_arguments_are_sent_and_those_that_are_too_large_are_told(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=[ECHO])
+    large = "äb" * 100_000
+    async with dashboard(machine, {"x": server.entry(approval="allow")}) as board, board.visited() as client:
+        await board.host.connect("x")
+        fields = {
+            "server": "x",
+            "name": "echo",
+            "do": "json",
+            "arguments": json.dumps({"what": large}, ensure_ascii=False),
+        }
+        page = await client.get(path_of("echo"))
+        name = re.search(r'<textarea[^>]*name="([^"]+)"', page.text)
+        fields[name[1] if name else "arguments"] = fields.pop("arguments")
+        sent = await client.send(path_of("echo"), "/tool", **fields)
+        assert sent.status == 303, sent.text[:500]
+        await client.sees(sent.headers["location"].removeprefix(client.base), large[:1000])
+        monkeypatch.setattr(page_request, "MAX_ARGUMENTS_FORM_BYTES", 10_000)
+        refused = await client.send(path_of("echo"), "/tool", **fields)
+        assert refused.status == 413
+        assert "That did not work" in refused.text
+        assert "this form has more than 9 KiB" in refused.text
+        assert "go back: the browser has what you typed" in refused.text
+    async with dashboard(machine, {}) as board, board.visited(logged_in=False) as client:
+        refused = await client.send("/login", "/login", secret="x" * 70_000)
+        assert refused.status == 413
+
+
+async def test_malformed_tools_are_named_on_the_servers_page_with_the_command_that_names_all(
+    machine: Machine,
+) -> None:
+    bad = [{"name": f"bad{number}", "inputSchema": "none"} for number in range(7)]
+    server = ScriptedServer(machine.home / "record", tools=[ECHO, *bad])
+    async with dashboard(machine, {"x": server.entry()}) as board, board.visited() as client:
+        await board.host.connect("x")
+        page = (await client.get("/servers/x")).text
+        assert "7 malformed tools repaired: <code>bad0</code> (inputSchema is not an object" in page
+        assert "<code>bad4</code>" in page
+        assert "bad6" not in page.partition("7 malformed")[2].partition("</li>")[0]
+        assert "and 2 more: <code>fairlead lint x</code>" in page
+        listed = (await client.get("/servers")).text
+        assert "7 malformed tools repaired" in listed

@@ -3,7 +3,7 @@
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -24,6 +24,7 @@ from fairlead.gateway.install import (
     plan_install,
     plan_uninstall,
 )
+from fairlead.gateway.service import is_temporary
 
 AgentChange = Literal["install", "uninstall"]
 
@@ -92,6 +93,21 @@ def _installation(context: ActionContext, agent: str) -> AgentInstallation:
         entry, problem = None, str(exc)
     return AgentInstallation(
         agent=agent, title=dialect.title, path=path, has_file=path.exists(), entry=entry, problem=problem
+    )
+
+
+def cache_notice(command: Sequence[str], then: str) -> Notice | None:
+    """The notice that a program may vanish, which is written into a file to be started from there.
+
+    Args:
+        command: The program and its arguments.
+        then: What to do once Fairlead is installed.
+    """
+    if not is_temporary(command):
+        return None
+    return Notice(
+        message=f"`{command[0]}` is in a cache, and gone when that is emptied",
+        hint=f"install Fairlead (`uv tool install .` in a clone), and {then}",
     )
 
 

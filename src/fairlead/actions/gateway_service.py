@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from fairlead.actions.agents import cache_notice
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.replicas import ReplicaState, read_replicas
 from fairlead.config.document.files import hold_lock
@@ -33,7 +34,6 @@ from fairlead.gateway.service import (
     ServiceCommand,
     ServiceManager,
     end_process,
-    is_temporary,
     kept_variables,
     manager_of,
     own_command,
@@ -90,13 +90,8 @@ def start_gateway(
         kept_variables(env)  # raises where the service would lack its configuration
     started = _start(manager, command, env, at_login=at_login)
     notices = context.record("start gateway", "", at_login=at_login, by=manager.name)
-    if is_temporary(command.words):
-        notices.append(
-            Notice(
-                message=f"`{command.words[0]}` is in a cache, and gone when that is emptied",
-                hint="install Fairlead (`uv tool install .` in a clone), and start it again",
-            )
-        )
+    if (notice := cache_notice(command.words, "start it again")) is not None:
+        notices.append(notice)
     return StartedGateway(running=started, is_new=True, at_login=manager.is_at_login(), notices=notices)
 
 

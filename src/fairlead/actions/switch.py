@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlead.actions.config_edits import EditOutcome, approved_servers, precedence, settle
-from fairlead.actions.context import ActionContext
+from fairlead.actions.context import ActionContext, Notice
 from fairlead.config.document.edit import edit_file, set_value
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, entry_in, entry_to_edit
 from fairlead.errors import ConfigError, ConnectFailed
@@ -90,7 +90,7 @@ async def restart_server(
     *,
     close: Callable[[str], Awaitable[None]] | None = None,
     tasks: "TaskGroup | None" = None,
-) -> None:
+) -> list[Notice]:
     """End every connection to a server, and connect it again. Calls of it that are under way fail.
 
     Args:
@@ -99,6 +99,9 @@ async def restart_server(
         server_id: The server.
         close: Ends the connections; by default those of the host. A gateway has those of its clients as well.
         tasks: Where to connect in the background; without it, this waits until the server is ready.
+
+    Returns:
+        What the user should know: that the audit record could not be written.
 
     Raises:
         UnknownServer: There is none of that id.
@@ -110,9 +113,10 @@ async def restart_server(
     if not server.enabled:
         raise ConnectFailed(server_id, "it is disabled", hint=server.enable_hint)
     await (close or host.close)(server_id)
-    await to_thread.run_sync(partial(context.record, "restart", server_id))
+    notices = await to_thread.run_sync(partial(context.record, "restart", server_id))
     if tasks is not None:
         tasks.start_soon(host.connect, server_id)
-        return
+        return notices
     for failure in (await host.connect(server_id)).values():
         raise failure
+    return notices

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Sequence
-from io import StringIO
 from shutil import get_terminal_size
 
 import click
 
 from fairlead.console.hints import console_hint
 from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.terminal.colors import STATE_COLUMNS, color_of_state, paint
+from fairlead.terminal.layout import table_lines
 from fairlead.terminal.output import Row, notes_of, printable
 
 Write = Callable[[str], None]
@@ -58,20 +59,18 @@ class Screen:
             self._write_labelled("hint:", "cyan", console_hint(error.hint))
 
     def table(self, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        """Show a table as wide as the terminal."""
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        """Show a table in the width of the terminal, with colors for states."""
+        colored = not os.environ.get("NO_COLOR")
 
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        drawn = StringIO()
-        Console(file=drawn, width=get_terminal_size().columns).print(table)
-        self._write("\n".join(line.rstrip() for line in drawn.getvalue().rstrip("\n").split("\n")))
+        def paint_cell(column: int, text: str) -> str:
+            color = color_of_state(text) if columns[column] in STATE_COLUMNS else None
+            return paint(text, color) if colored and color else text
+
+        shown = [[printable(cell) for cell in row] for row in rows]
+        lines = table_lines(
+            columns, shown, get_terminal_size().columns, paint_cell, _bold if colored else str
+        )
+        self._write("\n".join(lines))
 
     def raw(self, text: str) -> None:
         """Write control sequences to the terminal. Nothing from a server may be passed here unchanged."""
@@ -80,6 +79,10 @@ class Screen:
     def _write_labelled(self, label: str, color: str, words: str) -> None:
         safe = "\n".join(printable(line) for line in words.split("\n"))
         self._write(f"{style_text(label, color)} {safe}")
+
+
+def _bold(text: str) -> str:
+    return paint(text, "bold")
 
 
 def style_text(text: str, color: str | None = None) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,8 +10,10 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from fairlead.catalog.repair.protocol_versions import ALL_NAMED
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import Listing, ToolEntry
+from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedServer
 from fairlead.config.models import CHILD_TRANSPORTS, RemoteServer, Server
 from fairlead.config.principal import LOCAL
@@ -361,9 +363,14 @@ class ManagedServer:
                 *(vitals.notes if vitals else ()),
                 *login_notes(self.server),
                 *self.review_notes(),
-                *(self.screened.listing.notes if self.screened else ()),
+                *self._listing_notes(),
             ),
         )
+
+    def _listing_notes(self) -> Iterator[str]:
+        command = f"`{command_line('lint', self.server.server_id)}`"
+        for note in self.screened.listing.notes if self.screened else ():
+            yield note.replace(ALL_NAMED, command)
 
     def review_notes(self) -> tuple[str, ...]:
         """Notes on what waits for a review."""

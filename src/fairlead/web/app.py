@@ -87,7 +87,7 @@ def dashboard_routes(
     def show_error(request: PageRequest, error: FairleadError) -> str:
         return layout.error_page(request, panel, error)
 
-    def route(
+    def route(  # noqa: PLR0913 - one for each property of a page
         path: str,
         get: Answer | None = None,
         post: Answer | None = None,
@@ -95,6 +95,7 @@ def dashboard_routes(
         audience: Audience = "people",
         needed: str = "admin",
         confirms: bool = True,
+        has_arguments: bool = False,
     ) -> Route:
         error_page = show_error if audience in ("people", "strangers") else None
         endpoint = AccessCheck(
@@ -105,6 +106,7 @@ def dashboard_routes(
             needed=needed,
             error_page=error_page,
             confirms=confirms,
+            has_arguments=has_arguments,
         )
         return Route(path, endpoint=endpoint)
 

@@ -13,6 +13,7 @@ from fairlead.actions.agents import (
     AgentChange,
     AgentInstallation,
     AgentTest,
+    cache_notice,
     change_agent,
     list_agents,
     plan_agent,
@@ -20,10 +21,10 @@ from fairlead.actions.agents import (
 )
 from fairlead.actions.bundles import BundleDraft, make_bundle, remove_bundle
 from fairlead.actions.config_edits import EditOutcome, add_choices, existing_servers
-from fairlead.actions.context import ActionContext
+from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.entries import add_server, edit_server, remove_server
 from fairlead.actions.imports import ImportPlan, find_sources, import_servers, natural_target, plan_import
-from fairlead.actions.tokens import make_token, named_tokens, revoke_token
+from fairlead.actions.tokens import MadeToken, make_token, named_tokens, revoke_token
 from fairlead.config.edit_scope import EditTarget
 from fairlead.config.principal import LOCAL
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret
@@ -32,6 +33,8 @@ from fairlead.config.untyped import as_object
 from fairlead.errors import ConfigError, UnknownServer
 from fairlead.gateway.access.tokens import NamedToken
 from fairlead.gateway.install import FileChange, command_route
+from fairlead.gateway.service import own_command
+from fairlead.web.panel import with_notices
 
 ResultT = TypeVar("ResultT")
 
@@ -112,30 +115,33 @@ class ConfigPanel:
         target = self._target(await self.files(principal), scope)
         add = partial(add_server, self._actions(principal), target, server_id, entry, replace=False)
         added = await self._run(add)
-        self._require_effect(added.edit)
+        notices = _require_effect(added.edit)
         self._connect(server_id)
-        return f"Added `{server_id}` to {target.path}. {_about_stashed(added.stashed)}".strip()
+        said = f"Added `{server_id}` to {target.path}. {_about_stashed(added.stashed)}".strip()
+        return with_notices(said, notices)
 
     async def edit(self, server_id: str, changes: Mapping[str, Any], scope: str, *, principal: str) -> str:
         """Change fields of an entry, and say what was done. Raises as `add` does, and as `entry` does."""
         target = (await self.entry(server_id, scope, principal)).target
         edited = await self._run(partial(edit_server, self._actions(principal), server_id, target, changes))
-        self._require_effect(edited.edit)
+        notices = _require_effect(edited.edit)
         if not edited.is_written:
-            return f"`{server_id}` in {target.path} is as it was."
+            return with_notices(f"`{server_id}` in {target.path} is as it was.", notices)
         said = (_about_stashed(edited.stashed), _about_forgotten(edited.forgotten))
-        return " ".join((f"Saved `{server_id}` in {target.path}.", *filter(None, said)))
+        return with_notices(
+            " ".join((f"Saved `{server_id}` in {target.path}.", *filter(None, said))), notices
+        )
 
     async def remove(self, server_id: str, scope: str, *, principal: str) -> str:
         """Remove an entry, and say what was done. Raises as `entry` does."""
         target = (await self.entry(server_id, scope, principal)).target
         removed = await self._run(partial(remove_server, self._actions(principal), server_id, target))
-        self._require_effect(removed.edit)
+        notices = _require_effect(removed.edit)
         said = [f"Removed `{server_id}` from {target.path}.", _about_forgotten(removed.forgotten)]
         if removed.remaining is not None:
             layer = removed.remaining.definition.source
             said.append(f"It is still defined in {layer.path or layer.label}, which is in effect now.")
-        return " ".join(filter(None, said))
+        return with_notices(" ".join(filter(None, said)), notices)
 
     # Other agents' files.
 
@@ -175,10 +181,10 @@ class ConfigPanel:
         written = await self._run(lambda: [*import_servers(context, plan, wanted, replace=replace)])
         said: list[str] = []
         for file in written:
-            self._require_effect(file.added.edit)
+            notices = _require_effect(file.added.edit)
             names = ", ".join(f"`{server_id}`" for server_id in file.server_ids)
             secrets = _about_stashed([secret for _, secret in file.stashed])
-            said.append(f"Added {names} to {file.target.path}. {secrets}".strip())
+            said.append(with_notices(f"Added {names} to {file.target.path}. {secrets}".strip(), notices))
             for server_id in file.server_ids:
                 self._connect(server_id)
         return said
@@ -197,8 +203,10 @@ class ConfigPanel:
         route = command_route(context.env, config=config) if kind == "install" else None
         return await to_thread.run_sync(plan_agent, context, agent, route)
 
-    async def change_agent(self, agent: str, kind: AgentChange, digest: str, *, principal: str) -> FileChange:
-        """Write a change of an agent's file that was shown.
+    async def change_agent(
+        self, agent: str, kind: AgentChange, digest: str, *, principal: str
+    ) -> tuple[FileChange, Sequence[Notice]]:
+        """Write a change of an agent's file that was shown. Returns what the user should know besides.
 
         Raises:
             ConfigError: The file, and so the change, is no longer what was shown. Nothing was written.
@@ -206,8 +214,15 @@ class ConfigPanel:
         change = await self.plan_agent(agent, kind, principal=principal)
         if change.digest != digest:
             raise ConfigError(f"`{change.path}` changed meanwhile", hint="look at what would change now")
-        await self._run(partial(change_agent, self._actions(principal), agent, change, kind))
-        return change
+        write = partial(change_agent, self._actions(principal), agent, change, kind)
+        notices = _log((await self._run(write)).notices)
+        return change, [*notices, *self.notices_of(kind)]
+
+    @staticmethod
+    def notices_of(kind: AgentChange) -> Sequence[Notice]:
+        """What the user should know before an agent's file is changed."""
+        notice = cache_notice(own_command(), "do this again") if kind == "install" else None
+        return [notice] if notice is not None else []
 
     async def try_agent(self, agent: str, *, principal: str) -> AgentTest:
         """Connect as an agent would. Raises as `actions.agents.try_agent` does."""
@@ -222,15 +237,17 @@ class ConfigPanel:
 
     async def make_token(
         self, name: str, *, bundles: Sequence[str], scopes: Sequence[str], principal: str | None, by: str
-    ) -> str:
+    ) -> MadeToken:
         """Make a token for the visitor `by`. Raises as `actions.tokens.make_token` does."""
         context = self._actions(by)
         make = partial(make_token, context, name, bundles=bundles, scopes=scopes, principal=principal)
-        return (await self._run(make)).token
+        made = await self._run(make)
+        _log(made.notices)
+        return made
 
-    async def revoke_token(self, name: str, *, principal: str) -> None:
-        """Revoke a token. Raises `ConfigError` where there is none."""
-        await self._run(partial(revoke_token, self._actions(principal), name))
+    async def revoke_token(self, name: str, *, principal: str) -> Sequence[Notice]:
+        """Revoke a token. Returns what the user should know. Raises `ConfigError` where there is none."""
+        return _log(await self._run(partial(revoke_token, self._actions(principal), name)))
 
     # Bundles.
 
@@ -241,12 +258,7 @@ class ConfigPanel:
         target = self._target(await self.files(principal), scope)
         make = partial(make_bundle, self._actions(principal), target, name, draft, replace=replace)
         edit = await self._run(make)
-        self._require_effect(edit)
-        said = [
-            f"Saved the bundle `{name}` in {target.path}.",
-            *(f"{each.message}." for each in edit.notices),
-        ]
-        return " ".join(said)
+        return with_notices(f"Saved the bundle `{name}` in {target.path}.", _require_effect(edit))
 
     async def remove_bundle(self, name: str, *, principal: str) -> str:
         """Remove a bundle from the file that defines it, and say what was done.
@@ -254,10 +266,10 @@ class ConfigPanel:
         Raises as `actions.bundles.remove_bundle` does.
         """
         removed = await self._run(partial(remove_bundle, self._actions(principal), name))
-        self._require_effect(removed.edit)
+        notices = _require_effect(removed.edit)
         said = [f"Removed the bundle `{name}` from {removed.target.path}."]
         said += [f"The token `{token}` was for it alone, and opens nothing now." for token in removed.tokens]
-        return " ".join(said)
+        return with_notices(" ".join(said), notices)
 
     async def _run(self, action: Callable[[], ResultT]) -> ResultT:
         try:
@@ -271,10 +283,18 @@ class ConfigPanel:
             raise ConfigError(f"no file of the scope `{scope}` can be written")
         return found
 
-    def _require_effect(self, edit: EditOutcome) -> None:
-        for notice in edit.notices:
-            logger.warning("after an action in the dashboard", extra={"notice": notice.message})
-        edit.require_loaded()
+
+def _require_effect(edit: EditOutcome) -> Sequence[Notice]:
+    """What the user should know of an edit. Raises where the configuration does not load after it."""
+    notices = _log(edit.notices)
+    edit.require_loaded()
+    return notices
+
+
+def _log(notices: Sequence[Notice]) -> Sequence[Notice]:
+    for notice in notices:
+        logger.warning("after an action in the dashboard", extra={"notice": notice.message})
+    return notices
 
 
 def _about_stashed(stashed: Sequence[StoredSecret]) -> str:

@@ -266,18 +266,22 @@ class HostPanel:
         settings = self._configuration.loaded.config.gateway
         return replace(self._host.tools.selection, approval=settings.approval)
 
-    async def restart(self, server_id: str, *, principal: str) -> None:
+    async def restart(self, server_id: str, *, principal: str) -> Sequence[Notice]:
         """End all connections to a server, and connect it again in the background."""
         close, tasks = self._connections.close_server, self._now().tasks
-        await restart_server(self._actions(principal), self._host, server_id, close=close, tasks=tasks)
+        actions = self._actions(principal)
+        return _log_notices(await restart_server(actions, self._host, server_id, close=close, tasks=tasks))
 
-    async def switch(self, server_id: str, *, on: bool, principal: str, scope: str | None = None) -> None:
+    async def switch(
+        self, server_id: str, *, on: bool, principal: str, scope: str | None = None
+    ) -> Sequence[Notice]:
         """Enable or disable a server in its file, or in that of a scope, and have the host follow."""
         switch = partial(switch_server, self._actions(principal), server_id, on=on, scope=scope)
         switched = await to_thread.run_sync(switch)
         _log_notices(switched.edit.notices)
         switched.require_effect()
         self.note_change()
+        return switched.edit.notices
 
     # Logins.
 
@@ -432,8 +436,12 @@ class HostPanel:
 
     async def decide(
         self, server_id: str, verdict: PanelVerdict, scope: str | None = None, *, principal: str
-    ) -> None:
-        """Record the answers of a review, if the definitions are still those that were shown."""
+    ) -> Sequence[Notice]:
+        """Record the answers of a review, if the definitions are still those that were shown.
+
+        Returns:
+            What the user should know besides.
+        """
         server = self._server(server_id)
         found = await self._find_review(server)
         if found is None:
@@ -453,13 +461,14 @@ class HostPanel:
         )
         record = partial(record_review, self._actions(principal), server, found.listing, decided, scope=scope)
         recorded = await to_thread.run_sync(record)
-        _log_notices(recorded.notices)
+        notices = [*recorded.notices, *(recorded.edit.notices if recorded.edit is not None else ())]
+        _log_notices(notices)
         if recorded.edit is not None:
-            _log_notices(recorded.edit.notices)
             recorded.edit.require_loaded()
         recorded.require_effect()
         self._now().tasks.start_soon(self._host.connect, server_id)
         self.note_change()
+        return notices
 
     async def _find_review(self, server: LoadedServer) -> ServerReview | None:
         """None where the server has not been listed."""
@@ -473,8 +482,8 @@ class HostPanel:
 
     # Calls.
 
-    async def cancel(self, call_id: int, *, principal: str) -> str:
-        """Cancel a call that is under way. Returns its name."""
+    async def cancel(self, call_id: int, *, principal: str) -> tuple[str, Sequence[Notice]]:
+        """Cancel a call that is under way. Returns its name, and what the user should know."""
         return await self.watch.cancel(self._actions(principal), call_id)
 
     def pending(self, principal: str | None = None) -> Sequence[PendingCall]:
@@ -489,7 +498,7 @@ class HostPanel:
         principal: str,
         decides_for: str | None,
         surface: Surface = "dashboard",
-    ) -> bool:
+    ) -> Sequence[Notice] | None:
         """Answer a call that waits.
 
         Args:
@@ -500,13 +509,13 @@ class HostPanel:
             surface: Where they do so.
 
         Returns:
-            False where it waits no more, or is not theirs to answer.
+            What the user should know; None where it waits no more, or is not theirs to answer.
         """
         context = self._actions(principal, surface)
         notices = await answer_call(context, self._queue, call_id, answer, decides_for=decides_for)
         _log_notices(notices or ())
         self.note_change()
-        return notices is not None
+        return notices
 
     # How it is done.
 
@@ -526,9 +535,10 @@ class HostPanel:
         return running_context(surface, self._configuration, self._env, principal)
 
 
-def _log_notices(notices: Sequence[Notice]) -> None:
+def _log_notices(notices: Sequence[Notice]) -> Sequence[Notice]:
     for notice in notices:
         logger.warning("after an action in the dashboard", extra={"notice": notice.message})
+    return notices
 
 
 def _tool_page(

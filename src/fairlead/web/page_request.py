@@ -23,6 +23,8 @@ error; public pages need neither."""
 
 LOGIN: Final = "/login"
 MAX_FORM_BYTES: Final = 64 * 1024
+MAX_ARGUMENTS_FORM_BYTES: Final = 8 * 1024 * 1024
+"""The largest form with arguments of a tool. Each of their bytes may be encoded as three."""
 MAX_FIELDS: Final = 2000
 THEME_COOKIE: Final = "fairlead_theme"
 THEMES: Final = ("light", "dark")
@@ -144,6 +146,7 @@ class AccessCheck:
         needed: str = "admin",
         error_page: ErrorPage | None = None,
         confirms: bool = True,
+        has_arguments: bool = False,
     ) -> None:
         """Make the way to a page.
 
@@ -155,7 +158,9 @@ class AccessCheck:
             needed: The scope that people need.
             error_page: Shows what went wrong, in place of plain text.
             confirms: Does the page after a form say that it was done, where `post` says nothing of it?
+            has_arguments: Does a form there have arguments of a tool, and so may be large?
         """
+        self._has_arguments = has_arguments
         self._needed = needed
         self._confirms = confirms
         self._sessions = sessions
@@ -206,9 +211,9 @@ class AccessCheck:
             return _refusal(request, admitted, self._audience)
         request = replace(request, admitted=admitted)
         if request.http.method == "POST":
-            form = await _read_form(request.http)
-            if form is None:
-                return _plain(400, "the body is not a form, or too large")
+            form = await self._read_own_form(request)
+            if isinstance(form, Response):
+                return form
             request = replace(request, form=form)
             # The cookie alone does not tell: a page at another port of this host counts as the same site.
             if not self._sessions.is_own_form(
@@ -230,6 +235,14 @@ class AccessCheck:
         if is_done and self._confirms and not self._sessions.has_message(request.cookie):
             self._sessions.leave_message(request.http.scope, request.cookie, "Done.")
         return response
+
+    async def _read_own_form(self, request: PageRequest) -> Mapping[str, tuple[str, ...]] | Response:
+        limit = MAX_ARGUMENTS_FORM_BYTES if self._has_arguments else MAX_FORM_BYTES
+        try:
+            form = await _read_form(request.http, limit)
+        except _FormTooLarge as exc:
+            return self._error_response(request, exc, 413)
+        return _plain(400, "the body is not a form") if form is None else form
 
     async def _admit(self, request: PageRequest) -> AuthenticatedRequest | RequestRefused | None:
         if self._audience == "public":
@@ -280,16 +293,26 @@ def _plain(status: int, text: str, headers: Mapping[str, str] | None = None) -> 
     return PlainTextResponse(f"{text}\n", status, dict(headers or {}))
 
 
-async def _read_form(request: Request) -> Mapping[str, tuple[str, ...]] | None:
-    """The fields of a form; None where it is none, or too large."""
+class _FormTooLarge(FairleadError):
+    """The body has more bytes than are read."""
+
+    def __init__(self, limit: int) -> None:
+        hint = (
+            "go back: the browser has what you typed; `fairlead call` takes larger arguments with `--input`"
+        )
+        super().__init__(f"this form has more than {limit // 1024:,} KiB", hint=hint)
+
+
+async def _read_form(request: Request, limit: int) -> Mapping[str, tuple[str, ...]] | None:
+    """The fields of a form; None where it is none. Raises `_FormTooLarge`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         return None
-    body = b""
+    body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > MAX_FORM_BYTES:
-            return None
+        if len(body) > limit:
+            raise _FormTooLarge(limit)
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairlead.actions.approvals import PendingCall
+from fairlead.actions.context import Notice
 from fairlead.actions.logins import LoginOffer
 from fairlead.catalog.catalog import CatalogTool, HiddenTool
 from fairlead.catalog.tools import ToolEntry, ToolKey
@@ -15,6 +16,12 @@ from fairlead.policy.review import ReviewedTool
 
 MOST_EXPLAINED = 200
 """How many tools the page of a server explains."""
+
+
+def with_notices(message: str, notices: Sequence[Notice]) -> str:
+    """A confirmation, and what the user should know besides."""
+    said = [f"{each.message}{f' ({each.hint})' if each.hint else ''}." for each in notices]
+    return " ".join((message, *said))
 
 
 class NoQueue:

@@ -10,7 +10,7 @@ from typing import Final
 
 from anyio import Lock, to_thread
 
-from fairlead.actions.context import ActionContext, RunningConfiguration
+from fairlead.actions.context import ActionContext, Notice, RunningConfiguration
 from fairlead.actions.logs import LogReader, server_log
 from fairlead.actions.running_calls import cancel_call
 from fairlead.catalog.sanitize import gate
@@ -102,8 +102,8 @@ class Watch:
         except StoreError:
             logger.warning("the calls of the last day cannot be read", exc_info=True)
 
-    async def cancel(self, context: ActionContext, call_id: int) -> str:
-        """Cancel a call that is under way. Returns its name."""
+    async def cancel(self, context: ActionContext, call_id: int) -> tuple[str, Sequence[Notice]]:
+        """Cancel a call that is under way. Returns its name, and what the user should know."""
         call = next((each for each in self._activity.running if each.call_id == call_id), None)
         if call is None:
             raise ConfigError("that call is over", hint="load the page again")
@@ -117,7 +117,7 @@ class Watch:
         )
         for notice in notices:
             logger.warning("after an action in the dashboard", extra={"notice": notice.message})
-        return f"{call.server_id}.{call.tool}"
+        return f"{call.server_id}.{call.tool}", notices
 
     # Audit records.
 

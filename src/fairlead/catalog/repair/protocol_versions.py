@@ -22,6 +22,8 @@ from fairlead.catalog.schema.disputed import may_be_disputed, without_disputed
 from fairlead.catalog.tools import Listing, RejectedTool, Repair, ToolEntry
 from fairlead.config.untyped import is_list, is_object
 
+ALL_NAMED: Final = "`fairlead lint`"
+"""The command that names every malformed entry. Where the server is known, its id comes behind."""
 MAX_NAMED: Final = 5
 """Most entries that a note names. `fairlead lint` names all."""
 
@@ -136,7 +138,7 @@ def _notes(repairs: Iterable[Repair]) -> Iterator[str]:
         found.setdefault((repair.kind, repair.reason is not None), []).append(repair)
     for (kind, is_left_out), entries in found.items():
         named = ", ".join(_describe_repair(entry) for entry in entries[:MAX_NAMED])
-        more = f" and {len(entries) - MAX_NAMED} more" if len(entries) > MAX_NAMED else ""
+        more = f" and {len(entries) - MAX_NAMED} more: {ALL_NAMED}" if len(entries) > MAX_NAMED else ""
         count = f"{len(entries)} malformed {kind}{'' if len(entries) == 1 else 's'}"
         yield f"{count} {'left out' if is_left_out else 'repaired'}: {named}{more}"
 

@@ -271,9 +271,8 @@ def _change(
     yes: bool,
 ) -> int:
     """Show what would become of an agent's file, and write it if that is wanted."""
-    from fairlead.actions.agents import plan_agent
+    from fairlead.actions.agents import cache_notice, plan_agent
     from fairlead.gateway.access.tokens import has_agent_token, remove_agent_token
-    from fairlead.gateway.service import is_temporary
 
     context = action_context(ctx)
     if not install:
@@ -283,11 +282,8 @@ def _change(
     status = Exit.FIXABLE
     try:
         reach = options.reach(load(ctx), install, stdio=not by_url)
-        if not by_url and is_temporary(reach.command):
-            warn(
-                f"`{reach.command[0]}` is in a cache, and gone when that is emptied",
-                "install Fairlead (`uv tool install .` in a clone), and run this again",
-            )
+        if not by_url and (notice := cache_notice(reach.command, "run this again")) is not None:
+            warn(notice.message, notice.hint)
         change = plan_agent(context, install, reach)
         status = _write_change(context, change, ("install", install), yes=yes, by_url=by_url)
     finally:

@@ -11,8 +11,9 @@ from fairlead.errors import ConfigError
 from fairlead.gateway.install import AGENTS, GatewayRoute, render_snippet
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import block, button, code, code_path, diff_block, form, page, table
+from fairlead.web.layout import block, button, code, code_path, diff_block, form, page, prose, table
 from fairlead.web.page_request import Answer, PageRequest, confirm
+from fairlead.web.panel import with_notices
 
 _TOKEN: Final = "TOKEN"  # noqa: S105 - stands for one
 _STATES: Final = {"installed": "good", "unreadable": "trouble"}
@@ -69,13 +70,20 @@ def act(panel: HostPanel) -> Answer:
                     agent=agent,
                     digest=change.digest,
                 )
-                content = (tag("p", code_path(change.path)), diff_block(lines, "The change"), fields)
+                warned = [
+                    tag("p", prose(with_notices("", [notice]).strip()), class_="trouble")
+                    for notice in panel.edits.notices_of(kind)
+                ]
+                shown = diff_block(lines, "The change")
+                content = (tag("p", code_path(change.path)), warned, shown, fields)
                 title = f"{'Install into' if kind == 'install' else 'Remove from'} {change.title}?"
                 return HTMLResponse(page(request, panel, title, *content))
             case "install" | "uninstall" as kind:
-                change = await panel.edits.change_agent(agent, kind, digest, principal=request.principal)
+                by = request.principal
+                change, notices = await panel.edits.change_agent(agent, kind, digest, principal=by)
                 done = "Restart it, and it has the tools." if kind == "install" else "Restart it."
-                return confirm(request, "/agents", f"Changed {change.path}. {change.title}: {done}")
+                said = with_notices(f"Changed {change.path}. {change.title}: {done}", notices)
+                return confirm(request, "/agents", said)
             case _:
                 raise ConfigError("there is no such action")
 

@@ -6,6 +6,7 @@ from typing import Final
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.actions.approvals import APPROVAL_ANSWERS, PendingCall
+from fairlead.actions.context import Notice
 from fairlead.errors import ConfigError
 from fairlead.host.operator import ApprovalAnswer
 from fairlead.web.host_panel import HostPanel
@@ -27,6 +28,7 @@ from fairlead.web.layout import (
     server_path,
 )
 from fairlead.web.page_request import Answer, PageRequest, confirm
+from fairlead.web.panel import with_notices
 from fairlead.wording import end_sentence
 
 WORDS: Final[dict[ApprovalAnswer, str]] = {
@@ -71,13 +73,17 @@ def give(panel: HostPanel) -> Answer:
             raise ConfigError("there is no such answer")
         ids, decides_for = request.form.get("id", ()), request.decides_for
         answered = 0
+        notices: list[Notice] = []
         for each in ids:
-            answered += await panel.answer(each, word, principal=request.principal, decides_for=decides_for)
+            said = await panel.answer(each, word, principal=request.principal, decides_for=decides_for)
+            answered += said is not None
+            notices += [notice for notice in said or () if notice not in notices]
         if not answered:
             raise ConfigError("no call waits for that answer any more")
         late = len(ids) - answered
         rest = f" {plural(late, 'call')} did not wait any more." if late else ""
-        return confirm(request, "/approvals", f"{WORDS[word]}: {plural(answered, 'call')}.{rest}")
+        done = f"{WORDS[word]}: {plural(answered, 'call')}.{rest}"
+        return confirm(request, "/approvals", with_notices(done, notices))
 
     return answer
 

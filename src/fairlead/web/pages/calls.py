@@ -36,6 +36,7 @@ from fairlead.web.layout import (
 from fairlead.web.live import RunningCall
 from fairlead.web.page_request import Answer, PageRequest, confirm, own_path
 from fairlead.web.pages.tool import tool_path
+from fairlead.web.panel import with_notices
 
 LIMIT: Final = 100
 WINDOWS: Final = {"15m": 900.0, "1h": 3600.0, "6h": 21_600.0, "24h": 86_400.0}
@@ -94,8 +95,9 @@ def act(panel: HostPanel) -> Answer:
         given = request.field("cancel")
         if not (given.isascii() and given.isdigit()) or len(given) > 15:
             raise ConfigError("there is no such call")
-        name = await panel.cancel(int(given), principal=request.principal)
-        return confirm(request, own_path(request.field("back"), "/calls"), f"Cancelled {name}.")
+        name, notices = await panel.cancel(int(given), principal=request.principal)
+        path = own_path(request.field("back"), "/calls")
+        return confirm(request, path, with_notices(f"Cancelled {name}.", notices))
 
     return answer
 

@@ -22,8 +22,8 @@ from fairlead.web.layout import (
     server_link,
     server_path,
 )
-from fairlead.web.page_request import Answer, PageRequest, see
-from fairlead.web.panel import PanelReview, PanelVerdict
+from fairlead.web.page_request import Answer, PageRequest, confirm, see
+from fairlead.web.panel import PanelReview, PanelVerdict, with_notices
 
 MOST = 100
 """How many tools are shown at once. Those that wait come first, and the rest follows as they are decided."""
@@ -62,8 +62,10 @@ def decide(panel: HostPanel) -> Answer:
                 verdict = PanelVerdict(reading=digests[0])
             case _:
                 raise ConfigError("there is no such verdict")
-        await panel.decide(server_id, verdict, request.field("scope") or None, principal=request.principal)
-        return see(server_path(server_id, "review"))
+        scope = request.field("scope") or None
+        notices = await panel.decide(server_id, verdict, scope, principal=request.principal)
+        path = server_path(server_id, "review")
+        return confirm(request, path, with_notices("Done.", notices)) if notices else see(path)
 
     return answer
 

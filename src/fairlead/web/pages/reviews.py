@@ -29,7 +29,7 @@ from fairlead.web.layout import (
     server_path,
 )
 from fairlead.web.page_request import Answer, PageRequest, confirm
-from fairlead.web.panel import OpenReviews, PanelVerdict
+from fairlead.web.panel import OpenReviews, PanelVerdict, with_notices
 
 PAGE: Final = 50
 """How many tools are shown at once: each has its whole definition, a page of 100 takes too long to make."""
@@ -73,8 +73,8 @@ def decide(panel: HostPanel) -> Answer:
             verdict = PanelVerdict(allow=words["allow"], ask=words["ask"], deny=words["deny"])
             counts = ", ".join(f"{len(digests)} {word}" for word, digests in words.items() if digests)
             try:
-                await panel.decide(server_id, verdict, principal=request.principal)
-                said.append(f"`{server_id}`: {counts}.")
+                notices = await panel.decide(server_id, verdict, principal=request.principal)
+                said.append(with_notices(f"`{server_id}`: {counts}.", notices))
             except FairleadError as exc:
                 said.append(f"`{server_id}` was not decided: {gate.error_text(exc)}.")
         return confirm(request, _path(page_start(request)), f"Reviewed. {' '.join(said)}")

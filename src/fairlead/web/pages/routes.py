@@ -12,8 +12,15 @@ from fairlead.web.pages import agents, bundles, imports, review, reviews, server
 class RouteFactory(Protocol):
     """Makes the route of a page for people who are logged in."""
 
-    def __call__(self, path: str, get: Answer | None = None, post: Answer | None = None) -> Route:
-        """The route, with the answers to reading it and to its forms."""
+    def __call__(
+        self,
+        path: str,
+        get: Answer | None = None,
+        post: Answer | None = None,
+        *,
+        has_arguments: bool = False,
+    ) -> Route:
+        """The route, with the answers to reading it and to its forms, which may have arguments of a tool."""
         ...
 
 
@@ -26,7 +33,7 @@ def working_pages(panel: HostPanel, route: RouteFactory) -> list[Route]:
         route("/reviews", reviews.show(panel), reviews.decide(panel)),
         route("/tokens", tokens.show(panel), tokens.act(panel)),
         route("/tokens/bundles", bundles.show(panel), bundles.act(panel)),
-        route("/tool", tool.one(panel), tool.call(panel)),
+        route("/tool", tool.one(panel), tool.call(panel), has_arguments=True),
         route("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
         route("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),
         route("/servers/{server}/review", review.review(panel), review.decide(panel)),

@@ -6,6 +6,7 @@ from functools import cache
 
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.actions.context import Notice
 from fairlead.actions.explain import reason_in_short
 from fairlead.config.command_lines import command_line
 from fairlead.config.edit_scope import EditTarget
@@ -40,9 +41,9 @@ from fairlead.web.layout import (
     state,
     table,
 )
-from fairlead.web.page_request import Answer, PageRequest, own_path, see
+from fairlead.web.page_request import Answer, PageRequest, confirm, own_path, see
 from fairlead.web.pages.tool import tool_path
-from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails
+from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails, with_notices
 
 COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Tokens", "Calls", "Last error", "Actions")
 PAGE = 100
@@ -171,12 +172,14 @@ def act(panel: HostPanel) -> Answer:
 
     async def answer(request: PageRequest) -> Response:
         server_id = request.step("server")
+        notices: Sequence[Notice] = ()
         match request.field("do"):
             case "restart":
-                await panel.restart(server_id, principal=request.principal)
+                notices = await panel.restart(server_id, principal=request.principal)
             case "enable" | "disable" as word:
                 scope = request.field("scope") or None
-                await panel.switch(server_id, on=word == "enable", principal=request.principal, scope=scope)
+                is_on = word == "enable"
+                notices = await panel.switch(server_id, on=is_on, principal=request.principal, scope=scope)
             case "log_in":
                 await panel.begin_login(server_id, principal=request.principal)
             case "finish_login":
@@ -184,7 +187,8 @@ def act(panel: HostPanel) -> Answer:
                     raise ConfigError(f"that is not the address: {problem}")
             case _:
                 raise ConfigError("there is no such action")
-        return see(own_path(request.field("back"), server_path(server_id)))
+        path = own_path(request.field("back"), server_path(server_id))
+        return confirm(request, path, with_notices("Done.", notices)) if notices else see(path)
 
     return answer
 

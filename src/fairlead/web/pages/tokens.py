@@ -9,9 +9,10 @@ from fairlead.errors import ConfigError, FairleadError
 from fairlead.web.forms import FormField, checkbox, problem_summary, text_input
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
-from fairlead.web.layout import button, code, form, moment, page, table
+from fairlead.web.layout import button, code, form, moment, page, prose, table
 from fairlead.web.page_request import Answer, PageRequest, confirm
 from fairlead.web.pages.bundles import bundle_table
+from fairlead.web.panel import with_notices
 
 SCOPES: Final = {
     "mcp": "call tools",
@@ -41,10 +42,9 @@ def act(panel: HostPanel) -> Answer:
             case "ask":
                 return HTMLResponse(_confirmation(request, panel, name))
             case "revoke":
-                await panel.edits.revoke_token(name, principal=request.principal)
-                return confirm(
-                    request, "/tokens", f"Token `{name}` revoked. What used it is refused from now on."
-                )
+                notices = await panel.edits.revoke_token(name, principal=request.principal)
+                done = f"Token `{name}` revoked. What used it is refused from now on."
+                return confirm(request, "/tokens", with_notices(done, notices))
             case _:
                 raise ConfigError("there is no such action")
 
@@ -53,7 +53,7 @@ def act(panel: HostPanel) -> Answer:
 
 async def _make(request: PageRequest, panel: HostPanel, name: str) -> Response:
     try:
-        token = await panel.edits.make_token(
+        made = await panel.edits.make_token(
             name,
             bundles=request.form.get("bundle", ()),
             scopes=request.form.get("scope", ()),
@@ -67,7 +67,7 @@ async def _make(request: PageRequest, panel: HostPanel, name: str) -> Response:
         FormField(
             label=f"Token `{name}`",
             name="token",
-            value=token,
+            value=made.token,
             hint=(
                 "This is the only time it is shown. Copy it to where the client reads it; ",
                 *_places(request),
@@ -76,7 +76,8 @@ async def _make(request: PageRequest, panel: HostPanel, name: str) -> Response:
         readonly=True,
     )
     back = tag("p", tag("a", "Done", href="/tokens", class_="button main"))
-    content = tag("div", shown, back, class_="form")
+    warned = tag("p", prose(with_notices("", made.notices).strip()), class_="trouble")
+    content = tag("div", warned if made.notices else None, shown, back, class_="form")
     return HTMLResponse(page(request, panel, "A new token", content))
 
 
