@@ -225,3 +225,10 @@ def test_an_object_of_very_many_members_is_a_doubt_and_not_searched() -> None:
     members = {f"k{number}%41": 1 for number in range(100_000)}
     assert narrowing({"options.path": "/etc/**"}, {"options": members}) == "maybe"
     assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize("path", ["~a\0b/x", "~\ud800/x", "cat ~\0/x", "~" + "n" * 100_000 + "/x", "~\0"])
+def test_a_user_that_cannot_exist_has_no_home_and_ends_no_decision(path: str) -> None:
+    assert narrowing(ETC, {"path": path}) in ("no", "maybe")
+    assert narrowing(ETC, {"path": f"{path} /etc/passwd"}) != "no"
+    assert not allows({"path": "/tmp/**"}, {"path": path})

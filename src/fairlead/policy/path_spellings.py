@@ -357,10 +357,18 @@ def expand_home(path: str, context: PathContext) -> Iterator[str]:
     name, _, rest = plain[1:].partition("/")
     homes: Iterable[str] = context.homes
     if name:
-        known = os.path.expanduser(f"~{name}")
-        homes = () if known.startswith("~") else (known,)
+        homes = _homes_of(name)
     for home in homes:
         yield f"{home.rstrip('/')}/{rest}"
+
+
+def _homes_of(user: str) -> tuple[str, ...]:
+    """The home directory of a user; none where no user can have that name."""
+    try:
+        known = os.path.expanduser(f"~{user}")
+    except ValueError:  # a NUL or a lone surrogate, which the system's database of users cannot be asked for
+        return ()
+    return () if known.startswith("~") else (known,)
 
 
 def normalize_path(path: str) -> str:
