@@ -336,11 +336,11 @@ class Masker:
 
     def __init__(self) -> None:
         self._learning = Lock()
+        # Each is replaced whole, since another thread may be looking for the secrets known so far.
         self._configured: dict[str, None] = {}
         self._rotating: dict[Hashable, list[tuple[str, ...]]] = {}  # by owner: the sets of values it had last
         self._former: dict[str, None] = {}  # spellings of values that owners had
         self._forms: dict[str, _Forms] = {}
-        # Replaced whole, since another thread may be looking for the secrets known so far.
         self._known: tuple[str, ...] = ()
         self._secrets: tuple[_Secret, ...] = ()
         self.reach = 16
@@ -365,40 +365,39 @@ class Masker:
             return
         with self._learning:
             if owner is None:
-                missing = [value for value in wanted if value not in self._configured]
-                if not missing:
+                if all(value in self._configured for value in wanted):
                     return
-                self._configured.update(dict.fromkeys(missing))
-                _drop_oldest(self._configured, MAX_SECRETS)
+                self._configured = _latest({**self._configured, **dict.fromkeys(wanted)}, MAX_SECRETS)
             else:
-                had = self._rotating.pop(owner, [])
-                self._rotating[owner] = [*(other for other in had if other != wanted), wanted][-kept:]
+                others = {**self._rotating}
+                had = others.pop(owner, [])
+                # The one that was used last comes last, also where nothing is new.
+                kept_sets = [*(values for values in had if values != wanted), wanted][-kept:]
+                self._rotating = {**others, owner: kept_sets}
                 if wanted in had:
                     return
-                for spelling in (
-                    spelling for value in wanted for spelling in self._forms_of(value).spellings
-                ):
-                    self._former.pop(spelling, None)
-                    self._former[spelling] = None
-                _drop_oldest(self._former, MAX_SECRETS)
+                spelled = [spelling for value in wanted for spelling in self._forms_of(value).spellings]
+                former = {known: None for known in self._former if known not in spelled}
+                self._former = _latest({**former, **dict.fromkeys(spelled)}, MAX_SECRETS)
             self._renew()
 
     def _renew(self) -> None:
         """Make anew what is looked for, from all that is known."""
         forms = {value: self._forms_of(value) for value in self._configured}
+        rotating: dict[Hashable, list[tuple[str, ...]]] = {}
         used = 0
-        for owner in reversed([*self._rotating]):
-            values = {value for values in self._rotating[owner] for value in values}
-            made = {value: self._forms_of(value) for value in values if value not in forms}
-            others, used = used, used + sum(len(each.parts) for each in made.values())
-            if others and used > MAX_ENCODED_SECRETS:
-                del self._rotating[owner]
-            else:
-                forms |= made
+        for owner, sets in reversed([*self._rotating.items()]):
+            made = {value: self._forms_of(value) for values in sets for value in values if value not in forms}
+            used += sum(len(each.parts) for each in made.values())
+            if rotating and used > MAX_ENCODED_SECRETS:
+                break
+            rotating[owner] = sets
+            forms |= made
+        self._rotating = dict(reversed(rotating.items()))
         self._forms = forms
         self._secrets = tuple(dict.fromkeys(part for each in forms.values() for part in each.parts))
-        spelled = (spelling for each in forms.values() for spelling in each.spellings)
-        self._known = tuple(dict.fromkeys((*spelled, *self._former)))
+        known = (spelling for each in forms.values() for spelling in each.spellings)
+        self._known = tuple(dict.fromkeys((*known, *self._former)))
         self.knows_any = bool(self._secrets)
         self.reach = max((self.reach, *(12 * len(part.plain) for part in self._secrets)))
         self.generation += 1
@@ -464,9 +463,8 @@ class Masker:
         return MASK if _holds_any(text, found) else text
 
 
-def _drop_oldest(known: dict[str, None], limit: int) -> None:
-    for oldest in [*known][: max(0, len(known) - limit)]:
-        del known[oldest]
+def _latest(known: dict[str, None], limit: int) -> dict[str, None]:
+    return known if len(known) <= limit else dict.fromkeys([*known][-limit:])
 
 
 _ESCAPE_SIGNS = frozenset("\\%&=;#")

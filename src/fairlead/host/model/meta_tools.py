@@ -191,8 +191,8 @@ class SearchableTools(Protocol):
         ...
 
     @property
-    def unavailable(self) -> dict[str, str]:
-        """The enabled servers that cannot be used now, each with the reason."""
+    def unavailable_to_model(self) -> dict[str, str]:
+        """The enabled servers that cannot be used now, each with a reason in no server's words."""
         ...
 
     async def ready(self) -> "SearchableTools":
@@ -281,7 +281,7 @@ class MetaTools(HostTools):
             tools=answer.tools,
             shown_before=answer.shown_before,
             siblings=answer.siblings,
-            unavailable=self._toolset.unavailable,
+            unavailable=self._toolset.unavailable_to_model,
         )
         return _reply(output, [*answer.lines()], output.unavailable)
 
@@ -293,7 +293,7 @@ class MetaTools(HostTools):
         output = ListOutput(
             tools=shown,
             next_start=end if end < len(chosen) else None,
-            unavailable=self._toolset.unavailable,
+            unavailable=self._toolset.unavailable_to_model,
         )
         lines = [", ".join(shown)] if shown else []
         if output.next_start is not None:
