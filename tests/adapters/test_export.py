@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from fairlead.adapters.export import export_to_codex
-from fairlead.catalog.tools import Listing
+from fairlead.catalog.tools import Listing, RejectedTool
 from fairlead.config import admin_policy
 from fairlead.config.dialects.dialect import ExportedDocument
 from fairlead.config.load import LoadedConfig
@@ -227,3 +227,26 @@ async def test_the_registry_has_the_servers_of_a_selection_for_codex_seed_001(ma
             assert [(name, table["enabled_tools"]) for name, table in one.items()] == [("web", ["b"])]
             two = host.toolset("two").to_codex_mcp_servers_config().document["mcp_servers"]
             assert [(name, table["disabled_tools"]) for name, table in two.items()] == [("files", ["rm"])]
+
+
+@pytest.mark.requirement("HARD-78")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"trust": "trusted"},
+        {"trust": "trusted", "allow_tools": ["read_file", "bad", "odd"]},
+        {"trust": "untrusted", "allow_tools": ["read_file", "bad", "odd"]},
+    ],
+)
+def test_a_tool_whose_definition_is_rejected_here_is_not_handed_over(
+    machine: Machine, entry: dict[str, Any]
+) -> None:
+    bad = tool({"type": "object", "properties": {"a": {"$ref": "https://evil.example/x"}}}, name="bad")
+    listing = Listing(
+        tools=(tool({}, name="read_file"), bad), rejected=(RejectedTool(name="odd", reason="it is odd"),)
+    )
+    made = written(machine, entry, listings={"files": listing})
+    if "enabled_tools" in made:
+        assert made["enabled_tools"] == ["read_file"]
+    else:
+        assert {"bad", "odd"} <= {*made["disabled_tools"]}

@@ -100,6 +100,22 @@ async def test_an_error_is_cleaned_bounded_masked_and_marked(
     assert said["data"].get(gate.UNTRUSTED) == ({"server": "x"} if trust == "untrusted" else None)
 
 
+@pytest.mark.requirement("HARD-61")
+@TRUST
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("resources/read", {"uri": "test://a"}), ("prompts/get", {"name": "x_p"})],
+)
+async def test_an_error_of_ours_that_may_quote_a_server_is_marked(
+    tmp_path: Path, trust: str, method: str, params: dict[str, Any]
+) -> None:
+    async with asking(tmp_path, trust, **{method: {"exit": 3}}) as client:
+        answer = await asked(client, "older", method, **params)
+    data = answer["error"]["data"]
+    assert data["code"] == "connection_lost"
+    assert data.get(gate.UNTRUSTED) == ({"server": "x"} if trust == "untrusted" else None)
+
+
 @pytest.mark.requirement("HARD-63")
 @WAYS
 @TRUST

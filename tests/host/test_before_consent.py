@@ -1,6 +1,7 @@
 """Nothing of a project file reaches a model or widens anything before the user consents to it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from fairlead.config.paths import store_file
 from fairlead.errors import FairleadError
 from fairlead.host.host import Host
 from fairlead.host.model.bundles import select
+from fairlead.policy.arguments import read_arguments
 from fairlead.policy.consent import record_consent
 from fairlead.policy.decision import CallPolicy
+from fairlead.policy.path_spellings import PathContext
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.support import SECONDS
@@ -127,6 +130,23 @@ def test_a_rule_of_a_project_denies_without_words_of_its_own(machine: Machine) -
     decision = CallPolicy(config.servers["x"]).decide("echo")
     assert decision.verdict == "deny"
     assert EVIL not in decision.reason
+
+
+def test_a_rule_of_a_project_that_may_match_is_not_quoted(machine: Machine) -> None:
+    rule = {"action": "deny", "server": "x", "tool": "echo", "arguments": {EVIL: f"/{EVIL}/**"}}
+    user = {"servers": {"x": {"command": "x", "trust": "trusted"}}}
+    config = loaded(machine, user, {"policy": {"rules": [rule]}})
+    policy = CallPolicy(config.servers["x"])
+    odd = PathContext(cwd=None, homes=())
+    for path in ("relative/path", f"../{EVIL}", "~other/x"):
+        readings = read_arguments(policy.argument_patterns("echo"), {EVIL: path}, odd)
+        decision = policy.decide("echo", arguments=readings)
+        assert EVIL not in decision.reason
+        if decision.verdict == "ask" and "may apply" in decision.reason:
+            assert re.search(r"fairlead\.json:\d+", decision.reason)
+            break
+    else:
+        raise AssertionError("no path leaves the rule in doubt")
 
 
 @pytest.mark.parametrize("overlay", [{"enabled": False}, {"deny_tools": ["echo"]}])

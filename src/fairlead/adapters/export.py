@@ -258,9 +258,15 @@ def tool_lists(
     config, policy = server.config, CallPolicy(server)
     quarantined: Mapping[str, str] = known.quarantined if known else dict[str, str]()
     offered = [entry.key.tool for entry in known.listing.tools] if known else []
+    rejected = [each.name for each in known.listing.rejected if not each.is_unnamed] if known else []
 
     def may(name: str) -> bool:
-        return name not in quarantined and policy.decide(name, bundle_filter).verdict != "deny"
+        # As calls are decided here: of pins, of schemas that are rejected, and of the policy.
+        if known is not None and (
+            name in quarantined or (name != _LATER and known.refusal(name) is not None)
+        ):
+            return False
+        return policy.decide(name, bundle_filter).verdict != "deny"
 
     # A tool that the server gets later is called elsewhere, unless none but the allowed ones are.
     is_open = (bundle_filter is None or bundle_filter.allow_tools is None) and may(_LATER)
@@ -273,7 +279,7 @@ def tool_lists(
             notes.append(ConversionNote(server_id=server.server_id, field="deny_tools", message=message))
             return None
         plain = [name for name in denied_names if name not in patterns]
-        denied = [*plain, *(name for name in (*offered, *quarantined) if not may(name))]
+        denied = [*plain, *(name for name in (*offered, *rejected, *quarantined) if not may(name))]
         return ToolLists(allowed=None, denied=tuple(dict.fromkeys(denied)))
     listed = [*(config.allow_tools or ()), *((bundle_filter.allow_tools or ()) if bundle_filter else ())]
     listed += as_object(server.entry.get("approval")).get("tools", {})

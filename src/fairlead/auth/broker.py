@@ -22,6 +22,7 @@ from fairlead.auth.tokens import Login, LoginKey, Token
 from fairlead.auth.vault import Vault
 from fairlead.config.command_lines import command_line
 from fairlead.config.secrets.masking import SECRETS
+from fairlead.config.secrets.redaction import is_distinctive
 from fairlead.errors import (
     AuthRequired,
     ConfigError,
@@ -226,7 +227,7 @@ class Broker:
         if held is not None and held.login.token != login.token:
             self._troubles.pop(login.key, None)
         self._held[login.key] = _CachedLogin(login=login, looked=self._clock())
-        SECRETS.learn(*login.secrets)
+        SECRETS.learn(*filter(is_distinctive, login.secrets), owner=login.key)
         self._keys[_server(login.key)] = login.key
         self._absences.pop(_server(login.key), None)
 

@@ -12,6 +12,7 @@ import msgspec
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import structs
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.config.models import Server
@@ -61,6 +62,10 @@ class _ToolCall(msgspec.Struct, frozen=True):
     on_progress: ProgressFnT | None
     safe_to_repeat: bool
     as_task: bool = False
+    decide_again: Callable[[], Awaitable[object]] | None = None
+    """Awaited before it is sent where it had to wait. Raises if it may not be sent any more."""
+    session: Session | None = None
+    """The session that was there when it was made. Over any other it had to wait."""
 
 
 class Connection:
@@ -137,6 +142,7 @@ class Connection:
         on_progress: ProgressFnT,
         deadline: Callable[[], Deadline] | None = None,
         safe_to_repeat: bool = False,
+        decide_again: Callable[[], Awaitable[object]] | None = None,
     ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Call a tool. A call that the server certainly did not look into is sent again, once.
 
@@ -148,14 +154,23 @@ class Connection:
             on_progress: Awaited whenever the server reports progress.
             deadline: Makes the deadline of each attempt; that of the server's entry if not given.
             safe_to_repeat: The call may be sent again even if the server may have carried it out.
+            decide_again: Awaited before it is sent where it had to wait. Raises if it may no longer be sent.
 
         Raises:
             CallFailed: No result came; `delivery` says whether the server may have carried it out.
         """
-        call = _ToolCall(tool, arguments, deadline or self.deadline, on_progress, safe_to_repeat)
+        call = _ToolCall(
+            tool,
+            arguments,
+            deadline or self.deadline,
+            on_progress,
+            safe_to_repeat,
+            decide_again=decide_again,
+            session=self._current_session(),
+        )
         return self._call(call, finishes=True)
 
-    def begin_tool(
+    def begin_tool(  # noqa: PLR0913 - those of `call_tool`, and one more
         self,
         tool: str,
         arguments: Mapping[str, Any] | msgspec.Raw,
@@ -164,12 +179,22 @@ class Connection:
         deadline: Callable[[], Deadline] | None = None,
         safe_to_repeat: bool = False,
         as_task: bool = False,
+        decide_again: Callable[[], Awaitable[object]] | None = None,
     ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Call a tool and return what comes first: its result, or the handle of a task (`created_task`).
 
         Modern servers choose between the two; older ones start a task where `as_task` is set.
         """
-        call = _ToolCall(tool, arguments, deadline or self.deadline, on_progress, safe_to_repeat, as_task)
+        call = _ToolCall(
+            tool,
+            arguments,
+            deadline or self.deadline,
+            on_progress,
+            safe_to_repeat,
+            as_task,
+            decide_again,
+            self._current_session(),
+        )
         return self._call(call, finishes=False)
 
     async def _call(self, call: "_ToolCall", *, finishes: bool) -> msgspec.Raw:
@@ -177,6 +202,8 @@ class Connection:
             result = await self._deliver_tool(call)
         except CallRejected as exc:
             await self._visit_pages(exc)
+            if call.decide_again is not None:
+                await call.decide_again()
             result = await self._deliver_tool(call)
         self.vitals.calls += 1
         if not may_need_more(result):
@@ -200,11 +227,24 @@ class Connection:
     def _send_tool(
         self, call: "_ToolCall", more: Mapping[str, Any] | None, session: Session
     ) -> Awaitable[msgspec.Raw]:
+        if session is not call.session and call.decide_again is not None and more is None:
+            return self._send_after_wait(call, call.decide_again, session)
         if session.runs_tasks:
             return self._send_as_wanted(call, session)
         return session.call_tool(
             call.tool, call.arguments, deadline=call.deadline(), on_progress=call.on_progress, more=more
         )
+
+    async def _send_after_wait(
+        self, call: "_ToolCall", decide_again: Callable[[], Awaitable[object]], session: Session
+    ) -> msgspec.Raw:
+        """Call a tool over a session that had to be waited for, unless it was denied meanwhile."""
+        await decide_again()
+        return await self._send_tool(structs.replace(call, decide_again=None), None, session)
+
+    def _current_session(self) -> Session | None:
+        link = self._supervisor.link
+        return link.session if link is not None else None
 
     async def _send_as_wanted(self, call: "_ToolCall", session: Session) -> msgspec.Raw:
         """Call a tool of a server some of whose tools may have to be called as tasks."""

@@ -9,7 +9,7 @@ from fairlead.adapters.content import text_of
 from fairlead.catalog.tools import PromptArgument, PromptOffer
 from fairlead.config.untyped import as_object
 from fairlead.console.attachments import for_model, show_examples
-from fairlead.console.render import AnswerOrigin, show_blocks
+from fairlead.console.render import AnswerOrigin, is_shown_whole, show_blocks
 from fairlead.console.session import ConsoleSession, Verb
 from fairlead.console.typed_words import Suggestion, pairs_of, words_of
 from fairlead.errors import ArgumentsInvalid
@@ -90,7 +90,9 @@ async def _show(session: ConsoleSession, prompt: PromptOffer, result: PromptResu
 async def _hand_to_model(session: ConsoleSession, prompt: PromptOffer, result: PromptResult) -> None:
     """Put the messages into the conversation. What a server wrote that is not trusted is agreed to first."""
     if session.host.configured(prompt.server_id).trust != "trusted":
-        answer = await session.person.pick("Send this to the model?", ["yes", "no"], "yes")
+        if not is_shown_whole(as_object(message.get("content")) for message in result.messages):
+            session.screen.warn("only its beginning is shown above; the model would get all of it")
+        answer = await session.person.pick("Send this to the model?", ["yes", "no"], "no")
         if answer != "yes":
             return
     messages = [await _convert_message(session, prompt, message) for message in result.messages]

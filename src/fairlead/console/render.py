@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from shutil import get_terminal_size
 from typing import Any, Final, Literal
 
+from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import as_object
 from fairlead.console.session import ConsoleSession
 from fairlead.policy.results import PLAIN_TEXT, ResultSource, media_type
@@ -218,9 +219,19 @@ async def _show_block(session: ConsoleSession, origin: AnswerOrigin, block: Mapp
             )
 
 
+def _beginning(text: str) -> str:
+    """The part of a text that is shown."""
+    return "\n".join(text[:MOST_CHARACTERS].split("\n")[:MOST_LINES])
+
+
+def is_shown_whole(blocks: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the person saw all of these blocks' text."""
+    holders = (as_object(block.get("resource")) or block for block in blocks)
+    return all(_beginning(text) == text for each in holders if isinstance(text := each.get("text"), str))
+
+
 async def _show_text(session: ConsoleSession, origin: AnswerOrigin, text: str) -> None:
-    lines = text[:MOST_CHARACTERS].split("\n")
-    shown = "\n".join(lines[:MOST_LINES])
+    shown = _beginning(text)
     session.screen.data(shown)
     if len(shown) < len(text):
         where = await _store_artifact(session, origin, text.encode(errors="replace"), PLAIN_TEXT)
@@ -235,7 +246,8 @@ async def _show_media(session: ConsoleSession, origin: AnswerOrigin, data: str, 
         return
     picture = picture_of(content, content_type)
     if picture.media_type.startswith("text/"):
-        await _show_text(session, origin, content.decode(errors="replace"))
+        # The gate leaves binary data as it is, and this is text: a secret or an escape sequence may be in it.
+        await _show_text(session, origin, await gate.run(gate.file_steps(content)))
         return
     columns = get_terminal_size().columns
     drawing = drawing_of(content, picture, graphics_of(session.env), columns=columns)

@@ -99,7 +99,8 @@ class PrincipalView:
             and reading.may_read(status.server_id)
             and (listing := self.host.listing(status.server_id)) is not None
         }
-        said = (self._login_instructions(), OfferLists(listings, "gateway").instructions())
+        trusted = [name for name in listings if self.host.is_trusted(name)]
+        said = (self._login_instructions(), OfferLists(listings, "gateway", trusted).instructions())
         return "\n\n".join(filter(None, said)) or None
 
     def _login_instructions(self) -> str | None:

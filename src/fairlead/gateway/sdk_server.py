@@ -23,7 +23,7 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_object
 from fairlead.connection.peer import AGENT_META_KEY, IS_AGENT, SESSION_META_KEY
 from fairlead.connection.tracing import SpanDetails, Trace, Tracer, carrying, read_trace
-from fairlead.errors import CallRejected, FairleadError
+from fairlead.errors import CallRejected, FairleadError, ServerError
 from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.client_session import ClientKey, ClientSession, rejection, session_key
 from fairlead.gateway.large_events import fit_event, require_event_size
@@ -259,7 +259,7 @@ class Handlers:
 
         async def work(request_context: RequestContext) -> dict[str, Any]:
             async with client.at(request_context, owned.server_id) as host:
-                with _translate_errors():
+                with _translate_errors(client):
                     read = await host.resources.read(owned.server_id, owned.uri)
                     if _is_streamed(context, request_context):
                         await require_event_size(client, uri, read)
@@ -270,7 +270,7 @@ class Handlers:
 
     async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         client = await self._client(context)
-        with _translate_errors():
+        with _translate_errors(client):
             await client.notifier.watch(str(params.uri))
         return types.EmptyResult()
 
@@ -290,7 +290,7 @@ class Handlers:
                 raise MCPError(INTERNAL_ERROR, "there are too many streams: end some, or try again later")
             try:
                 for uri in params.notifications.resource_subscriptions or ():
-                    with _translate_errors():
+                    with _translate_errors(client):
                         await client.notifier.watch(uri)
                     watched.append(uri)
                 return await client.notifier.listening(context, params)
@@ -317,7 +317,7 @@ class Handlers:
 
         async def work(request_context: RequestContext) -> dict[str, Any]:
             async with client.at(request_context, route.server_id) as host:
-                with _translate_errors():
+                with _translate_errors(client):
                     got = await host.prompts.get(route.server_id, route.name, params.arguments)
                     if _is_streamed(context, request_context):
                         await require_event_size(client, params.name, got)
@@ -333,7 +333,7 @@ class Handlers:
         offered = await client.fetch_offers()
         argument, host = params.argument, client.host
         others = params.context.arguments if params.context else None
-        with _translate_errors():
+        with _translate_errors(client):
             if isinstance(params.ref, types.PromptReference):
                 with _naming_logins(client):
                     route = offered.require_prompt(params.ref.name)
@@ -455,14 +455,18 @@ def _naming_logins(client: ClientSession) -> Generator[None]:
 
 
 @contextmanager
-def _translate_errors() -> Generator[None]:
-    """Turn errors of the block into protocol errors."""
+def _translate_errors(client: ClientSession) -> Generator[None]:
+    """Turn errors of the block into protocol errors. One that may quote an untrusted server is marked."""
     try:
         yield
     except CallRejected as exc:
         raise rejection(exc) from exc
     except FairleadError as exc:
-        raise MCPError(INTERNAL_ERROR, str(exc), {"code": exc.code, "hint": exc.hint}) from exc
+        quoted = exc.server_id if isinstance(exc, ServerError) else None
+        if quoted is not None and client.host.is_trusted(quoted):
+            quoted = None
+        data = gate.mark_error_data({"code": exc.code, "hint": exc.hint}, quoted)
+        raise MCPError(INTERNAL_ERROR, str(exc), data) from exc
 
 
 def _mark_untrusted(result: dict[str, Any], answered: CleanAnswer) -> dict[str, Any]:

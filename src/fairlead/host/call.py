@@ -43,6 +43,7 @@ from fairlead.host.permission import (
     CallPermission,
     CallToDecide,
     ProposedCall,
+    denial,
     encode_arguments,
     require_callable,
 )
@@ -268,7 +269,9 @@ class CallRunner:
         audited, sent = await self._request_permission(proposal, arguments)
         audited.record_sent()
         try:
-            raw = await managed.live().begin_tool(tool, sent, as_task=True)
+            raw = await managed.live().begin_tool(
+                tool, sent, as_task=True, decide_again=partial(_decide_again, proposal, sent, None)
+            )
         except BaseException as exc:
             _record_failure(audited, exc)
             raise
@@ -384,7 +387,13 @@ class CallRunner:
             audited = self._audit.send(plan.subject, proposal.principal, arguments, plan.reason)
         try:
             self.running.begin(call_id)
-            raw = await connection.call_tool(tool, arguments, on_progress=on_progress, deadline=deadline)
+            raw = await connection.call_tool(
+                tool,
+                arguments,
+                on_progress=on_progress,
+                deadline=deadline,
+                decide_again=partial(_decide_again, proposal, arguments, plan),
+            )
             result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:
                 result = await self._artifacts.deliver_cleaned(raw, source, principal=proposal.principal)
@@ -536,6 +545,36 @@ def _deadline(managed: ManagedServer, settings: CallSettings) -> Callable[[], De
     """A factory of the call's deadline: a new one each time that it is sent."""
     idle = settings.request_timeout_ms or managed.config.request_timeout_ms
     return partial(Deadline, idle / 1000, managed.config.max_request_ms / 1000)
+
+
+async def _decide_again(
+    proposal: ProposedCall, arguments: Mapping[str, Any] | msgspec.Raw, plan: CallPlan | None
+) -> None:
+    """Decide again on a call that had to wait for its server: a review may have denied it meanwhile.
+
+    Raises:
+        CallDenied: It may not be made any more, or policy alone allowed it and now wants it approved.
+        UnknownTool: Its definition cannot be used.
+    """
+    managed = proposal.managed
+    name = f"`{proposal.name}`"
+    if managed.is_retired:
+        raise CallDenied(
+            f"{name} was not called: while it waited, its server was disabled or changed",
+            hint="check it with `fairlead status`, then call it again",
+        )
+    require_callable(proposal)
+    if plan is not None and plan.policy is managed.policy:
+        return  # nothing about its permission has changed
+    sent = msgspec.json.decode(arguments) if isinstance(arguments, msgspec.Raw) else arguments
+    now = await CallToDecide(proposal, sent).decide()
+    if now.verdict == "deny":
+        raise denial(proposal, now)
+    if plan is not None and now.verdict == "ask":
+        raise CallDenied(
+            f"{name} was not called: while it waited, it came to need approval ({now.reason})",
+            hint="call it again",
+        )
 
 
 def _blame_arguments(error: BaseException, arguments: Mapping[str, Any] | msgspec.Raw) -> None:

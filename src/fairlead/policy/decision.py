@@ -368,8 +368,13 @@ def _narrows(loaded: LoadedRule) -> bool:
 
 def _ask_in_doubt(loaded: LoadedRule) -> Decision:
     """Ask where a narrowing rule may match."""
-    globs = ", ".join(f"`{name}: {glob}`" for name, glob in loaded.rule.arguments.items())
-    reason = f"a policy rule that says `{loaded.rule.action}` for {globs} may apply to these arguments"
+    if loaded.origin is not None and loaded.origin.layer.name == "project":
+        # Its file may be a stranger's, and a model reads this as our own words: nothing of it is quoted.
+        where = f"the project's policy rule at {loaded.origin}"
+    else:
+        globs = ", ".join(f"`{name}: {glob}`" for name, glob in loaded.rule.arguments.items())
+        where = f"a policy rule that says `{loaded.rule.action}` for {globs}"
+    reason = f"{where} may apply to these arguments"
     return Decision(verdict="ask", reason=reason, rule=loaded)
 
 

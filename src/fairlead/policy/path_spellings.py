@@ -102,7 +102,7 @@ _LOOKALIKES: Final = str.maketrans(
 """Characters that code pages and fonts turn into slashes and dots, and NFKC does not."""
 # ASCII alone: beyond it, letters such as the Kelvin sign are a `k` in another case, and nothing in base64.
 _BASE64: Final = re.compile(
-    r"(?:data:[^,]{0,255};base64,)?([A-Za-z0-9+/_-]{4,})={0,2}", re.IGNORECASE | re.ASCII
+    r"(?:data:[^,]{0,255};base64,|base64[:,]|b64:)?([A-Za-z0-9+/_-]{4,})={0,2}", re.IGNORECASE | re.ASCII
 )
 _HEX_TEXT: Final = re.compile(rf"(?:0[xX])?((?:{_HEX}{{2}}){{2,}})")
 _NO_QUOTES: Final = str.maketrans("", "", "\"'")
@@ -245,8 +245,8 @@ def _decode_utf_7(letters: str) -> str:
         return letters
 
 
-def _base64_path(text: str) -> str | None:
-    """Path encoded as base64, as in `data:` URLs; None where the text is none."""
+def _base64_path(text: str, layers: int = 2) -> str | None:
+    """Path encoded as base64, as in `data:` URLs, or again as that; None where the text is none."""
     found = _BASE64.fullmatch(text)
     if found is None:
         return None
@@ -255,7 +255,9 @@ def _base64_path(text: str) -> str | None:
         decoded = base64.b64decode(letters + "=" * (-len(letters) % 4)).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return decoded if _PATH_BEGINNING.match(decoded) else None
+    if _PATH_BEGINNING.match(decoded):
+        return decoded
+    return _base64_path(decoded, layers - 1) if layers else None
 
 
 def _hex_path(text: str) -> str | None:

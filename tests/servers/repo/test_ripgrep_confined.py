@@ -19,6 +19,7 @@ from fairlead.servers.repo.files import file_tools
 from fairlead.servers.repo.folders import Confinement
 from fairlead.servers.repo.landlock import ReadAccess, landlock_version, start_confined
 from fairlead.servers.repo.ripgrep import SearchOutput, search_tool
+from fairlead.servers.repo.scan import ScanQuery
 from fairlead.testing import write_tree
 from tests.servers.calling import call
 from tests.servers.repo.test_folder_races import exchange
@@ -250,6 +251,34 @@ async def test_without_landlock_bubblewrap_confines(repo: Path, monkeypatch: pyt
     (repo / "sub" / ".gitignore").unlink()
     os.mkfifo(repo / "sub" / ".gitignore")
     assert (await search(repo)).engine == "python"
+
+
+def test_limits_hold_before_bubblewrap_starts_the_search(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if engines._bubblewrap() is None:  # pyright: ignore[reportPrivateUsage]
+        pytest.skip("bubblewrap cannot be used here")
+    monkeypatch.setattr(engines, "landlock_version", lambda: 0)
+    # In place of ripgrep, a shell in the same box says which limits it was started with.
+    monkeypatch.setattr(
+        engines,
+        "ripgrep_command",
+        lambda *_, **__: [SHELL, "-c", "ulimit -v; ulimit -t; ulimit -c; ulimit -f"],
+    )
+    search = ScanQuery(
+        query="x", is_fixed=True, is_sensitive=True, context=0, limit=1, narrowing=(), with_hidden=False
+    )
+    with (
+        Confinement([repo]) as confinement,
+        confinement.folder(".") as folder,
+        engines._confine_ripgrep(SHELL, folder, None) as confine,  # pyright: ignore[reportPrivateUsage]
+    ):
+        assert confine is not None
+        command = confine(search, "none").command
+        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    limits = [engines.MAX_MEMORY // 1024, engines.MAX_CPU_SECONDS, 0, 0]
+    assert said.stdout.decode().split() == [*map(str, limits)], said.stderr
+
+
+SHELL = os.path.realpath("/bin/sh")
 
 
 async def test_without_either_python_searches(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

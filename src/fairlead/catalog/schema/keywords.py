@@ -10,6 +10,10 @@ Schema = dict[str, Any] | bool
 
 TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 
+_YES, _NO = ("1", "true", "yes", "on", "y", "t"), ("0", "false", "no", "off", "n", "f")
+FLAG_WORDS = {**dict.fromkeys(_YES, True), **dict.fromkeys(_NO, False)}
+"""Texts that Pydantic and others take for a boolean, in any case."""
+
 IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
 IN_PLACE_SINGLES = ("not", "if", "then", "else")
 

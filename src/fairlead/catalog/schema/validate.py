@@ -25,7 +25,14 @@ import msgspec
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.coerce import coerce
 from fairlead.catalog.schema.effort import FLAT_AND_SHORT, EffortExceeded, ValueSize, effort, measure, weigh
-from fairlead.catalog.schema.keywords import INVERTING, Schema, all_schemas, in_place_schemas, map_schemas
+from fairlead.catalog.schema.keywords import (
+    FLAG_WORDS,
+    INVERTING,
+    Schema,
+    all_schemas,
+    in_place_schemas,
+    map_schemas,
+)
 from fairlead.catalog.schema.normalize import ScreenedSchema, screen_definition
 from fairlead.catalog.schema.portable import without_odd_patterns
 from fairlead.catalog.tools import ToolEntry
@@ -50,13 +57,12 @@ _CLOSING = frozenset(("additionalProperties", "unevaluatedProperties"))
 _INVERSIONS = {"not": ("not",), "if": ("if", "then", "else"), "contains": ("contains", "maxContains")}
 """Keywords whose wider schema can make the whole stricter, with those that mean nothing without them."""
 _TIMES = frozenset(("date-time", "date", "time", "duration"))
-_WORDS = ("0", "1", "true", "false", "yes", "no", "on", "off", "y", "n", "t", "f")
 _FLAGS: list[Any] = [
     True,
     False,
     0,
     1,
-    *{form for word in _WORDS for form in (word, word.title(), word.upper())},
+    *{form for word in FLAG_WORDS for form in (word, word.title(), word.upper())},
 ]
 """What Pydantic takes for a boolean."""
 _BREAKS = re.compile(rb"\\[nru]")

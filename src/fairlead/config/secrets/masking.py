@@ -13,8 +13,9 @@ UTF-16; base64, and hex without gaps, may hold any of these again, up to three t
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import cache, cached_property
+from threading import Lock
 from typing import Final
 from urllib.parse import quote, quote_plus
 
@@ -40,10 +41,20 @@ SHORTEST_ENCODED = 8
 """Values of this length or longer are looked for in every encoding, and in what servers send."""
 
 MAX_ENCODED_SECRETS = 500
-"""Most values that are looked for in every encoding: the latest, since each costs a few searches per text."""
+"""Most values of owners that are looked for in every encoding, since each costs a few searches per text."""
 
 MAX_SECRETS = 2000
-"""Most values known at once. Tokens are refreshed every hour or so; the oldest are forgotten."""
+"""Most configured values known at once, and most spellings of values that owners had."""
+
+KEPT_PER_OWNER = 3
+"""Most sets of values kept for one owner: a server may still echo the token before the last."""
+
+KEPT_HEADERS = 50
+"""The same for headers of requests, which several connections of one server have made at a time."""
+
+_MAX_PIECE = 2048
+"""About the longest part of a value that is looked for at once, in bytes: a text is searched in windows which
+overlap by several times this. A longer value is known by its parts: an echo of half of it is masked, too."""
 
 # A run of the characters that tokens are made of is only looked at from its start, and what a pattern looked
 # at it takes with it: else a hostile text would take a time that grows with the square of its length.
@@ -312,35 +323,87 @@ def digits_and_capitals(text: bytes) -> bytes:
     return text.translate(None, _NOT_TELLING)
 
 
+class _Forms:
+    """What is looked for of one value: its plain spellings, and its parts in every encoding."""
+
+    def __init__(self, value: str) -> None:
+        self.spellings = (value, quote(value, safe="", errors="surrogatepass"), json.dumps(value)[1:-1])
+        self.parts = tuple(map(_Secret, _parts(value))) if len(value) >= SHORTEST_ENCODED else ()
+
+
 class Masker:
     """Registry of known secrets that masks them in texts. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[str, None] = {}  # in the order they were learned
+        self._learning = Lock()
+        # Each is replaced whole, since another thread may be looking for the secrets known so far.
+        self._configured: dict[str, None] = {}
+        self._rotating: dict[Hashable, list[tuple[str, ...]]] = {}  # by owner: the sets of values it had last
+        self._former: dict[str, None] = {}  # spellings of values that owners had
+        self._forms: dict[str, _Forms] = {}
+        self._known: tuple[str, ...] = ()
         self._secrets: tuple[_Secret, ...] = ()
         self.reach = 16
-        """Longest form of a known value, or a JSON escape, in a text."""
+        """Longest form of a known value's part, or a JSON escape, in a text."""
         self.knows_any = False
         """Whether there is any value to look for in what servers send."""
         self.generation = 0
         """Grows with each learned value: what was safe to show before need not be any more."""
 
-    def learn(self, *values: str) -> None:
-        """Mask these values from now on, in any encoding."""
-        for value in values:
-            if len(value) < SHORTEST_SECRET or value in self._known:
-                continue
-            spellings = (value, quote(value, safe=""), json.dumps(value)[1:-1])
-            # A copy, since another thread may be looking for the secrets known so far.
-            known = {**self._known, **dict.fromkeys(spellings)}
-            for oldest in list(known)[: max(0, len(known) - MAX_SECRETS)]:
-                del known[oldest]
-            self._known = known
-            if len(value) >= SHORTEST_ENCODED:
-                self._secrets = (*self._secrets, _Secret(value))[-MAX_ENCODED_SECRETS:]
-                self.knows_any = True
-                self.reach = max(self.reach, 12 * len(value.encode(errors="surrogatepass")))
-            self.generation += 1
+    def learn(self, *values: str, owner: Hashable | None = None, kept: int = KEPT_PER_OWNER) -> None:
+        """Mask these values from now on, in any encoding.
+
+        Args:
+            values: The values. Those that are too short to be secrets are left out.
+            owner: Who changes them again and again: a login, a program that prints headers. Only what it had
+                last is kept, so that nobody who renews a token often makes others forgotten. None for values
+                of the configuration, which are kept.
+            kept: How many sets of values of this owner are kept.
+        """
+        wanted = tuple(value for value in dict.fromkeys(values) if len(value) >= SHORTEST_SECRET)
+        if not wanted:
+            return
+        with self._learning:
+            if owner is None:
+                if all(value in self._configured for value in wanted):
+                    return
+                self._configured = _latest({**self._configured, **dict.fromkeys(wanted)}, MAX_SECRETS)
+            else:
+                others = {**self._rotating}
+                had = others.pop(owner, [])
+                # The one that was used last comes last, also where nothing is new.
+                kept_sets = [*(values for values in had if values != wanted), wanted][-kept:]
+                self._rotating = {**others, owner: kept_sets}
+                if wanted in had:
+                    return
+                spelled = [spelling for value in wanted for spelling in self._forms_of(value).spellings]
+                former = {known: None for known in self._former if known not in spelled}
+                self._former = _latest({**former, **dict.fromkeys(spelled)}, MAX_SECRETS)
+            self._renew()
+
+    def _renew(self) -> None:
+        """Make anew what is looked for, from all that is known."""
+        forms = {value: self._forms_of(value) for value in self._configured}
+        rotating: dict[Hashable, list[tuple[str, ...]]] = {}
+        used = 0
+        for owner, sets in reversed([*self._rotating.items()]):
+            made = {value: self._forms_of(value) for values in sets for value in values if value not in forms}
+            used += sum(len(each.parts) for each in made.values())
+            if rotating and used > MAX_ENCODED_SECRETS:
+                break
+            rotating[owner] = sets
+            forms |= made
+        self._rotating = dict(reversed(rotating.items()))
+        self._forms = forms
+        self._secrets = tuple(dict.fromkeys(part for each in forms.values() for part in each.parts))
+        known = (spelling for each in forms.values() for spelling in each.spellings)
+        self._known = tuple(dict.fromkeys((*known, *self._former)))
+        self.knows_any = bool(self._secrets)
+        self.reach = max((self.reach, *(12 * len(part.plain) for part in self._secrets)))
+        self.generation += 1
+
+    def _forms_of(self, value: str) -> "_Forms":
+        return self._forms.get(value) or _Forms(value)
 
     def mask(self, text: str) -> str:
         """Mask known secrets and what has the shape of one; most often returns the same text."""
@@ -398,6 +461,28 @@ class Masker:
             return text
         text = LONG_RUNS_IN_TEXT.sub(lambda run: MASK if _holds_any(run[0], found) else run[0], text)
         return MASK if _holds_any(text, found) else text
+
+
+def _latest(known: dict[str, None], limit: int) -> dict[str, None]:
+    return known if len(known) <= limit else dict.fromkeys([*known][-limit:])
+
+
+_ESCAPE_SIGNS = frozenset("\\%&=;#")
+
+
+def _parts(value: str) -> Iterator[str]:
+    """A value, or its parts where it is long: of about one size, so that none is a common word."""
+    most = _MAX_PIECE if value.isascii() else _MAX_PIECE // 4
+    number = -(-len(value) // most)
+    size = -(-len(value) // number)
+    start = 0
+    for even in range(size, len(value), size):
+        # Not within an escape, whose halves are no escapes.
+        ends = range(even, even - 128, -1)
+        end = next((end for end in ends if _ESCAPE_SIGNS.isdisjoint(value[end - 12 : end + 12])), even)
+        yield value[start:end]
+        start = end
+    yield value[start:]
 
 
 def _holds_any(text: str, secrets: list[_Secret]) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -185,6 +186,24 @@ def is_ordinary(value: str) -> bool:
     if "://" in text:
         return "@" not in text and "?" not in text
     return (len(text) < 12 and bool(_WORDS.fullmatch(text))) or bool(_ORDINARY.fullmatch(text))
+
+
+SHORTEST_ASSIGNED = 16
+"""A shorter value that an authorization server chose is not masked."""
+
+
+def is_distinctive(value: str) -> bool:
+    """Whether a value that an authorization server chose may be masked in what all others say.
+
+    It could issue the name of another server's tool as its token, or a common word, and garble or hide those.
+    A random value changes between small and capital letters and digits all the time; words do not.
+    """
+    if len(value) < SHORTEST_ASSIGNED:
+        return False
+    kinds = ["d" if sign.isdigit() else "u" if sign.isupper() else "l" for sign in value if sign.isalnum()]
+    changes = sum(one != other for one, other in pairwise(kinds))
+    share = 5 if not {"u", "l"} <= {*kinds} else 4 if kinds.count("d") > 1 else 3
+    return has_token(value) or ("d" in kinds and changes * share >= len(kinds))
 
 
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_. ][A-Za-z]+)*")

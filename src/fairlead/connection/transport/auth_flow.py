@@ -14,8 +14,8 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from fairlead.config.secrets.masking import SECRETS
-from fairlead.config.secrets.redaction import header_secrets
+from fairlead.config.secrets.masking import KEPT_HEADERS, SECRETS
+from fairlead.config.secrets.redaction import header_secrets, is_distinctive
 from fairlead.connection.outcomes import CredentialOrigin, HeadersUnavailable
 from fairlead.connection.transport.http_endpoint import RejectedRequest
 from fairlead.errors import AuthRequired, LoginFailed
@@ -148,7 +148,9 @@ class FlowHeaders:
     def _find_added_headers(self, before: Mapping[str, str], outgoing: Any) -> Mapping[str, str]:  # noqa: ANN401 - of a library of its own
         headers: dict[str, str] = dict(outgoing.headers.items())
         added = {name.title(): value for name, value in headers.items() if before.get(name) != value}
-        SECRETS.learn(*header_secrets(added))
+        # An authorization server may have chosen them.
+        found = filter(is_distinctive, header_secrets(added))
+        SECRETS.learn(*found, owner=("headers", self.server_id), kept=KEPT_HEADERS)
         return added
 
     def _response(self, refusal: RejectedRequest, request: Any) -> Any:  # noqa: ANN401 - as above

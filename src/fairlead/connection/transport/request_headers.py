@@ -22,7 +22,7 @@ from fairlead.auth.discovery import login_challenge
 from fairlead.auth.proofs import request_headers
 from fairlead.auth.tokens import Login, LoginTarget
 from fairlead.config.command_lines import command_line
-from fairlead.config.secrets.masking import SECRETS
+from fairlead.config.secrets.masking import KEPT_HEADERS, SECRETS
 from fairlead.config.secrets.redaction import header_secrets
 from fairlead.connection.outcomes import CredentialOrigin, HeadersUnavailable
 from fairlead.connection.process.stderr import OutputTail
@@ -83,7 +83,7 @@ class HeadersHelper:
                 if self._headers is None or (challenge is not None and challenge.refused == self._headers):
                     headers = CIMultiDict(self._fixed)
                     printed = parse_headers(await self._output())
-                    SECRETS.learn(*header_secrets(printed))
+                    SECRETS.learn(*header_secrets(printed), owner=self._argv, kept=KEPT_HEADERS)
                     headers.update(printed)
                     self._headers = headers
         return self._headers

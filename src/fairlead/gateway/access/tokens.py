@@ -286,7 +286,7 @@ class Tokens:
         owner = self._owners.get(digest_of(token))
         if owner is not None:
             self._latest = (sent, owner)
-            SECRETS.learn(token)  # only its digest was known before
+            SECRETS.learn(token, owner=owner.credential)  # only its digest was known before
         return owner
 
     async def look_up(self, token: str) -> TokenOwner | None:

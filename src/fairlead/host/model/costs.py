@@ -102,7 +102,7 @@ class _FixedToolset:
         return SearchSession()
 
     @property
-    def unavailable(self) -> dict[str, str]:
+    def unavailable_to_model(self) -> dict[str, str]:
         return {}
 
     async def rank(self, queries: Sequence[str], *, server: str | None = None) -> RankedTools:

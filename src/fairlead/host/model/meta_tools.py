@@ -203,8 +203,8 @@ class SearchableTools(Protocol):
         ...
 
     @property
-    def unavailable(self) -> dict[str, str]:
-        """The enabled servers that cannot be used now, each with the reason."""
+    def unavailable_to_model(self) -> dict[str, str]:
+        """The enabled servers that cannot be used now, each with a reason in no server's words."""
         ...
 
     async def ready(self) -> "SearchableTools":
@@ -287,7 +287,7 @@ class MetaTools(HostTools):
     async def _search(self, context: ToolContext, request: SearchToolsInput) -> Reply[SearchToolsOutput]:
         if request.server is not None:
             catalog = (await self._toolset.ready()).catalog
-            require_server(catalog, self._toolset.unavailable, request.server)
+            require_server(catalog, self._toolset.unavailable_to_model, request.server)
         ranked = await self._toolset.rank(request.queries, server=request.server)
         answer = answer_search(
             self._toolset.catalog,
@@ -295,7 +295,7 @@ class MetaTools(HostTools):
             self._toolset.session,
             request.queries,
             request.limit,
-            _of_server(self._toolset.unavailable, request.server),
+            _of_server(self._toolset.unavailable_to_model, request.server),
         )
         output = SearchToolsOutput(
             tools=answer.tools,
@@ -308,11 +308,11 @@ class MetaTools(HostTools):
     async def _list(self, context: ToolContext, request: ListInput) -> Reply[ListOutput]:
         catalog = (await self._toolset.ready()).catalog
         if request.server is not None:
-            require_server(catalog, self._toolset.unavailable, request.server)
+            require_server(catalog, self._toolset.unavailable_to_model, request.server)
         chosen = [tool.key for tool in catalog.tools if request.server in (None, tool.key.server_id)]
         shown = [catalog.display_name(key) for key in chosen[request.start : request.start + LISTED_AT_ONCE]]
         end = request.start + len(shown)
-        named, more = cut_unavailable(_of_server(self._toolset.unavailable, request.server))
+        named, more = cut_unavailable(_of_server(self._toolset.unavailable_to_model, request.server))
         output = ListOutput(tools=shown, next_start=end if end < len(chosen) else None, unavailable=named)
         lines = [", ".join(shown) if shown else "nothing fits"]
         if output.next_start is not None:

@@ -17,6 +17,7 @@ from fairlead.catalog.search.memory import PastQueries
 from fairlead.catalog.search.score import SemanticIndex
 from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.config.argument_types import check_types, fits, wrong_type
+from fairlead.config.command_lines import command_line
 from fairlead.config.principal import LOCAL
 from fairlead.errors import (
     AuthRequired,
@@ -122,6 +123,26 @@ class Toolset:
             for status in self._host.status()
             if self.selection.has(status.server_id) and status.enabled and status.state in DOWN
         }
+
+    @property
+    def unavailable_to_model(self) -> dict[str, str]:
+        """The servers that cannot be used now, for an answer of ours to a model.
+
+        Of an untrusted server it has the state and what the user can do: an error may quote its words.
+        """
+        known = self.unavailable
+        return {
+            status.server_id: known[status.server_id]
+            if self._host.is_trusted(status.server_id)
+            else self._describe_state(status)
+            for status in self._host.status()
+            if status.server_id in known
+        }
+
+    def _describe_state(self, status: ServerStatus) -> str:
+        if status.state in ("auth_required", "needs_client_registration"):
+            return f"it needs a login: {self._host.login_hint(status.server_id)}"
+        return f"it does not work; the user can see why: `{command_line('status', status.server_id)}`"
 
     @check_types
     async def ready(self, *, seconds: float | None = None) -> "Toolset":

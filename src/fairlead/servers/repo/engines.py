@@ -255,7 +255,7 @@ def _confine_ripgrep(program: str, folder: OpenFolder, rules: Path | None) -> Ge
             )
         elif needed and (bwrap := _bubblewrap()) is not None:
             # Nothing but the folder and what is needed to run is there: no /dev, no /proc, no network.
-            box = [bwrap, "--unshare-all", "--die-with-parent", "--new-session"]
+            box = [*_limited(), bwrap, "--unshare-all", "--die-with-parent", "--new-session"]
             for path in (*needed, *((rules,) if rules else ())):
                 box += ["--ro-bind", str(path), str(path)]
             box += ["--ro-bind", str(folder.path), str(folder.path), "--chdir", str(folder.path), "--"]
@@ -264,6 +264,16 @@ def _confine_ripgrep(program: str, folder: OpenFolder, rules: Path | None) -> Ge
             )
         else:
             yield None
+
+
+def _limited() -> list[str]:
+    """Beginning of a command that limits what follows: bubblewrap starts the search before we could.
+
+    The shell gets numbers alone to read; the command are its arguments, which it executes as they are.
+    """
+    limits = (f"-v {MAX_MEMORY // 1024}", f"-t {MAX_CPU_SECONDS}", "-c 0", "-f 0")
+    script = " && ".join(f"ulimit {limit}" for limit in limits)
+    return ["/bin/sh", "-c", f'{script} && exec "$@"; exit {_FAILED}', "sh"]
 
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")
