@@ -84,7 +84,7 @@ def own_catalogs() -> dict[str, list[ToolEntry]]:
             "description": tool["description"],
             "inputSchema": tool["input_schema"],
         }
-        entries, rejected = read_tools(tool["server"], [msgspec.json.encode(definition)])
+        entries, rejected = read_tools(tool["server"], iter([msgspec.json.encode(definition)]))
         assert not rejected, tool
         found.setdefault(tool["server"], []).extend(entries)
     return found

@@ -88,7 +88,9 @@ def lines(title: str, across: str, up: str, series: Mapping[str, Points], ours: 
         ends.append((placed[-1][1], name, _number(points[-1][1])))
     if len(series) > 1:
         parts += _names_beside(ends, right + 10)
-    return _svg(title, _TOP + height + 30, parts)
+    # Of many lines that end low, the names go on below the axis.
+    lowest = max((y for y, _ in _spread(ends)), default=0.0) if len(series) > 1 else 0.0
+    return _svg(title, max(_TOP + height + 30, int(lowest) + 10), parts)
 
 
 def _scale(values: Sequence[float], *, is_log: bool) -> Callable[[float], float]:
@@ -102,12 +104,16 @@ def _scale(values: Sequence[float], *, is_log: bool) -> Callable[[float], float]
 
 def _names_beside(ends: Sequence[tuple[float, str, str]], x: float) -> list[str]:
     """The names of lines beside their ends with the last number of each, none over another."""
-    parts: list[str] = []
+    return [f'<text x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>' for y, text in _spread(ends)]
+
+
+def _spread(ends: Sequence[tuple[float, str, str]]) -> list[tuple[float, str]]:
+    found: list[tuple[float, str]] = []
     lowest = -math.inf
     for y, name, number in sorted(ends):
         lowest = max(y + 4, lowest + 16)
-        parts.append(f'<text x="{x:.1f}" y="{lowest:.1f}">{escape(name)}: {number}</text>')
-    return parts
+        found.append((lowest, f"{name}: {number}"))
+    return found
 
 
 def _number(value: float) -> str:

@@ -163,14 +163,14 @@ def sleeping(*, quick: bool) -> None:
     many = median([apart(start_ours, count, "sleep", 1.0) for _ in range(1 if quick else 3)])
     sdk = apart(start_sdk, count, "sleep", 1.0)
     rows: list[tuple[object, ...]] = [
-        ("one", one.last, one.others_cpu / one.last, None),
+        ("Host, one", one.last, one.others_cpu / one.last, None),
         (
-            f"{count}",
+            f"Host, {count}",
             many.last,
             many.others_cpu / many.last,
             Goal(value=many.last / one.last, at_most=1.25, unit=" x", label="all ready, to one alone:"),
         ),
-        (f"{count}, SDK Client", sdk.last, sdk.others_cpu / sdk.last, f"{sdk.last / one.last:.3g} x"),
+        (f"SDK Client, {count}", sdk.last, sdk.others_cpu / sdk.last, f"{sdk.last / one.last:.3g} x"),
     ]
     columns = ("servers that sleep 1 s", "all ready s", "processors used by others", "goal")
     show("Start of servers that wait", columns, rows)
@@ -184,7 +184,7 @@ def burning(*, quick: bool) -> None:
     """
     count, seconds = (12, 0.3) if quick else (50, 0.5)
     one = median([apart(start_ours, 1, "burn", seconds) for _ in range(3)])
-    rows: list[tuple[object, ...]] = [("one", one.first, one.last, None, None, None)]
+    rows: list[tuple[object, ...]] = [("Host, one", one.first, one.last, None, None, None)]
     for name, way in (("Host", start_ours), ("SDK Client, all at once", start_sdk)):
         many: Start = apart(way, count, "burn", seconds)
         bound = many.children_cpu / PROCESSORS
@@ -198,7 +198,7 @@ def burning(*, quick: bool) -> None:
                 f"{many.last / fair:.3g} x of what others left",
                 Goal(value=many.first / one.first, at_most=1.5, unit=" x of one alone", label="first"),
             )
-        rows.append((f"{count}, {name}", many.first, many.last, bound, others, goals))
+        rows.append((f"{name}, {count}", many.first, many.last, bound, others, goals))
     columns = ("servers", "first s", "all s", "CPU / cores s", "used by others", "goal")
     title = f"Start of servers that compute for {seconds} s, on {PROCESSORS} processors"
     show(title, columns, rows, plot=("first s", "all s"), unit="seconds until ready")

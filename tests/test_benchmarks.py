@@ -6,11 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import benchmarks
 import pytest
+from benchmarks import callers
+from benchmarks.callers import stdio_entry
+from benchmarks.calls import web_server
 from benchmarks.measuring import TABLES_VARIABLE, Goal, leave_out, name_peer, show
 from benchmarks.plots import lines
 from benchmarks.run import NothingToMergeWith, Outcome, Table, read_kept, write_pages
+
+from tests.conformance.suite import TOOLS
+
+SDKS = TOOLS.parent / "sdks"
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(benchmarks.__path__)])
@@ -137,3 +145,22 @@ def test_a_plot_over_decades_has_logarithmic_axes_and_one_without_begins_at_zero
     assert "logarithmic" in lines("t", "bytes", "us", {"a": [(1, 1), (1000, 500)]})
     assert "logarithmic" not in lines("t", "servers", "s", {"a": [(1, 1), (50, 40)]})
     assert "logarithmic" not in lines("t", "bytes", "us", {"a": [(1, 0), (1000, 500)]})
+
+
+@pytest.mark.parametrize("kind", ["stdio", "json", "events"])
+@pytest.mark.blocks_loop  # it waits for the process it starts
+@pytest.mark.skipif(not (SDKS / ".installed").exists(), reason="tests/tools/install was not run")
+async def test_the_typescript_client_makes_calls_and_says_what_they_cost(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "typescript"
+    folder.mkdir()
+    (folder / "node_modules").symlink_to(SDKS / "node_modules")
+    monkeypatch.setattr(callers, "TOOLS", tmp_path)
+    with anyio.fail_after(60), web_server() as address:
+        entry = stdio_entry() if kind == "stdio" else {"url": f"{address}/{kind}"}
+        async with callers.typescript(entry) as make_calls:
+            cost = await make_calls(32, 16, size=5)
+
+    assert 0 < cost.cpu < 1
+    assert 0 < cost.wall < 1
