@@ -174,7 +174,7 @@ class Factor:
 def machine_factor(measured: Mapping[Key, float]) -> Factor:
     """The machine factor by the CPU of the other gateways' calls to a server over stdio, in microseconds."""
     known = sorted(cost / REFERENCE_US[key] for key, cost in measured.items() if key in REFERENCE_US)
-    return _factor(known, "small call to a server over stdio, 16 at once")
+    return _factor(known, "the other gateways' CPU for a small call to a server over stdio, 16 at once")
 
 
 def _factor(known: Sequence[float], what: str) -> Factor:
@@ -182,7 +182,7 @@ def _factor(known: Sequence[float], what: str) -> Factor:
         return Factor(value=1.0, note="Machine factor 1: no other gateway is installed that would tell it.")
     value = statistics.median(known)
     spread = f", the median of {len(known)} from {known[0]:.2f} to {known[-1]:.2f}" if len(known) > 1 else ""
-    return Factor(value=value, note=f"Machine factor {value:.2f}, by the other gateways' {what}{spread}.")
+    return Factor(value=value, note=f"Machine factor {value:.2f}, by {what}{spread}.")
 
 
 def cpu_at_16(tracks: Mapping[Key, Mapping[int, Track]]) -> dict[Key, float]:
@@ -372,7 +372,7 @@ async def latency(effort: Effort) -> None:
                 direct["HTTP"].append(statistics.median(load.latencies))
     hop = floor.cost.latency
     known = [track.cost.latency * 1e3 / REFERENCE_LATENCY_MS for track in proxies]
-    factor = _factor(known, "(mcp-proxy's) time of a call, one at a time")
+    factor = _factor(known, "mcp-proxy's time for a call, one at a time")
     rows: list[tuple[object, ...]] = []
     for kind, found in (("stdio", over_stdio), ("HTTP", over_http)):
         alone = statistics.median(direct[kind])

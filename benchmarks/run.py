@@ -275,7 +275,7 @@ def _render(outcomes: Sequence[Outcome], plots: str, *, command: str) -> str:
 
 def _text(title: str) -> str:
     """A title as Markdown that shows it as it is."""
-    return re.sub(r"([\\\[\]`*_<])", r"\\\1", title)
+    return re.sub(r"([\\\[\]`*_]|<(?=[A-Za-z/!]))", r"\\\1", title)
 
 
 def _caveat(outcomes: Sequence[Outcome]) -> list[str]:

@@ -9,13 +9,15 @@ from typing import Any
 import anyio
 import benchmarks
 import pytest
-from benchmarks import callers
+from benchmarks import callers, search
 from benchmarks.callers import stdio_entry
 from benchmarks.calls import web_server
 from benchmarks.measuring import TABLES_VARIABLE, Goal, leave_out, name_peer, show
 from benchmarks.plots import lines
 from benchmarks.run import NothingToMergeWith, Outcome, Table, read_kept, write_pages
 
+from fairlead.catalog.search import score as ranking
+from fairlead.catalog.search.evaluation import read_questions, read_tools
 from tests.conformance.suite import TOOLS
 
 SDKS = TOOLS.parent / "sdks"
@@ -145,6 +147,28 @@ def test_a_plot_over_decades_has_logarithmic_axes_and_one_without_begins_at_zero
     assert "logarithmic" in lines("t", "bytes", "us", {"a": [(1, 1), (1000, 500)]})
     assert "logarithmic" not in lines("t", "servers", "s", {"a": [(1, 1), (50, 40)]})
     assert "logarithmic" not in lines("t", "bytes", "us", {"a": [(1, 0), (1000, 500)]})
+
+
+@pytest.mark.parametrize("part", search.PARTS)
+def test_search_is_measured_with_the_questions_of_this_project(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    monkeypatch.setenv(TABLES_VARIABLE, str(kept))
+    monkeypatch.setattr(search, "encoder", lambda: None)
+    monkeypatch.setattr(search, "slowness", lambda: 1.0)
+    monkeypatch.setattr(ranking, "MANY_TOOLS", ranking.MANY_TOOLS)  # which it sets; set back afterwards
+    search.PARTS[part](search.OWN, quick=True)
+
+    assert read_kept(Outcome(name="search", status=0, seconds=1.0), kept).tables[0].rows
+
+
+def test_every_question_of_this_project_has_its_tools() -> None:
+    tools = {document.key.tool for document in read_tools(search.OWN / "own" / "tools.jsonl")}
+    questions = read_questions(search.OWN / "own" / "queries.jsonl")
+
+    assert len(tools) == 50
+    assert {tool for question in questions for group in question.gold for tool in group} == tools
 
 
 @pytest.mark.parametrize("kind", ["stdio", "json", "events"])
