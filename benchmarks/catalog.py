@@ -143,7 +143,7 @@ def _run(way: Callable[[int], Awaitable[Ingested]], tools: int) -> Ingested:
 
 
 def call(rounds: int) -> None:
-    """Call a tool of a server that has 10, of one that has 1,000, and of one that has 10,000."""
+    """Call a tool of a server that has 10 tools, and of ones that have 1,000 to 10,000."""
     anyio.run(_call, rounds)
 
 

@@ -14,7 +14,7 @@ from benchmarks.callers import stdio_entry
 from benchmarks.calls import web_server
 from benchmarks.measuring import TABLES_VARIABLE, Goal, leave_out, name_peer, show
 from benchmarks.plots import lines
-from benchmarks.run import NothingToMergeWith, Outcome, Table, read_kept, write_pages
+from benchmarks.run import BENCHMARKS, NothingToMergeWith, Outcome, Table, read_kept, write_pages
 
 from fairlead.catalog.search import score as ranking
 from fairlead.catalog.search.evaluation import read_questions, read_tools
@@ -28,6 +28,13 @@ def test_a_benchmark_can_be_loaded_and_says_what_it_measures(name: str) -> None:
     module = importlib.import_module(f"benchmarks.{name}")
 
     assert module.__doc__
+
+
+def test_every_benchmark_that_can_be_run_is_part_of_the_whole_run() -> None:
+    folder = Path(benchmarks.__path__[0])
+    programs = {path.stem for path in folder.glob("*.py") if '__name__ == "__main__"' in path.read_text()}
+
+    assert programs - {"run"} == {benchmark.name for benchmark in BENCHMARKS}
 
 
 TABLE = Table(
