@@ -1,8 +1,9 @@
-"""Real catalogs through every adapter: what each provider would get, and whether it would take it.
+"""Catalogs through every adapter: what each provider would get, and whether it would take it.
 
-    uv run python -m benchmarks.adapters --data DIR [--changes]
+    uv run python -m benchmarks.adapters [--data DIR] [--changes]
 
-DIR holds catalogs as JSON files: an object with the `tools` of a server as `tools/list` gives them.
+DIR holds catalogs as JSON files: an object with the `tools` of a server as `tools/list` gives them. Without
+it, the tools are those of `benchmarks/questions`, written for this project.
 """
 
 import argparse
@@ -15,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 from tests.adapters.rules import anthropic_faults, gemini_faults, openai_faults
 
+from benchmarks.measuring import ROOT, show
 from fairlead.adapters.common import PROVIDERS, Adapter
 from fairlead.adapters.definition import AdaptedTool
 from fairlead.catalog.naming import name_tools
@@ -74,6 +74,22 @@ def catalogs(folder: Path) -> dict[str, list[ToolEntry]]:
     return found
 
 
+def own_catalogs() -> dict[str, list[ToolEntry]]:
+    """The tools written for this project, by server."""
+    found: dict[str, list[ToolEntry]] = {}
+    for line in (ROOT / "benchmarks/questions/own/tools.jsonl").read_text(encoding="utf-8").splitlines():
+        tool: dict[str, Any] = json.loads(line)
+        definition = {
+            "name": tool["name"],
+            "description": tool["description"],
+            "inputSchema": tool["input_schema"],
+        }
+        entries, rejected = read_tools(tool["server"], iter([msgspec.json.encode(definition)]))
+        assert not rejected, tool
+        found.setdefault(tool["server"], []).extend(entries)
+    return found
+
+
 def tally(entries: list[ToolEntry], adapter: Adapter, judge: Judge) -> Tally:
     """Adapt every tool, and judge it."""
     names = name_tools(entry.key for entry in entries).names
@@ -111,12 +127,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="ours if not given")
     parser.add_argument("--changes", action="store_true", help="what was changed, and how often")
     options = parser.parse_args()
-    found = catalogs(options.data)
+    found = own_catalogs() if options.data is None else catalogs(options.data)
     screening([entry for entries in found.values() for entry in entries])
-    table = Table("catalog", "tools", *PROVIDERS, title="faults / refused / changed, µs per tool")
+    table: list[tuple[object, ...]] = []
     totals = {name: Tally() for name in PROVIDERS}
     for catalog, entries in found.items():
         cells: list[str] = []
@@ -132,8 +148,8 @@ def main() -> int:
                 total.strict + one.strict,
                 total.size + one.size,
             )
-        table.add_row(catalog, str(len(entries)), *cells)
-    Console(width=150).print(table)
+        table.append((catalog, len(entries), *cells))
+    show("Faults / refused / changed, µs per tool", ("catalog", "tools", *PROVIDERS), table, plot=())
     for name, total in totals.items():
         print(f"{name}: {total.size} bytes, {total.strict} strict, {len(total.faults)} faults")
         for what, count in total.changes.most_common() if options.changes else ():

@@ -3,7 +3,8 @@
     uv run python -m benchmarks.call_frames [--cli] [--calls]
 
 Prints the stack at the moment the bytes leave, and how many Python functions were called until then. With
-`--cli`, the call is that of `fairlead call`, from the command's own function.
+`--cli`, the call is that of `fairlead call`, from the command's own function. Unlike times, these numbers are
+the same on every machine.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from types import FrameType
 import anyio
 
 from benchmarks.callers import TOOL, open_host, stdio_entry
-from benchmarks.measuring import ROOT, machine
+from benchmarks.measuring import ROOT, machine, show
 
 WARM_CALLS = 20
 
@@ -51,8 +52,11 @@ class Recorder:
             print(*self.called, "", sep="\n")
         for depth, name in enumerate(self.stack):
             print(f"{depth:3} {name}")
-        print(f"{len(self.stack) - 1} frames below the first")
-        print(f"{len(self.called)} Python calls until the bytes left")
+        rows: list[tuple[object, ...]] = [
+            (self.stack[0], len(self.stack) - 1, len(self.called)),
+        ]
+        columns = ("call", "frames below it", "Python calls until the bytes left")
+        show("A warm call over stdio", columns, rows, plot=())
 
     def _on_event(self, frame: FrameType, event: str, argument: object) -> None:
         if event == "call":

@@ -2,6 +2,8 @@
 
 import functools
 import importlib
+import json
+import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -10,11 +12,14 @@ from typing import Any, Protocol
 
 import aiohttp
 import anyio
+import msgspec
 from anyio.abc import TaskStatus
+from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
-from benchmarks.measuring import ROOT, machine
+from benchmarks.measuring import ROOT, Cost, leave_out, machine
+from benchmarks.peers import INSTALL, TOOLS, is_installed, name_installed, name_own
 from fairlead.config.models import ServerLimits
 from fairlead.connection.connection import Connection
 from fairlead.connection.process.child import Command
@@ -25,6 +30,7 @@ from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.host.host import Host
 from fairlead.net.http import open_client
 
+PATIENCE_SECONDS = 300.0
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 TOOL = "tool_0"
 
@@ -190,10 +196,60 @@ async def fastmcp(entry: Entry) -> AsyncGenerator[CallWithSize]:
         yield lambda size: client.call_tool(TOOL, {"size": size})
 
 
+class Elsewhere(Protocol):
+    """Makes calls in another process, and returns what each cost there."""
+
+    def __call__(self, count: int, concurrency: int, *, size: int) -> Awaitable[Cost]: ...
+
+
+@functools.cache
+def has_typescript() -> bool:
+    """Whether the TypeScript SDK can be compared with."""
+    if not is_installed("typescript") or shutil.which("node") is None:
+        leave_out("TypeScript SDK Client", INSTALL)
+        return False
+    name_installed("typescript")
+    return True
+
+
+@asynccontextmanager
+async def typescript(entry: Entry) -> AsyncGenerator[Elsewhere]:
+    """The TypeScript SDK's client, in a Node process that measures the calls it makes."""
+    folder = TOOLS / "typescript"
+    program = folder / "caller.mjs"
+    # Node looks for packages beside the program.
+    program.write_text((ROOT / "benchmarks/clients/typescript.mjs").read_text(encoding="utf-8"))
+    async with await anyio.open_process(
+        ["node", str(program), json.dumps(entry), TOOL], cwd=ROOT, stderr=None
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = BufferedByteReceiveStream(process.stdout)
+        stdin = process.stdin
+
+        async def ask(count: int, concurrency: int, *, size: int) -> Cost:
+            wanted = {"count": count // concurrency * concurrency, "concurrency": concurrency, "size": size}
+            await stdin.send(json.dumps(wanted).encode() + b"\n")
+            with anyio.fail_after(PATIENCE_SECONDS):
+                return msgspec.json.decode(await answers.receive_until(b"\n", 1000), type=Cost)
+
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await answers.receive_until(b"\n", 1000)  # it is connected
+        try:
+            yield ask
+        finally:
+            await stdin.aclose()  # which ends it, and its server
+            with anyio.move_on_after(10, shield=True):
+                await process.wait()
+
+
 @functools.cache
 def others() -> dict[str, Caller]:
     """The clients we are compared with."""
     if fastmcp_module() is None:
-        print("fastmcp is not installed: `uv run --with fastmcp python -m benchmarks.…` compares with it too")
+        leave_out(
+            "fastmcp Client", "`uv run --with fastmcp==4.1.2 python -m benchmarks.…` compares with it too"
+        )
         return {"SDK Client": sdk}
+    name_own("fastmcp")
     return {"SDK Client": sdk, "fastmcp Client": fastmcp}

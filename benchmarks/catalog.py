@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,24 @@ from mcp import Client
 
 from benchmarks import callers
 from benchmarks.callers import TOOL, open_host, stdio_entry
-from benchmarks.measuring import ROOT, Goal, in_turn, machine, peak, reset_peak, resident, show
+from benchmarks.measuring import (
+    ROOT,
+    Goal,
+    begin_part,
+    in_turn,
+    leave_out,
+    machine,
+    peak,
+    reset_peak,
+    resident,
+    show,
+)
+from benchmarks.peers import name_own
 from fairlead.host.host import Host
 
 MEGABYTE = 1024 * 1024
 TOOLS = 10_000
+GROWING = (1_000, 3_000, TOOLS)
 SERVERS = 50
 
 Ingested = tuple[float, float, float]
@@ -80,53 +93,77 @@ async def ingest_fastmcp(tools: int) -> Ingested:
 
 
 def ingest(rounds: int) -> None:
-    """Read a list of 10,000 tools, each time in a new process."""
+    """Connect to a server and read its list of tools, 1,000 to 10,000 of them, each time in a new process."""
     ways: dict[str, Callable[[int], Awaitable[Ingested]]] = {"Host": ingest_ours, "SDK Client": ingest_sdk}
     if callers.fastmcp_module() is not None:
         ways["fastmcp Client"] = ingest_fastmcp
+    else:
+        leave_out("fastmcp Client", "`uv run --with fastmcp==4.1.2 python -m benchmarks.catalog` has it")
+    found = {tools: _ingest(ways, tools, rounds) for tools in GROWING}
+    rows: list[tuple[object, ...]] = []
+    for name, (cpu, held, most) in found[TOOLS].items():
+        goals: object = None
+        if name == "Host":
+            goals = (
+                Goal(value=cpu * 1000, at_most=100, unit=" ms", label="CPU"),
+                Goal(value=held / MEGABYTE, at_most=30, unit=" MB", label="held"),
+            )
+        rows.append((name, cpu * 1000, held / MEGABYTE, most / MEGABYTE, goals))
+    columns = ("client", "CPU ms", "MB held", "MB at the peak", "goal")
+    show(f"Connect and read a list of {TOOLS:,} tools", columns, rows)
+    for title, pick, unit in (("CPU, ms", 0, 1e-3), ("memory held, MB", 1, MEGABYTE)):
+        grown: list[tuple[object, ...]] = [
+            (tools, *(each[pick] / unit for each in results.values())) for tools, results in found.items()
+        ]
+        show(f"Connect and read a list: {title}", ("tools", *ways), grown, plot=(*ways,), unit=title)
+
+
+def _ingest(
+    ways: Mapping[str, Callable[[int], Awaitable[Ingested]]], tools: int, rounds: int
+) -> dict[str, Ingested]:
+    """The medians of rounds in which all ways take turns."""
     found: dict[str, list[Ingested]] = {name: [] for name in ways}
     context = multiprocessing.get_context("spawn")
     for _ in range(rounds):
         for name, way in ways.items():
             with context.Pool(1) as pool:
-                found[name].append(pool.apply(_run, (way,)))
-    rows: list[tuple[object, ...]] = []
+                found[name].append(pool.apply(_run, (way, tools)))
+    medians: dict[str, Ingested] = {}
     for name, results in found.items():
         cpu, held, most = (statistics.median(values) for values in zip(*results, strict=True))
-        goals = None
-        if name == "Host":
-            in_time = Goal(value=cpu * 1000, at_most=100, unit=" ms")
-            goals = f"{in_time}; {Goal(value=held / MEGABYTE, at_most=30, unit=' MB')}"
-        rows.append((name, cpu * 1000, held / MEGABYTE, most / MEGABYTE, goals))
-    columns = ("client", "CPU ms", "MB held", "MB at the peak", "goal")
-    show(f"Connect and read a list of {TOOLS:,} tools", columns, rows)
+        medians[name] = cpu, held, most
+    return medians
 
 
-def _run(way: Callable[[int], Awaitable[Ingested]]) -> Ingested:
-    return anyio.run(way, TOOLS)
+def _run(way: Callable[[int], Awaitable[Ingested]], tools: int) -> Ingested:
+    return anyio.run(way, tools)
 
 
 # ── calling one of them ──
 
 
 def call(rounds: int) -> None:
-    """Call a tool of a server that has 10, and one of a server that has 10,000."""
+    """Call a tool of a server that has 10 tools, and of ones that have 1,000 to 10,000."""
     anyio.run(_call, rounds)
 
 
 async def _call(rounds: int) -> None:
     async with AsyncExitStack() as stack:
         calls: dict[str, Callable[[], Awaitable[object]]] = {}
-        for tools in (10, TOOLS):
+        for tools in (10, *GROWING):
             host = await stack.enter_async_context(open_host({"bench": stdio_entry(tools)}))
             await host.connect("bench")
-            calls[f"{tools:,} tools"] = partial(host.call, "bench", TOOL, {"size": 5})
+            calls[str(tools)] = partial(host.call, "bench", TOOL, {"size": 5})
         costs = await in_turn(calls, rounds=rounds * 5, count=1_600, concurrency=16)
-    few, many = costs.values()
-    goal = Goal(value=many.cpu / few.cpu, at_most=1.1, unit=" x")
-    rows: list[tuple[object, ...]] = [(name, cost.cpu * 1e6, None) for name, cost in costs.items()]
-    rows[-1] = (*rows[-1][:-1], goal)
-    show("Host.call among few and many tools", ("catalog", "CPU us/call", "goal"), rows)
+    few = costs["10"].cpu
+    rows: list[tuple[object, ...]] = []
+    for tools, cost in costs.items():
+        is_most = int(tools) == TOOLS
+        goal = (
+            Goal(value=cost.cpu / few, at_most=1.1, unit=" x", label="to that among 10:") if is_most else None
+        )
+        rows.append((int(tools), cost.cpu * 1e6, goal))
+    show("Host.call among few and many tools", ("tools", "CPU us/call", "goal"), rows)
 
 
 # ── having them at the next start ──
@@ -148,7 +185,7 @@ anyio.run(main)
 
 
 def snapshot(rounds: int) -> None:
-    """Start a host whose 50 servers have been seen before, and have all their tools."""
+    """Start a host whose 50 servers have been seen before: how soon are all their tools there?"""
     with machine() as env:
         servers = {f"server_{number}": stdio_entry(20) for number in range(SERVERS)}
         file = Path(env["HOME"], ".config/fairlead/fairlead.json")
@@ -164,10 +201,10 @@ def snapshot(rounds: int) -> None:
     tools, wall, cpu, children = (statistics.median(values) for values in zip(*found, strict=True))
     assert tools == SERVERS * 20
     goals = (
-        Goal(value=wall * 1000, at_most=50, unit=" ms"),
-        Goal(value=children, at_most=0, unit=" processes"),
+        Goal(value=wall * 1000, at_most=50, unit=" ms", label="all tools in"),
+        Goal(value=children, at_most=0, unit=" processes", label="started"),
     )
-    row = (f"{SERVERS} servers, {tools:,.0f} tools", wall * 1000, cpu * 1000, "; ".join(map(str, goals)))
+    row = (f"{SERVERS} servers, {tools:,.0f} tools", wall * 1000, cpu * 1000, goals)
     show("A host with snapshots, from `Host.open` to all tools", ("what", "ms", "CPU ms", "goal"), [row])
 
 
@@ -183,5 +220,7 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="a short run: fewer rounds")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one or more of: {', '.join(PARTS)}")
     arguments = parser.parse_args()
+    name_own("mcp")
     for part in arguments.parts or PARTS:
+        begin_part(PARTS[part])
         PARTS[part](1 if arguments.quick else 5)

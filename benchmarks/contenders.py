@@ -20,10 +20,10 @@ import msgspec
 
 from benchmarks.callers import ALLOWED, Entry
 from benchmarks.load import Target, Wire
-from benchmarks.measuring import ROOT, machine
+from benchmarks.measuring import ROOT, leave_out, machine
+from benchmarks.peers import INSTALL, TOOLS, is_installed, name_installed
 from benchmarks.processes import started
 
-TOOLS = Path(os.environ.get("FAIRLEAD_BENCH_TOOLS", ROOT / ".bench-tools"))
 START_SECONDS = 120.0
 
 
@@ -252,8 +252,11 @@ def available(contenders: Sequence[Contender]) -> list[Contender]:
     found: list[Contender] = []
     for contender in contenders:
         folder = _INSTALLED.get(contender.name)
-        if folder is None or (TOOLS / folder / ".installed").exists():
+        if folder is None:
+            found.append(contender)
+        elif is_installed(folder):
+            name_installed(folder)
             found.append(contender)
         else:
-            print(f"{contender.name} is left out: `benchmarks/install-gateways` installs it")
+            leave_out(contender.name, INSTALL)
     return found

@@ -75,7 +75,7 @@ async def measure(rounds: int) -> None:
     rows: list[tuple[object, ...]] = []
     for name, cost in costs.items():
         most = goals.get(name)
-        goal = Goal(value=cost.wall * 1000, at_most=most, unit=" ms") if most else None
+        goal = Goal(value=cost.wall * 1000, at_most=most, unit=" ms", label="took") if most else None
         rows.append((name, cost.cpu * 1000, cost.wall * 1000, goal))
     show("The file tools, in process", ("call", "CPU ms", "ms", "goal"), rows)
 

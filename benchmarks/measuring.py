@@ -1,6 +1,7 @@
 """What every measurement here needs: rounds in turn, medians, this process's memory, and a table."""
 
 import gc
+import inspect
 import json
 import os
 import resource
@@ -8,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,8 @@ ROOT = Path(__file__).parent.parent
 IMPORT_MCP_MS = 605
 """What importing the SDK took, in ms of CPU over a bare Python, where absolute goals were set."""
 Call = Callable[[], Awaitable[object]]
+Elsewhere = Callable[[int, int], Awaitable["Cost"]]
+"""Makes that many calls, so many at a time, in another process, and returns what they cost there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,15 +53,26 @@ async def spend(call: Call, count: int, concurrency: int, *, settle: float = 0.0
 
 
 async def in_turn(
-    calls: Mapping[str, Call], *, rounds: int, count: int, concurrency: int, settle: float = 0.0
+    calls: Mapping[str, Call],
+    *,
+    rounds: int,
+    count: int,
+    concurrency: int,
+    settle: float = 0.0,
+    elsewhere: Mapping[str, Elsewhere] | None = None,
 ) -> dict[str, Cost]:
     """The median cost of each call, with the rounds of all interleaved: what disturbs one disturbs all."""
-    costs: dict[str, list[Cost]] = {name: [] for name in calls}
+    others = elsewhere or {}
+    costs: dict[str, list[Cost]] = {name: [] for name in (*calls, *others)}
     for call in calls.values():
         await spend(call, concurrency, concurrency)
+    for spend_there in others.values():
+        await spend_there(count, concurrency)  # which a compiler that learns while it runs needs
     for _ in range(rounds):
         for name, call in calls.items():
             costs[name].append(await spend(call, count, concurrency, settle=settle))
+        for name, spend_there in others.items():
+            costs[name].append(await spend_there(count, concurrency))
     return {
         name: Cost(
             cpu=statistics.median(cost.cpu for cost in found),
@@ -70,18 +84,41 @@ async def in_turn(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Goal:
-    """A number that is to be at least, or at most, another one."""
+    """A number that is to be at least, or at most, another one.
+
+    Args:
+        value: What was measured.
+        at_least: The least that is good enough.
+        at_most: The most that is good enough.
+        unit: What is written after each of them.
+        label: What the number is, where a table's column does not say it.
+        factor: How many times longer things take here than where the goal was set; it is scaled by that.
+    """
 
     value: float
     at_least: float | None = None
     at_most: float | None = None
     unit: str = ""
+    label: str = ""
+    factor: float = 1.0
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the number is as it is to be."""
+        low, high = self.at_least, self.at_most
+        return (low is None or self.value >= low * self.factor) and (
+            high is None or self.value <= high * self.factor
+        )
 
     def __str__(self) -> str:
         low, high = self.at_least, self.at_most
-        met = (low is None or self.value >= low) and (high is None or self.value <= high)
-        bound = f">= {low:.3g}" if low is not None else f"<= {high:.3g}"
-        return f"{self.value:.3g}{self.unit} (goal {bound}{self.unit}) {'met' if met else 'MISSED'}"
+        sign, limit = (">=", low) if low is not None else ("<=", high)
+        assert limit is not None, "a goal has a limit"
+        bound = f"{sign} {limit * self.factor:.3g}{self.unit}"
+        if self.factor != 1.0:
+            bound += f": {limit:.3g}{self.unit} x machine factor {self.factor:.2f}"
+        label = f"{self.label} " if self.label else ""
+        return f"{label}{self.value:.3g}{self.unit} (goal {bound}) {'met' if self.is_met else 'MISSED'}"
 
 
 @cache
@@ -102,26 +139,96 @@ def _cpu_of_python(program: str) -> float:
 
 
 TABLES_VARIABLE = "FAIRLEAD_BENCHMARK_TABLES"
-"""Names the file that `benchmarks.run` reads what was measured from, one table on each line."""
+"""Names the file that `benchmarks.run` reads what was measured from, one JSON object on each line."""
+_about: list[str] = []
+"""What the tables that follow are about."""
 
 
-def show(title: str, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
-    """Print a table; numbers go right, the first and the last column left."""
+def begin_part(part: Callable[..., object]) -> None:
+    """Explain the tables that follow, on the page of results, with the docstring of what measures them."""
+    _about[:] = [inspect.cleandoc(part.__doc__ or "")]
+
+
+def show(
+    title: str,
+    columns: tuple[str, ...],
+    rows: list[tuple[object, ...]],
+    *,
+    plot: str | Sequence[str] | None = None,
+    unit: str = "",
+    note: str = "",
+) -> None:
+    """Print a table; numbers go right, the first and the last column left.
+
+    Args:
+        title: What is measured.
+        columns: The names of the columns.
+        rows: The cells: numbers, texts, goals, or several of these in a tuple.
+        plot: The columns that the page of results has a plot of, none if empty; the first that has numbers
+            unless given.
+        unit: What the numbers of several plotted columns are.
+        note: What is to be known of this run, such as a machine factor.
+    """
     cells = [columns, *(tuple(_cell(value) for value in row) for row in rows)]
-    if kept := os.environ.get(TABLES_VARIABLE):
-        numbers = [[value if isinstance(value, int | float) else None for value in row] for row in rows]
-        table = {"title": title, "columns": columns, "rows": cells[1:], "numbers": numbers}
-        with Path(kept).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(table) + "\n")
+    missed = [
+        [_cell(row[0]), columns[index], str(goal)]
+        for row in rows
+        for index, value in enumerate(row)
+        for goal in _goals(value)
+        if not goal.is_met
+    ]
+    _keep(
+        "table",
+        {
+            "title": title,
+            "columns": columns,
+            "rows": cells[1:],
+            "numbers": [[value if isinstance(value, int | float) else None for value in row] for row in rows],
+            "missed": missed,
+            "plot": [plot] if isinstance(plot, str) else plot,
+            "unit": unit,
+            "about": "\n\n".join(_about),
+            "note": note,
+        },
+    )
     widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
     print(f"\n{title}")
     for row in cells:
         middle = [cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1], strict=True)]
         print("  ".join([row[0].ljust(widths[0]), *middle, row[-1]]).rstrip(), flush=True)
+    if note:
+        print(note, flush=True)
+
+
+def leave_out(what: str, why: str) -> None:
+    """Say that something is not measured that a whole run has."""
+    print(f"{what} is left out: {why}", flush=True)
+    _keep("left out", what)
+
+
+def name_peer(name: str, version: str) -> None:
+    """Note the version of something that is compared with."""
+    _keep("peer", [name, version])
+
+
+def _keep(kind: str, what: object) -> None:
+    if kept := os.environ.get(TABLES_VARIABLE):
+        with Path(kept).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({kind: what}) + "\n")
+
+
+def _goals(value: object) -> list[Goal]:
+    several: tuple[object, ...] = value if isinstance(value, tuple) else (value,)  # pyright: ignore[reportUnknownVariableType] - of anything
+    return [each for each in several if isinstance(each, Goal)]
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, tuple):
+        several: tuple[object, ...] = value  # pyright: ignore[reportUnknownVariableType] - of anything
+        return "; ".join(text for each in several if (text := _cell(each)))
     if isinstance(value, float):
+        if 0 < abs(value) < 1:
+            return f"{value:.3f}"
         return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
     return "" if value is None else str(value)
 

@@ -1,12 +1,14 @@
 """Plots of tables as SVG: bars for the rows of a table, or lines where its rows are a growing number."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Final
 
 _STYLE: Final = (
     "<style>text{font:13px system-ui,sans-serif;fill:#24292f}.bar{fill:#8fa3b8}.ours{fill:#0b6e4f}"
     ".axis{stroke:#d0d7de}.line{fill:none;stroke:#0b6e4f;stroke-width:2}.dot{fill:#0b6e4f}"
+    ".line.other{stroke:#8fa3b8}.dot.other{fill:#8fa3b8}"
     "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.bar{fill:#56657a}.ours,.dot{fill:#3fb98a}"
     ".line{stroke:#3fb98a}.axis{stroke:#3d444d}}</style>"
 )
@@ -14,6 +16,8 @@ _WIDTH: Final = 760
 _LABELS: Final = 230
 _ROW: Final = 26
 _TOP: Final = 40
+
+Points = Sequence[tuple[float, float]]
 
 
 def bars(title: str, unit: str, values: Sequence[tuple[str, float]], ours: Sequence[str] = ()) -> str:
@@ -40,34 +44,76 @@ def bars(title: str, unit: str, values: Sequence[tuple[str, float]], ours: Seque
     return _svg(title, _TOP + len(values) * _ROW, parts)
 
 
-def line(title: str, across: str, up: str, points: Sequence[tuple[float, float]]) -> str:
-    """Return a line through points, both axes from zero: what grows with the work is seen as a slope.
+def lines(title: str, across: str, up: str, series: Mapping[str, Points], ours: Sequence[str] = ()) -> str:
+    """Return a line for each series: what grows with the work is seen as a slope.
+
+    Both axes are from zero. Where the first numbers span more than two decades, and the second more than one,
+    both are logarithmic, and the title says so.
 
     Args:
         title: What is measured.
         across: The name of the first number of each point.
         up: The name of the second.
-        points: The points, in their order.
+        series: The points of each line, in their order.
+        ours: How the names of our own begin.
     """
-    height, left, right = 240, 60, _WIDTH - 40
-    most_x = max((x for x, _ in points), default=1.0) or 1.0
-    most_y = max((y for _, y in points), default=1.0) or 1.0
-    placed = [
-        (left + (right - left) * x / most_x, _TOP + height - height * y / most_y, x, y) for x, y in points
-    ]
-    path = " ".join(f"{px:.1f},{py:.1f}" for px, py, _, _ in placed)
+    xs = [x for points in series.values() for x, _ in points]
+    ys = [y for points in series.values() for _, y in points]
+    is_log = min([*xs, *ys], default=0.0) > 0 and max(xs) / min(xs) > 100 and max(ys) / min(ys) > 10
+    place_x, place_y = _scale(xs, is_log=is_log), _scale(ys, is_log=is_log)
+    height, left, right = 240, 60, _WIDTH - (40 if len(series) == 1 else _LABELS - 20)
+    head = f"{title}: {up} by {across}{', both axes logarithmic' if is_log else ''}"
     parts = [
-        f'<text x="0" y="18" font-weight="600">{escape(title)}: {escape(up)} by {escape(across)}</text>',
+        f'<text x="0" y="18" font-weight="600">{escape(head)}</text>',
         f'<path class="axis" fill="none" d="M{left} {_TOP}V{_TOP + height}H{right}"/>',
-        f'<polyline class="line" points="{path}"/>',
     ]
-    for px, py, x, y in placed:
-        parts += [
-            f'<circle class="dot" cx="{px:.1f}" cy="{py:.1f}" r="4"/>',
-            f'<text x="{px:.1f}" y="{py - 8:.1f}" text-anchor="middle">{_number(y)}</text>',
-            f'<text x="{px:.1f}" y="{_TOP + height + 18}" text-anchor="middle">{_number(x)}</text>',
+    parts += [
+        f'<text x="{left + (right - left) * place_x(x):.1f}" y="{_TOP + height + 18}" text-anchor="middle">'
+        f"{_number(x)}</text>"
+        for x in sorted({*xs})
+    ]
+    ends: list[tuple[float, str, str]] = []
+    for name, points in series.items():
+        kind = "" if len(series) == 1 or name.startswith(tuple(ours)) else " other"
+        placed = [
+            (left + (right - left) * place_x(x), _TOP + height * (1 - place_y(y)), y) for x, y in points
         ]
-    return _svg(title, _TOP + height + 30, parts)
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in placed)
+        parts.append(f'<polyline class="line{kind}" points="{path}"/>')
+        for x, y, value in placed:
+            parts.append(f'<circle class="dot{kind}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
+            if len(series) == 1:
+                number = _number(value)
+                parts.append(f'<text x="{x:.1f}" y="{y - 8:.1f}" text-anchor="middle">{number}</text>')
+        ends.append((placed[-1][1], name, _number(points[-1][1])))
+    if len(series) > 1:
+        parts += _names_beside(ends, right + 10)
+    # Of many lines that end low, the names go on below the axis.
+    lowest = max((y for y, _ in _spread(ends)), default=0.0) if len(series) > 1 else 0.0
+    return _svg(title, max(_TOP + height + 30, int(lowest) + 10), parts)
+
+
+def _scale(values: Sequence[float], *, is_log: bool) -> Callable[[float], float]:
+    """Where between 0 and 1 a value is on an axis."""
+    most = max(values, default=1.0) or 1.0
+    if not is_log:
+        return lambda value: value / most
+    least = min(values) / 1.5
+    return lambda value: math.log(value / least) / math.log(most / least)
+
+
+def _names_beside(ends: Sequence[tuple[float, str, str]], x: float) -> list[str]:
+    """The names of lines beside their ends with the last number of each, none over another."""
+    return [f'<text x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>' for y, text in _spread(ends)]
+
+
+def _spread(ends: Sequence[tuple[float, str, str]]) -> list[tuple[float, str]]:
+    found: list[tuple[float, str]] = []
+    lowest = -math.inf
+    for y, name, number in sorted(ends):
+        lowest = max(y + 4, lowest + 16)
+        found.append((lowest, f"{name}: {number}"))
+    return found
 
 
 def _number(value: float) -> str:

@@ -72,7 +72,7 @@ async def calls(*, size: int, rounds: int, count: int, goal: float) -> None:
     rows: list[tuple[object, ...]] = []
     for name, cost in costs.items():
         added = (cost.cpu - costs[BARE].cpu) * 1e6
-        shown = Goal(value=added, at_most=goal, unit=" us") if name == WHOLE else None
+        shown = Goal(value=added, at_most=goal, unit=" us", label="added") if name == WHOLE else None
         rows.append((name, cost.cpu * 1e6, added, shown))
     show(
         f"A result of {size:,} bytes over stdio, 16 at once", ("caller", "CPU us/call", "added", "goal"), rows

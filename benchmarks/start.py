@@ -27,7 +27,8 @@ import anyio
 from mcp import Client
 
 from benchmarks.callers import Entry, open_host, sdk_parameters
-from benchmarks.measuring import ROOT, Goal, resident, show
+from benchmarks.measuring import ROOT, Goal, begin_part, resident, show
+from benchmarks.peers import name_own
 from benchmarks.processes import descendants
 
 PROCESSORS = len(os.sched_getaffinity(0))
@@ -156,46 +157,51 @@ def median(starts: list[Start]) -> Start:
 
 
 def sleeping(*, quick: bool) -> None:
-    """50 servers that sleep a second, and one."""
+    """50 servers that sleep for a second while they start, and one: they can all wait at once."""
     count = 20 if quick else 50
     one = median([apart(start_ours, 1, "sleep", 1.0) for _ in range(1 if quick else 3)])
     many = median([apart(start_ours, count, "sleep", 1.0) for _ in range(1 if quick else 3)])
     sdk = apart(start_sdk, count, "sleep", 1.0)
     rows: list[tuple[object, ...]] = [
-        ("one", one.last, one.others_cpu / one.last, None),
+        ("Host, one", one.last, one.others_cpu / one.last, None),
         (
-            f"{count}",
+            f"Host, {count}",
             many.last,
             many.others_cpu / many.last,
-            Goal(value=many.last / one.last, at_most=1.25, unit=" x"),
+            Goal(value=many.last / one.last, at_most=1.25, unit=" x", label="all ready, to one alone:"),
         ),
-        (f"{count}, SDK Client", sdk.last, sdk.others_cpu / sdk.last, f"{sdk.last / one.last:.3g} x"),
+        (f"SDK Client, {count}", sdk.last, sdk.others_cpu / sdk.last, f"{sdk.last / one.last:.3g} x"),
     ]
-    columns = ("servers that sleep 1 s", "all ready s", "processors used by others", "goal: x of one")
+    columns = ("servers that sleep 1 s", "all ready s", "processors used by others", "goal")
     show("Start of servers that wait", columns, rows)
 
 
 def burning(*, quick: bool) -> None:
-    """50 servers that compute while they start, and one."""
+    """50 servers that compute while they start, and one.
+
+    They cannot be ready sooner than their CPU divided by the cores there are. `used by others` is what
+    other programs of the machine took meanwhile, in processors.
+    """
     count, seconds = (12, 0.3) if quick else (50, 0.5)
     one = median([apart(start_ours, 1, "burn", seconds) for _ in range(3)])
-    rows: list[tuple[object, ...]] = [("one", one.first, one.last, None, None, None)]
+    rows: list[tuple[object, ...]] = [("Host, one", one.first, one.last, None, None, None)]
     for name, way in (("Host", start_ours), ("SDK Client, all at once", start_sdk)):
         many: Start = apart(way, count, "burn", seconds)
         bound = many.children_cpu / PROCESSORS
         others = many.others_cpu / many.last
-        goals = None
+        goals: object = None
         if way is start_ours:
             # What others take is not there for anybody to use.
             fair = many.children_cpu / max(0.1, PROCESSORS - others)
             goals = (
-                f"all {Goal(value=many.last / bound, at_most=1.15, unit=' x')}, "
-                f"{many.last / fair:.3g} x of what others left; "
-                f"first {Goal(value=many.first / one.first, at_most=1.5, unit=' x')}"
+                Goal(value=many.last / bound, at_most=1.15, unit=" x of CPU / cores", label="all"),
+                f"{many.last / fair:.3g} x of what others left",
+                Goal(value=many.first / one.first, at_most=1.5, unit=" x of one alone", label="first"),
             )
-        rows.append((f"{count}, {name}", many.first, many.last, bound, others, goals))
+        rows.append((f"{name}, {count}", many.first, many.last, bound, others, goals))
     columns = ("servers", "first s", "all s", "CPU / cores s", "used by others", "goal")
-    show(f"Start of servers that compute for {seconds} s, on {PROCESSORS} processors", columns, rows)
+    title = f"Start of servers that compute for {seconds} s, on {PROCESSORS} processors"
+    show(title, columns, rows, plot=("first s", "all s"), unit="seconds until ready")
 
 
 def own(*, quick: bool) -> None:
@@ -210,9 +216,31 @@ def own(*, quick: bool) -> None:
     for name, found in starts.items():
         cpu = statistics.median(start.own_cpu for start in found) / count * 1000
         memory = statistics.median(start.own_memory for start in found) / count / 1024
-        goals = f"{Goal(value=cpu, at_most=2, unit=' ms')}; {Goal(value=memory, at_most=150, unit=' KB')}"
+        goals = (
+            Goal(value=cpu, at_most=2, unit=" ms", label="CPU"),
+            Goal(value=memory, at_most=150, unit=" KB", label="memory"),
+        )
         rows.append((name, cpu, memory, goals if name == "Host" else None))
     show(f"Own cost of each of {count} stdio servers", ("who", "CPU ms", "KB", "goal"), rows)
+
+
+def growth(*, quick: bool) -> None:
+    """More and more servers that need no time to start: until all are ready, and the host's own CPU."""
+    ways = {"Host": start_ours, "SDK Client": start_sdk}
+    took: list[tuple[object, ...]] = []
+    spent: list[tuple[object, ...]] = []
+    for count in (1, 10, 50):
+        starts = {
+            name: [apart(way, count, "sleep", 0.0) for _ in range(1 if quick else 5)]
+            for name, way in ways.items()
+        }
+        took.append((count, *(statistics.median(each.last for each in found) for found in starts.values())))
+        cpu = (statistics.median(each.own_cpu for each in found) * 1e3 for found in starts.values())
+        spent.append((count, *cpu))
+    columns = ("servers", *ways)
+    show("Start of 1, 10 and 50 servers, until all are ready, s", columns, took, plot=(*ways,), unit="s")
+    title = "Start of 1, 10 and 50 servers, the host's own CPU, ms"
+    show(title, columns, spent, plot=(*ways,), unit="CPU ms")
 
 
 def tls(*, quick: bool) -> None:
@@ -221,7 +249,7 @@ def tls(*, quick: bool) -> None:
     rows: list[tuple[object, ...]] = []
     for name, way in (("Host", tls_ours), ("SDK Client", tls_sdk)):
         contexts, cpu = apart(way, count)
-        goal = Goal(value=contexts, at_most=1) if way is tls_ours else None
+        goal = Goal(value=contexts, at_most=1, label="TLS contexts:") if way is tls_ours else None
         rows.append((name, f"{contexts:.0f}", cpu / count * 1000, goal))
     show(f"{count} servers at https URLs", ("who", "TLS contexts", "CPU ms per server", "goal"), rows)
 
@@ -271,12 +299,14 @@ def _contexts() -> int:
     return sum(isinstance(thing, ssl.SSLContext) for thing in gc.get_objects())
 
 
-PARTS = {"sleeping": sleeping, "burning": burning, "own": own, "tls": tls}
+PARTS = {"sleeping": sleeping, "burning": burning, "own": own, "growth": growth, "tls": tls}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a short run: fewer servers and rounds")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one or more of: {', '.join(PARTS)}")
     arguments = parser.parse_args()
+    name_own("mcp")
     for part in arguments.parts or PARTS:
+        begin_part(PARTS[part])
         PARTS[part](quick=arguments.quick)

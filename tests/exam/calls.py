@@ -7,10 +7,11 @@ import random
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import anyio
@@ -27,7 +28,7 @@ from benchmarks.load import (
 )
 from benchmarks.measuring import show
 
-from tests.exam.upstream_program import REFRESHED
+from tests.exam.upstream_program import FAULTED, REFRESHED
 from tests.exam.upstreams import TOOL, Upstreams
 
 ANSWER_SECONDS = 60.0
@@ -89,6 +90,10 @@ class Ledger:
     overlaps: list[str] = field(default_factory=list[str])
     """Where a process executed something after another of the same server had taken over."""
     refreshes: list[float] = field(default_factory=list[float])
+    faults: Counter[str] = field(default_factory=Counter[str])
+    """Faults that servers did have, not only were asked for."""
+    servers: set[str] = field(default_factory=set[str])
+    """Those that executed anything."""
     executed: int = 0
     processes: dict[str, list[tuple[int, float]]] = field(
         default_factory=lambda: defaultdict[str, list[tuple[int, float]]](list)
@@ -107,11 +112,14 @@ class Ledger:
             key, server, pid, at = line.split(" ")
             if key == REFRESHED:
                 self.refreshes.append(float(at))
+            elif key == FAULTED:
+                self.faults[server] += 1
             else:
                 self._note(int(key), server, int(pid), float(at))
 
     def _note(self, key: int, server: str, pid: int, at: float) -> None:
         self.executed += 1
+        self.servers.add(server)
         if key >= len(self.counts):
             self.counts.extend(bytes(key + 100_000 - len(self.counts)))
         self.counts[key] = min(self.counts[key] + 1, 255)
@@ -129,20 +137,37 @@ class Ledger:
         return self.counts[key] if key < len(self.counts) else 0
 
 
+class Caller:
+    """Who makes calls on one connection of a client, one session after the other, with chances of its own.
+
+    With those of the others, what it draws would depend on which of them runs first.
+    """
+
+    def __init__(self, seed: str) -> None:
+        self.chance = random.Random(seed)
+        self._waiting: list[str] = []
+
+    def draw(self, kinds: Sequence[str]) -> str:
+        """Return one of these: each of them once, before any of them again."""
+        if not self._waiting:
+            self._waiting = self.chance.sample(kinds, len(kinds))
+        return self._waiting.pop()
+
+
 class Callers:
     """Clients of both eras that make calls all the time, one at a time on each of their connections.
 
     Args:
         upstreams: The servers.
-        chance: Where everything random comes from.
-        draw_fault: Returns more arguments of a call: what is to go wrong with it.
+        seed: What all chance comes from.
+        draw_fault: Returns more arguments of a caller's call: what is to go wrong with it.
     """
 
     def __init__(
         self,
         upstreams: Upstreams,
-        chance: random.Random,
-        draw_fault: Callable[[], dict[str, object]] = dict[str, object],
+        seed: int,
+        draw_fault: Callable[[Caller], dict[str, object]],
     ) -> None:
         one_process = frozenset(name for name, kind in upstreams.kinds.items() if kind.has_one_process)
         self.ledger = Ledger(upstreams.record, one_process)
@@ -154,7 +179,7 @@ class Callers:
         """What was to go wrong with calls, by their keys."""
         self.sessions = 0
         self.servers = [*upstreams.kinds]
-        self._chance = chance
+        self._seed = seed
         self._draw_fault = draw_fault
         self._keys = itertools.count()
 
@@ -163,37 +188,43 @@ class Callers:
         return self.outcomes.total()
 
     async def be_client(
-        self, target: Target, connections: int, end: float, session_seconds: tuple[float, float]
+        self, number: int, target: Target, connections: int, end: float, session_seconds: tuple[float, float]
     ) -> None:
-        """Be one client after the other until a time, each for a while."""
+        """Be one client after the other until a time, each for a while. `number` tells clients apart."""
+        chance = random.Random(f"{self._seed}:{number}")
+        callers = [Caller(f"{self._seed}:{number}:{place}") for place in range(connections)]
         while (now := time.monotonic()) < end:
-            until = min(end, now + self._chance.uniform(*session_seconds))
+            until = min(end, now + chance.uniform(*session_seconds))
             # Where the gateway takes no new sessions for now, it is asked again.
             with suppress(UnexpectedAnswer, Unanswered, OSError, TimeoutError):
                 async with open_client(target, connections) as client:
                     self.sessions += 1
                     gone = anyio.Event()
                     async with anyio.create_task_group() as tasks:
-                        for line in client.lines:
-                            tasks.start_soon(self._make_calls, client, line, until, gone)
+                        for caller, line in zip(callers, client.lines, strict=True):
+                            tasks.start_soon(self._make_calls, caller, client, line, until, gone)
                     if isinstance(client, LegacyClient) and not gone.is_set():
                         await _end_session(client)
                     continue
             await anyio.sleep(0.2)
 
-    async def _make_calls(self, client: Client, line: Line, until: float, gone: anyio.Event) -> None:
+    async def _make_calls(
+        self, caller: Caller, client: Client, line: Line, until: float, gone: anyio.Event
+    ) -> None:
         """Make calls until a time, or until the session is gone."""
         while time.monotonic() < until and not gone.is_set():
-            outcome = await self.make_call(client, line)
+            server, more = caller.chance.choice(self.servers), self._draw_fault(caller)
+            outcome = await self.make_call(client, line, server, more)
             if outcome == "session":
                 gone.set()
             elif outcome in ("refused", "ended", "not_sent"):
                 await anyio.sleep(0.1)  # as any client that tries again
 
-    async def make_call(self, client: Client, line: Line, server: str | None = None) -> Outcome:
-        """Make one call, and take note of what became of it."""
-        key, server = next(self._keys), server or self._chance.choice(self.servers)
-        more = self._draw_fault()
+    async def make_call(
+        self, client: Client, line: Line, server: str, more: Mapping[str, object] = MappingProxyType({})
+    ) -> Outcome:
+        """Make one call, with these arguments besides its key, and take note of what became of it."""
+        key = next(self._keys)
         if "fault" in more:
             self.drawn[key] = str(more["fault"])
         arguments = json.dumps({"key": key, **more}).encode()

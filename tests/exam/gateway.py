@@ -30,12 +30,13 @@ from benchmarks.measuring import ROOT, show
 from benchmarks.processes import descendants, processes_marked, resident_of
 from benchmarks.soak import growth_of, has_grown
 
-from tests.exam.calls import Callers, outcome_rows, show_verdict, targets
+from tests.exam.calls import Caller, Callers, outcome_rows, show_verdict, targets
 from tests.exam.upstream_program import FAULTS
 from tests.exam.upstreams import KINDS, upstreams
 from tests.exam.watched_gateway import LIMIT_SECONDS, OFFSET
 from tests.gateway.gateway_process import GatewayProcess
 
+SERVERS = 20
 CLIENTS = 3
 """Of each era."""
 CONNECTIONS = 4
@@ -76,13 +77,14 @@ class GatewayExam:
         self.held = 0.0
         """For how many seconds the loop was held at worst."""
         self.callers: Callers
+        self._seed = seed
         self._chance = random.Random(seed)
         self._mark = secrets.token_hex(8)
         self._loop_factor = loop_factor
         self._kinds = [*(only or EXTERNAL)]
         self._gateway: GatewayProcess
         self._clock: Path
-        self._actions: dict[str, Callable[[], Awaitable[None]]] = {
+        self._actions: dict[str, Callable[[], Awaitable[bool]]] = {
             "killed": self._kill,
             "paused": self._pause,
             "disk full": partial(self._limit, resource.RLIMIT_FSIZE, "disk full"),
@@ -94,9 +96,9 @@ class GatewayExam:
         """Run it all, to the end. Returns what must not be."""
         with TemporaryDirectory(prefix="exam") as name:
             folder = Path(name)
-            chosen = [KINDS[number % len(KINDS)] for number in range(20)]
+            chosen = [KINDS[number % len(KINDS)] for number in range(SERVERS)]
             with upstreams(folder, self._mark, chosen) as served:
-                self.callers = Callers(served, self._chance, self._draw_fault)
+                self.callers = Callers(served, self._seed, self._draw_fault)
                 file = folder / ".config" / "fairlead" / "fairlead.json"
                 file.parent.mkdir(parents=True)
                 limits = {"request_timeout_ms": int(REQUEST_SECONDS * 1000), "startup_timeout_ms": 10_000}
@@ -114,6 +116,7 @@ class GatewayExam:
                     await self._under_load(where)
                     await self._settle()
                 self.troubles += self.callers.faults()
+                self.faults.update(self.callers.ledger.faults)
             self._read_watchdog(folder / "watchdog")
             await self._note_left_behind()
         return self._judge()
@@ -136,24 +139,17 @@ class GatewayExam:
 
     async def _warm_up(self, where: Sequence[Target]) -> None:
         """Call every server once as each client does, so that what stays is there from the beginning."""
-        self._is_faulty = False
         for target in where:
             async with open_client(target, 1) as client:
                 for server in self.callers.servers:
                     await self.callers.make_call(client, client.lines[0], server)
-        self._is_faulty = True
 
-    _is_faulty = True
-
-    def _draw_fault(self) -> dict[str, object]:
-        if not self._is_faulty or self._chance.random() > FAULTY_SHARE:
+    def _draw_fault(self, caller: Caller) -> dict[str, object]:
+        if caller.chance.random() > FAULTY_SHARE:
             return {}
-        fault = self._chance.choice(FAULTS)
-        self.faults[fault] += 1
-        return {
-            "fault": fault,
-            **({"seconds": round(self._chance.uniform(0.1, 1.5), 2)} if fault == "slow" else {}),
-        }
+        fault = caller.draw(FAULTS)
+        seconds = {"seconds": round(caller.chance.uniform(0.1, 1.5), 2)} if fault == "slow" else {}
+        return {"fault": fault, **seconds}
 
     # The load, and the faults from outside.
 
@@ -161,17 +157,15 @@ class GatewayExam:
         began = time.monotonic()
         end = began + self.seconds
         async with anyio.create_task_group() as tasks:
-            for target in where:
-                for _ in range(CLIENTS):
-                    tasks.start_soon(self.callers.be_client, target, CONNECTIONS, end, SESSION_SECONDS)
+            for number, target in enumerate([*where] * CLIENTS):
+                tasks.start_soon(self.callers.be_client, number, target, CONNECTIONS, end, SESSION_SECONDS)
             tasks.start_soon(self._watch, began, end)
-            waiting: list[str] = []
+            waiting = self._chance.sample(self._kinds, len(self._kinds))
             while time.monotonic() < end:
                 if not waiting:  # each of them once, before any of them again; processes die more often
                     waiting = self._chance.sample([*self._kinds, *self._kinds[:1] * 3], len(self._kinds) + 3)
                 kind = waiting.pop()
-                self.faults[kind] += 1
-                await self._actions[kind]()
+                self.faults[kind] += await self._actions[kind]()
                 await anyio.sleep(self._chance.uniform(0.2, 1.0))
 
     async def _watch(self, began: float, end: float) -> None:
@@ -184,28 +178,35 @@ class GatewayExam:
     def _servers(self) -> list[int]:
         return [pid for pid, words in descendants(self._gateway.pid).items() if self._mark in words]
 
-    async def _kill(self) -> None:
-        if servers := self._servers():
-            os.kill(self._chance.choice(servers), signal.SIGKILL)
+    # Each returns whether it could be done: there may be no process just then.
 
-    async def _pause(self) -> None:
+    async def _kill(self) -> bool:
+        servers = self._servers()
+        if servers:
+            os.kill(self._chance.choice(servers), signal.SIGKILL)
+        return bool(servers)
+
+    async def _pause(self) -> bool:
         """Have a server's process run no further for a while."""
-        if servers := self._servers():
+        servers = self._servers()
+        if servers:
             pid = self._chance.choice(servers)
             os.kill(pid, signal.SIGSTOP)
             await anyio.sleep(self._chance.uniform(1.0, 3.0))
             if pid in self._servers():
                 os.kill(pid, signal.SIGCONT)
+        return bool(servers)
 
-    async def _limit(self, which: int, kind: str) -> None:
+    async def _limit(self, which: int, kind: str) -> bool:
         """Leave the gateway nothing of something for a while: no file that grows, or no new descriptor."""
         pid = self._gateway.pid
         soft, hard = resource.prlimit(pid, which)
         resource.prlimit(pid, which, (0 if kind == "disk full" else self._descriptors(), hard))
         await anyio.sleep(self._chance.uniform(0.5, 2.0))
         resource.prlimit(pid, which, (soft, hard))
+        return True
 
-    async def _jump(self) -> None:
+    async def _jump(self) -> bool:
         """Have the time of day be wrong, by seconds or years, and right again."""
         offset = self._chance.choice([-1, 1]) * 10 ** self._chance.uniform(0, 8)
         with self._clock.open("r+b") as file:
@@ -213,6 +214,7 @@ class GatewayExam:
         await anyio.sleep(self._chance.uniform(0.5, 2.0))
         with self._clock.open("r+b") as file:
             file.write(OFFSET.pack(0.0))
+        return True
 
     # The verdict.
 

@@ -32,7 +32,7 @@ from fairlead.auth.tokens import Login, OAuthClient, Token
 from fairlead.config.store_location import KEY_VARIABLE
 from fairlead.store.async_store import AsyncStore
 from tests.cli.gateway_support import command
-from tests.exam.calls import Callers, Outcome, outcome_rows, show_verdict, targets
+from tests.exam.calls import Caller, Callers, Outcome, outcome_rows, show_verdict, targets
 from tests.exam.cut_proxy import CutProxy
 from tests.exam.upstream_program import TOKEN_SECONDS
 from tests.exam.upstreams import ALL_KINDS, Upstreams, upstreams
@@ -114,6 +114,7 @@ class ReplicaExam:
         self.troubles: list[str] = []
         self.seconds = seconds
         self.callers: Callers
+        self._seed = seed
         self._chance = random.Random(seed)
         self._mark = secrets.token_hex(8)
         self._busy_seconds = busy_seconds
@@ -142,17 +143,17 @@ class ReplicaExam:
                 redis_server(folder / "redis", "--appendfsync", "everysec") as self._redis,
                 upstreams(folder, self._mark, ALL_KINDS) as self._upstreams,
             ):
-                self.callers = Callers(self._upstreams, self._chance, self._draw_delay)
+                self.callers = Callers(self._upstreams, self._seed, self._draw_delay)
                 async with self._running(folder) as token:
                     await self._under_load(token)
                 self.troubles += self.callers.faults()
             await self._note_left_behind()
         return self._judge()
 
-    def _draw_delay(self) -> dict[str, object]:
+    def _draw_delay(self, caller: Caller) -> dict[str, object]:
         """Some calls take a while, so that there are always some under way."""
-        is_slow = self._chance.random() < 0.1
-        return {"seconds": round(self._chance.uniform(0.05, 1.5), 2)} if is_slow else {}
+        is_slow = caller.chance.random() < 0.1
+        return {"seconds": round(caller.chance.uniform(0.05, 1.5), 2)} if is_slow else {}
 
     # The replicas.
 
@@ -243,9 +244,9 @@ class ReplicaExam:
     async def _under_load(self, token: str) -> None:
         end = time.monotonic() + self.seconds
         async with anyio.create_task_group() as tasks:
-            for target in targets(f"{self._balancer.url}/mcp", token):
-                for _ in range(CLIENTS):
-                    tasks.start_soon(self.callers.be_client, target, CONNECTIONS, end, SESSION_SECONDS)
+            where = targets(f"{self._balancer.url}/mcp", token)
+            for number, target in enumerate([*where] * CLIENTS):
+                tasks.start_soon(self.callers.be_client, number, target, CONNECTIONS, end, SESSION_SECONDS)
             tasks.start_soon(self._read_record, end)
             await anyio.sleep(min(4.0, self.seconds / 8))
             waiting: list[str] = []

@@ -8,7 +8,9 @@ servers as there are paths: `/NAME/handshake`, `/NAME/stateless`, `/NAME/sse` (t
 `/NAME/guarded`, which wants a token of `/token`. MARK is for who looks for the process.
 
 Its one tool, `run`, appends `KEY NAME PID TIME` to RECORD, in one write, and answers `NAME:KEY`. What else
-happens is in the argument `fault`: see `FAULTS`. A fault that only HTTP has is none over stdio.
+happens is in the argument `fault`: see `FAULTS`. A fault that only HTTP has is none over stdio. One that
+happens is recorded, too: `faulted FAULT PID TIME`. NAMEs end with a number, by which servers with a handshake
+differ in the protocol version they answer with: see `version_of`.
 """
 
 import asyncio
@@ -25,8 +27,11 @@ FAULTS = ("slow", "hang", "garbage", "storm", "drop", "404", "401", "500")
 TOKEN_SECONDS = 6
 REFRESHED = "refreshed"
 """The first word of the record's line about a token that was issued."""
+FAULTED = "faulted"
+"""The first word of the record's line about a fault that happened."""
 _STORM = 2_000
-_VERSIONS = {"handshake": "2025-11-25", "stateless": "2026-07-28"}
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+STATELESS_VERSION = "2026-07-28"
 _COMPLETE: Message = {"resultType": "complete", "ttlMs": 300_000, "cacheScope": "private"}
 TOOL: Message = {
     "name": "run",
@@ -42,13 +47,20 @@ TOOL: Message = {
 }
 
 
+def version_of(name: str, era: str) -> str:
+    """The protocol version that a server speaks: by its number, so that all of them are spoken."""
+    if era == "stateless":
+        return STATELESS_VERSION
+    return HANDSHAKE_VERSIONS[int(name.lstrip("abcdefghijklmnopqrstuvwxyz")) % len(HANDSHAKE_VERSIONS)]
+
+
 class Upstream:
     """One server: what it answers, whatever it is reached over."""
 
     def __init__(self, name: str, era: str, record: int) -> None:
         self.name = name
         self._era = era
-        self._record = record
+        self.record = record
 
     async def answer(self, request: Message) -> Message | None:
         """The answer to a message; None where it gets none, now or ever."""
@@ -70,17 +82,20 @@ class Upstream:
             return {}
         if method == "initialize" and self._era == "handshake":
             info = {"serverInfo": {"name": self.name, "version": "1"}}
-            return {"protocolVersion": _VERSIONS["handshake"], **info, **described}
+            return {"protocolVersion": version_of(self.name, self._era), **info, **described}
         if method == "server/discover" and self._era == "stateless":
-            return {"supportedVersions": [_VERSIONS["stateless"]], **described, **_COMPLETE}
+            return {"supportedVersions": [version_of(self.name, self._era)], **described, **_COMPLETE}
         return None
 
     async def _run(self, arguments: Message, answer: Message) -> Message | None:
         line = f"{arguments['key']} {self.name} {os.getpid()} {time.monotonic():.3f}\n"
-        os.write(self._record, line.encode())
+        os.write(self.record, line.encode())
         if arguments.get("fault") == "hang":
+            record_fault(self.record, "hang")
             return None
         if seconds := arguments.get("seconds"):
+            if arguments.get("fault") == "slow":
+                record_fault(self.record, "slow")
             await asyncio.sleep(seconds)
         content = [{"type": "text", "text": f"{self.name}:{arguments['key']}"}]
         return answer | {"result": {"content": content, "resultType": "complete"}}
@@ -91,6 +106,11 @@ def fault_of(request: Message) -> str:
     if request.get("method") != "tools/call":
         return ""
     return request["params"].get("arguments", {}).get("fault", "")
+
+
+def record_fault(record: int, fault: str) -> None:
+    """Note that a fault happens: one that was only asked for may not."""
+    os.write(record, f"{FAULTED} {fault} {os.getpid()} {time.monotonic():.3f}\n".encode())
 
 
 def storm() -> list[Message]:
@@ -125,6 +145,8 @@ async def _answer_line(upstream: Upstream, request: Message) -> None:
     if answer is None:
         return
     line = json.dumps(answer).encode() + b"\n"
+    if fault in ("drop", "garbage", "storm"):
+        record_fault(upstream.record, fault)
     if fault == "drop":
         _write(line[: len(line) // 2])
         os._exit(1)
@@ -190,6 +212,7 @@ class Web:
             return _send(writer, 405)
         request = json.loads(body)
         if (fault := fault_of(request)) in ("404", "401", "500"):
+            record_fault(self._record, fault)
             return _send(writer, int(fault))
         return await self._take(name, kind, query, request, headers, writer)
 
@@ -231,6 +254,8 @@ class Web:
                 await asyncio.sleep(3600)  # hangs, until its client has enough
             return
         data = json.dumps(answer).encode()
+        if fault in ("drop", "garbage", "storm"):
+            record_fault(self._record, fault)
         if fault == "garbage":
             _send(writer, 200, b"\xff{" + data[:20], "Content-Type: application/json")
         elif fault in ("storm", "drop"):
@@ -256,6 +281,8 @@ class Web:
             return
         data = json.dumps(answer).encode()
         fault = fault_of(request)
+        if fault in ("drop", "garbage", "storm"):
+            record_fault(self._record, fault)
         if fault == "storm":
             writer.write(
                 b"".join(b"event: message\ndata: " + json.dumps(e).encode() + b"\n\n" for e in storm())
