@@ -258,11 +258,11 @@ def test_limits_hold_before_bubblewrap_starts_the_search(repo: Path, monkeypatch
         pytest.skip("bubblewrap cannot be used here")
     monkeypatch.setattr(engines, "landlock_version", lambda: 0)
     # In place of ripgrep, a shell in the same box says which limits it was started with.
-    monkeypatch.setattr(
-        engines,
-        "ripgrep_command",
-        lambda *_, **__: [SHELL, "-c", "ulimit -v; ulimit -t; ulimit -c; ulimit -f"],
-    )
+
+    def shell_command(*_: object, **__: object) -> list[str]:
+        return [SHELL, "-c", "ulimit -v; ulimit -t; ulimit -c; ulimit -f"]
+
+    monkeypatch.setattr(engines, "ripgrep_command", shell_command)
     search = ScanQuery(
         query="x", is_fixed=True, is_sensitive=True, context=0, limit=1, narrowing=(), with_hidden=False
     )
