@@ -228,7 +228,7 @@ async def open_surfaces(
     )
     origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
     sessions = LoginSessions(authenticator, origins, shared, id_prefix=gateway.id_prefix)
-    gateway.login_links.origin = url
+    gateway.login_links.origin = (_settings(gateway).public_url or url).rstrip("/")
     panel = HostPanel(
         gateway.host,
         configuration,

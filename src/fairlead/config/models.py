@@ -426,6 +426,11 @@ class GatewaySettings(StrictModel):
         default=(),
         description="Other names clients reach it by: `gateway.example.org`, with a port if need be.",
     )
+    public_url: WebUrl | None = Field(
+        default=None,
+        description="Where people and clients reach it, behind a balancer or proxy, such as"
+        " `https://gateway.example.org`: for the links that it gives them; its name is one of `names`, too.",
+    )
     replica_address: Text | None = Field(
         default=None,
         description="Where other replicas of this gateway reach this one, with a shared store, such as"

@@ -12,7 +12,7 @@ import anyio.abc
 from anyio.abc import TaskGroup
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import AGENT_ID
@@ -55,6 +55,7 @@ from fairlead.host.logins import is_personal
 from fairlead.host.parts import GatewayBacking
 from fairlead.host.server_status import ServerStatus, combine
 from fairlead.jsonrpc.stdio import open_stdio
+from fairlead.net.exchange import close_connection_after
 from fairlead.store.protocol import Store
 from fairlead.store.sealed import choose_shared_store
 
@@ -82,7 +83,7 @@ class GatewayApp:
         if (answer := self._find_other_answer(cluster, scope)) is not None:
             await answer(scope, receive, send)
             return
-        send = _closing(send) if self._gateway.is_draining else send
+        send = close_connection_after(send) if self._gateway.is_draining else send
         kind, _, bundle = scope["path"].strip("/").partition("/")
         if kind not in _MCP_PATHS or "/" in bundle:
             await self._others(scope, receive, send)
@@ -139,18 +140,6 @@ class GatewayApp:
             return await self._gateway.endpoint(bundle)
         except UnknownBundle:
             return None
-
-
-def _closing(send: Send) -> Send:
-    """Have a connection closed after its response: the client's next request goes to another process."""
-
-    async def send_closing(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            kept = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"connection"]
-            message = {**message, "headers": [*kept, (b"connection", b"close")]}
-        await send(message)
-
-    return send_closing
 
 
 _REAP_SECONDS = 30.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Send
+    from starlette.types import Message, Receive, Send
 
 _SMALL_BYTES: Final = 16 * 1024
 """A body that is copied, so that it and its head are one write of one part."""
@@ -120,3 +120,15 @@ def _takes_whole_response(cycle: RequestResponseCycle) -> bool:
     transport: Any = cycle.transport
     is_held_up = cycle.flow.write_paused or not isinstance(transport, PacketTransport)
     return not (is_unusual or is_held_up or cycle.scope["method"] == "HEAD")
+
+
+def close_connection_after(send: "Send") -> "Send":
+    """Have a connection closed after its response: the client's next request goes to another process."""
+
+    async def send_closing(message: "Message") -> None:
+        if message["type"] == "http.response.start":
+            kept = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"connection"]
+            message = {**message, "headers": [*kept, (b"connection", b"close")]}
+        await send(message)
+
+    return send_closing

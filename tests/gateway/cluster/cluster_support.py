@@ -22,7 +22,7 @@ from fairlead.gateway.cluster.cluster import Cluster, ReplicaPlace
 from fairlead.gateway.cluster.replica_keys import ReplicaKeys
 from fairlead.gateway.gateway import Gateway, GatewayOptions, open_gateway
 from fairlead.net.listen import bind, listening, url_of
-from tests.gateway.support import ByName, Raw
+from tests.gateway.support import HANDSHAKE, ByName, Raw
 
 Wire = Literal["tcp", "unix"]
 MACHINE = "machine@"
@@ -158,3 +158,9 @@ class Rounds(Raw):
     @url.setter
     def url(self, url: str) -> None:
         """It has several."""
+
+
+def initialize() -> Any:
+    """The message that a session begins with."""
+    params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}

@@ -141,6 +141,7 @@ def authenticator_for(  # noqa: PLR0913 - what decides about requests, each by n
 
 
 def _public_names(settings: GatewaySettings) -> tuple[str, ...]:
-    """The host name in the audience of tokens, which clients connect to, if that is a URL."""
-    audience = read_url(settings.oauth.audience) if settings.oauth else None
-    return (audience.host_port_subcomponent,) if audience and audience.host_port_subcomponent else ()
+    """The host names in what clients connect to: the public URL, and the audience of tokens, if it is one."""
+    urls = [settings.public_url, settings.oauth.audience if settings.oauth else None]
+    found = [read_url(url) for url in urls if url]
+    return tuple(url.host_port_subcomponent for url in found if url and url.host_port_subcomponent)
