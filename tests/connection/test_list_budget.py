@@ -190,14 +190,15 @@ async def test_a_storm_of_changes_does_not_keep_a_list_from_being_finished(machi
         assert (await host.call("x", "echo")).text == "echoed"
 
 
-BROKEN = ["error", "null", "no-list", "null-list", "not-a-list", "dense"]
+BROKEN = ["error", "null", "no-list", "null-list", "not-a-list", "dense", "hang"]
 
 
 @pytest.mark.requirement("HARD-86")
 @pytest.mark.parametrize("behaviour", BROKEN)
 async def test_tools_that_cannot_be_listed_hide_no_resources_and_no_prompts(
-    machine: Machine, behaviour: str
+    machine: Machine, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lists, "MAX_SECONDS", 6.0)
     async with hosting(machine, x=entry({"tools/list": behaviour})) as host:
         with pytest.raises(ListFailed), anyio.fail_after(30):
             await host.tools_of("x")
@@ -209,6 +210,19 @@ async def test_tools_that_cannot_be_listed_hide_no_resources_and_no_prompts(
         assert await until_noted(host, "tools/list")
         with pytest.raises(ListFailed), anyio.fail_after(30):
             await host.list_now("x")
+
+
+@pytest.mark.requirement("HARD-86")
+async def test_tools_whose_list_hangs_delay_no_resources_and_no_prompts(machine: Machine) -> None:
+    async with hosting(machine, x=entry({"tools/list": "hang"})) as host, anyio.create_task_group() as tasks:
+        tasks.start_soon(host.connect, "x")
+        with anyio.fail_after(15):
+            await until_noted(host, "tools/list has not been answered yet")
+            offered = await host.offers("x")
+        assert [len(part) for part in (offered.resources, offered.templates, offered.prompts)] == [1, 1, 1]
+        assert status_of(host).tools is None
+        assert (await host.call("x", "echo")).text == "echoed"
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("HARD-86")

@@ -61,3 +61,19 @@ async def test_without_a_store_an_answer_for_good_lasts_as_long_as_the_host() ->
     approvals = Approvals(None)
     await approvals.allow_always(CALL)
     assert await approvals.look_up(CALL)
+
+
+@pytest.mark.parametrize("value", [b"no json", b'{"principal": 1}', b'{"of": "a newer release"}', b"[]"])
+async def test_an_approval_that_cannot_be_read_allows_nothing_and_costs_no_other(
+    machine: Machine, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = machine.home / "s.db"
+    async with AsyncStore.open(path) as store:
+        approvals, other = Approvals(store), replace(CALL, tool="other")
+        await approvals.allow_always(other)
+        await store.put(NAMESPACE, CALL.key, value, expect=ANY)
+        assert not await approvals.look_up(CALL)
+        assert [kept.tool for _, kept in await approvals.list_kept()] == ["other"]
+        assert CALL.key in {getattr(record, "key", None) for record in caplog.records}
+        await to_thread.run_sync(forget_answers, path, "x", ["other"])
+        assert not await approvals.look_up(other)

@@ -6,13 +6,14 @@ digests do. The keyring and files of single machines are not used.
 
 import hashlib
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from fairlead.auth.tokens import Login, LoginKey
 from fairlead.auth.vault import name_of
-from fairlead.errors import StoreUnavailable
+from fairlead.errors import StoreError, StoreUnavailable
 from fairlead.store.protocol import ANY, Store, StoredValue
 
 NAMESPACE: Final = "logins"
@@ -40,7 +41,7 @@ class StoreVault:
     async def find(self, principal: str, account: str, resource: str) -> Login | None:
         """The login for a server, of any issuer: the newest, preferably one that is not over."""
         await self._save_pending()
-        logins = await self._scan(_prefix(principal, account, resource))
+        logins = _readable(map(_read, await self._scan(_prefix(principal, account, resource))))
         logins = [login for login in logins if (login.principal, login.account) == (principal, account)]
         return next((login for login in reversed(logins) if not login.is_over), next(reversed(logins), None))
 
@@ -48,6 +49,8 @@ class StoreVault:
         """Keep a login. One that cannot be written now is kept in memory, and written with the next use."""
         name = _name(login.key)
         try:
+            if (there := await self._store.get(NAMESPACE, name)) is not None:
+                _read(there)  # which refuses one of a newer release
             await self._store.put(NAMESPACE, name, msgspec.json.encode(login), expect=ANY)
         except StoreUnavailable:
             # The issuer may have replaced the refresh token already: this is the only one that works.
@@ -63,11 +66,11 @@ class StoreVault:
 
     async def logins(self, principal: str | None = None) -> list[Login]:
         """All logins, or one principal's; the one that was kept last comes last."""
-        return [login for login in await self._scan() if principal in (None, login.principal)]
+        logins = _readable(map(_read_leniently, await self._scan()))
+        return [login for login in logins if principal in (None, login.principal)]
 
-    async def _scan(self, prefix: str = "") -> list[Login]:
-        stored = sorted(await self._store.scan(NAMESPACE, prefix), key=lambda found: found.version)
-        return [login for login in map(_read, stored) if login is not None]
+    async def _scan(self, prefix: str = "") -> list[StoredValue]:
+        return sorted(await self._store.scan(NAMESPACE, prefix), key=lambda found: found.version)
 
     async def _save_pending(self) -> None:
         for login in list(self._unsaved.values()):
@@ -82,8 +85,27 @@ def _name(key: LoginKey) -> str:
     return f"{_prefix(key.principal, key.account, key.resource)}/{name_of(key)}"
 
 
+def _readable(logins: Iterable[Login | None]) -> list[Login]:
+    return [login for login in logins if login is not None]
+
+
 def _read(stored: StoredValue) -> Login | None:
+    """Decode a login; None for one that is damaged. Raises `StoreError` for one of a newer release."""
     try:
         return msgspec.json.decode(stored.value, type=Login)
-    except msgspec.DecodeError:
-        return None  # of another version of Fairlead
+    except msgspec.ValidationError as exc:
+        raise StoreError(
+            "the login in the store was written by a newer Fairlead",
+            hint="update Fairlead, or log out and in again",
+        ) from exc
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _read_leniently(stored: StoredValue) -> Login | None:
+    """Decode a login; None for one that cannot be read, so that it costs no other."""
+    try:
+        return _read(stored)
+    except StoreError:
+        logger.warning("a login in the store was written by a newer Fairlead", extra={"key": stored.key})
+        return None

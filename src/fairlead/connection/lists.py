@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import anyio
 import msgspec
+from anyio.abc import TaskGroup
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import METHOD_NOT_FOUND
@@ -44,6 +45,7 @@ MAX_PAGE_PARTS = 600_000
 """How many commas and brackets a page may have: so many are read in less than 50 ms."""
 MAX_NOTE = 2_000
 
+_NOT_YET: Final = "has not been answered yet"
 _MAX_NAMED = 10
 _HEAD_BYTES = 4096
 _SLICE_ENTRIES = 256
@@ -82,6 +84,8 @@ class ListedServer:
     header_maps: dict[str, HeaderMap]
     failure: Exception | None = None
     """Why the tools could not be listed, where they are only those of before."""
+    is_interim: bool = False
+    """Whether the tools are those of before because their list takes long: another listing follows."""
 
 
 ListKind = Literal["tools", "resources", "templates", "prompts"]
@@ -136,8 +140,8 @@ class _Pages:
 class Lister:
     """Lists one server once. `publish` gets the listing as soon as the tools are known.
 
-    The other lists are requested together then. Those that take long are published when they come; until
-    then, and where one fails, what was known `before` stays.
+    The other lists are requested together then, or where the tools take long, meanwhile. Those that take long
+    are published when they come; until then, and where one fails, what was known `before` stays.
     """
 
     def __init__(
@@ -162,6 +166,8 @@ class Lister:
         self._notes: dict[ListKind, list[str]] = {}
         self._tools: ListedServer | None = None
         self._late: set[ListKind] = set()
+        self._tools_came = anyio.Event()
+        self._are_others_begun = False
         self._all_came = anyio.Event()
         self._is_published = False
         self._publishing = anyio.Lock()
@@ -171,39 +177,76 @@ class Lister:
 
         Where the tools cannot be had the other lists are published all the same, with the tools as before.
         """
-        offers = self._session.capabilities
         failure: Exception | None = None
-        try:
-            pages = await self._list("tools", declared=offers.tools is not None)
-            self._tools = await self._read_tools(pages)
-            if pages.failure is not None and _names(self._known.tools) - _names(self._tools.listing.tools):
-                raise pages.failure  # else tools would be gone that only were not listed this time
-        except (MCPError, NotSent, FairleadError) as exc:
-            has_others = offers.resources is not None or offers.prompts is not None
-            if isinstance(exc, AuthRequired) or not has_others or self._session.dispatcher.ending is not None:
-                raise
-            failure, self._tools = exc, self._fall_back_to_known_tools(exc)
+        is_over = False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._list_others_meanwhile, tasks)
+            try:
+                self._tools = await self._list_tools()
+            except (MCPError, NotSent, FairleadError) as exc:
+                failure = exc
+                is_over = isinstance(exc, AuthRequired) or not self._has_others()
+                is_over = is_over or self._session.dispatcher.ending is not None
+                if not is_over:
+                    self._tools = self._fall_back_to_known_tools(exc)
+            self._tools_came.set()
+            if is_over:
+                tasks.cancel_scope.cancel()
+            else:
+                self._begin_others(tasks)
+                if self._late:
+                    with anyio.move_on_after(GRACE_SECONDS):
+                        await self._all_came.wait()
+                await self._publish_all()
+        if failure is not None:
+            raise failure
+
+    async def _list_tools(self) -> ListedServer:
+        pages = await self._list("tools", declared=self._session.capabilities.tools is not None)
+        listed = await self._read_tools(pages)
+        if pages.failure is not None and _names(self._known.tools) - _names(listed.listing.tools):
+            raise pages.failure  # else tools would be gone that only were not listed this time
+        return listed
+
+    def _has_others(self) -> bool:
+        offers = self._session.capabilities
+        return offers.resources is not None or offers.prompts is not None
+
+    def _begin_others(self, tasks: TaskGroup) -> None:
+        """Begin with the other lists, unless they are begun."""
+        if self._are_others_begun:
+            return
+        self._are_others_begun = True
+        offers = self._session.capabilities
         if offers.resources is not None:
             self._late |= {"resources", "templates"}
         if offers.prompts is not None:
             self._late.add("prompts")
-        async with anyio.create_task_group() as tasks:
-            for kind in KINDS:
-                if kind in self._late:
-                    tasks.start_soon(self._list_other, kind)
-            if self._late:
-                with anyio.move_on_after(GRACE_SECONDS):
-                    await self._all_came.wait()
+        for kind in KINDS:
+            if kind in self._late:
+                tasks.start_soon(self._list_other, kind)
+
+    async def _list_others_meanwhile(self, tasks: TaskGroup) -> None:
+        """List the others while the tools take long, and publish them with the tools that are known."""
+        with anyio.move_on_after(GRACE_SECONDS):
+            await self._tools_came.wait()
+        if self._tools_came.is_set() or not self._has_others():
+            return
+        self._begin_others(tasks)
+        with anyio.move_on_after(GRACE_SECONDS):
+            await self._all_came.wait()
+        if not self._tools_came.is_set():
+            self._tools = replace(self._known_tools(f"{_METHODS['tools']} {_NOT_YET}"), is_interim=True)
             await self._publish_all()
-        if failure is not None:
-            raise failure
 
     def _fall_back_to_known_tools(self, failure: Exception) -> ListedServer:
         """The tools as they were known before, because they could not be listed."""
-        note = gate.text(str(failure), MAX_NOTE)
+        return replace(self._known_tools(gate.text(str(failure), MAX_NOTE)), failure=failure)
+
+    def _known_tools(self, note: str) -> ListedServer:
         tools, rejected = self._known.tools, self._known.rejected
         listing = Listing(tools=tools, rejected=rejected, notes=(note,), is_partial=True)
-        return ListedServer(listing=listing, header_maps=read_header_maps(tools), failure=failure)
+        return ListedServer(listing=listing, header_maps=read_header_maps(tools))
 
     async def list_undeclared(self, kind: ListKind) -> list[bytes]:
         """One list that the server did not declare."""
@@ -239,7 +282,7 @@ class Lister:
     def _current_listing(self) -> ListedServer:
         assert self._tools is not None
         notes = [note for kind in KINDS for note in self._notes.get(kind, ())]
-        notes += [f"{_METHODS[kind]} has not been answered yet" for kind in KINDS if kind in self._late]
+        notes += [f"{_METHODS[kind]} {_NOT_YET}" for kind in KINDS if kind in self._late]
         lists: dict[ListKind, tuple[bytes, ...]] = {kind: self._before[kind] for kind in self._late}
         lists |= self._others
         listing = replace(

@@ -494,6 +494,8 @@ class Supervisor:
             if self._prepare is not None and link is self.link:
                 await self._prepare(listed.listing)
             self._take_listing(link, listed)
+            if listed.is_interim:
+                return
             if listed.failure is not None:
                 self._handle_list_error(link, listed.failure)
             self._note_listed(link)

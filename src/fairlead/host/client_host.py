@@ -126,7 +126,11 @@ class ClientServers:
         is_own = above.is_usable and not above.awaits_consent and not is_shared(above)
         if not is_own or server_id in self._own or not self._key(above)[1]:
             return False
-        if above.screened is None or (above.connection and above.connection.vitals.state in DOWN):
+        if (
+            above.screened is None
+            or above.screened.listing.is_partial
+            or (above.connection and above.connection.vitals.state in DOWN)
+        ):
             return False
         self[server_id]
         return self._find_client_snapshot(above) is None

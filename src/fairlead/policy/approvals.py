@@ -5,6 +5,7 @@ and its definition: a changed tool, or another server under the same name, needs
 """
 
 import hashlib
+import logging
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ import msgspec
 from fairlead.config.store_location import StoreLocation
 from fairlead.store.opening import open_database
 from fairlead.store.protocol import ANY, Database, Store, StoredValue
+
+logger = logging.getLogger(__name__)
 
 NAMESPACE: Final = "approvals"
 WITHDRAWN: Final = "withdrawn approvals"
@@ -48,9 +51,21 @@ class KeptApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_kept(stored: Iterable[StoredValue]) -> list[tuple[str, KeptApproval]]:
-    """Decode stored approvals, each with its key, sorted by server and tool."""
-    kept = [(found.key, msgspec.json.decode(found.value, type=KeptApproval)) for found in stored]
+    """Decode stored approvals, each with its key, sorted by server and tool.
+
+    One that is damaged, or of a newer release, allows nothing and is left out.
+    """
+    read = [(found.key, _read(found)) for found in stored]
+    kept = [(key, one) for key, one in read if one is not None]
     return sorted(kept, key=lambda pair: (pair[1].server_id, pair[1].tool, pair[1].principal))
+
+
+def _read(stored: StoredValue) -> KeptApproval | None:
+    try:
+        return msgspec.json.decode(stored.value, type=KeptApproval)
+    except (msgspec.DecodeError, RecursionError):
+        logger.warning("an approval is damaged, or of a newer Fairlead", extra={"key": stored.key})
+        return None
 
 
 def by_tool(kept: Iterable[tuple[str, KeptApproval]]) -> list[tuple[list[str], KeptApproval]]:
@@ -110,7 +125,8 @@ class Approvals:
                 self._session[approval] = now
                 return True
             self._session.pop(approval, None)
-        return self._store is not None and await self._store.get(NAMESPACE, approval.key) is not None
+        found = await self._store.get(NAMESPACE, approval.key) if self._store is not None else None
+        return found is not None and _read(found) is not None
 
     def of_session(self) -> list[RememberedApproval]:
         """Approvals of this session, sorted by server and tool."""

@@ -16,6 +16,7 @@ from fairlead.host.host import Host
 from fairlead.host.offers.tasks import NAMESPACE
 from fairlead.host.operator import UNATTENDED, Callbacks, FormAnswer, FormRequest, Operator
 from fairlead.store.async_store import AsyncStore
+from fairlead.store.protocol import ANY
 from tests.conftest import Machine
 from tests.host.support import unasked
 
@@ -138,6 +139,22 @@ async def test_a_store_that_fails_costs_neither_a_task_nor_its_result(
         assert kept.task is not None
         for task, text in ((begun.task, "not kept"), (kept.task, "kept")):
             assert (await host.tasks.result("x", task.id)).text == text
+
+
+async def test_a_task_that_cannot_be_read_costs_no_other_and_is_no_ones(machine: Machine) -> None:
+    async with hosting(machine, LEGACY) as host:
+        mine = await host.tasks.begin("x", "work")
+        theirs = await host.tasks.begin("x", "work", principal="token:ada")
+        assert mine.task is not None
+        assert theirs.task is not None
+        store = host.store
+        assert store is not None
+        await store.put(NAMESPACE, f"x/{theirs.task.id}", b'{"of": "a newer release"}', expect=ANY)
+        assert [task.task_id for task in await host.tasks.known()] == [mine.task.id]
+        assert [task.id for task in await host.tasks.list("x")] == [mine.task.id]
+        for principal in ("local", "token:ada"):
+            with pytest.raises(StoreError, match="newer Fairlead"):
+                await host.tasks.get("x", theirs.task.id, principal=principal)
 
 
 @pytest.mark.parametrize("tool", ["work", "long"])

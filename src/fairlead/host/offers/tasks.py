@@ -190,8 +190,10 @@ class Tasks:
         connection = await self._servers.reach(server_id)
         with calling(server_id):
             tasks = await list_tasks(await connection.ready())
-        owners = {task.task_id: task.principal for task in await self._all() if task.server_id == server_id}
-        return tuple(task for task in tasks if owners.get(task.id, LOCAL) == principal)
+        stored = await self._scan()
+        # One that cannot be read is no one's: it may be anyone's.
+        owners = {key: known.principal if known is not None else None for key, known in stored.items()}
+        return tuple(task for task in tasks if owners.get(_key(server_id, task.id), LOCAL) == principal)
 
     @check_types
     async def known(self, principal: str = LOCAL) -> tuple[KnownTask, ...]:
@@ -200,12 +202,21 @@ class Tasks:
         Args:
             principal: The principal they were begun for.
         """
-        return tuple(task for task in await self._all() if task.principal == principal)
+        known = (await self._scan()).values()
+        return tuple(task for task in known if task is not None and task.principal == principal)
 
-    async def _all(self) -> tuple[KnownTask, ...]:
+    async def _scan(self) -> dict[str, KnownTask | None]:
+        """All stored tasks by key; None for one that is damaged, or of a newer release."""
         if self._store is None:
-            return ()
-        return tuple(_decode(stored.value) for stored in await self._store.scan(NAMESPACE))
+            return {}
+        found: dict[str, KnownTask | None] = {}
+        for stored in await self._store.scan(NAMESPACE):
+            try:
+                found[stored.key] = _decode(stored.value)
+            except (msgspec.DecodeError, RecursionError):
+                logger.warning("a task is damaged, or of a newer Fairlead", extra={"key": stored.key})
+                found[stored.key] = None
+        return found
 
     async def _get(self, server_id: str, task_id: str) -> Task:
         connection = await self._servers.reach(server_id)
@@ -225,7 +236,13 @@ class Tasks:
     async def _load_task(self, server_id: str, task_id: str) -> KnownTask | None:
         store = self._store
         found = await store.get(NAMESPACE, _key(server_id, task_id)) if store is not None else None
-        return _decode(found.value) if found is not None else None
+        try:
+            return _decode(found.value) if found is not None else None
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise StoreError(
+                f"the task `{task_id}` is damaged in the store, or was kept by a newer Fairlead",
+                hint="update Fairlead",
+            ) from exc
 
     async def _keep(self, task: KnownTask) -> None:
         if (store := self._store) is not None:
