@@ -37,13 +37,13 @@ from fairlead.errors import (
     WrongType,
 )
 from fairlead.events import DOWN, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
+from fairlead.host.call_arguments import encode_arguments
 from fairlead.host.events import EventBus
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.permission import (
     CallPermission,
     CallToDecide,
     ProposedCall,
-    encode_arguments,
     require_callable,
 )
 from fairlead.host.records import HostRecords
