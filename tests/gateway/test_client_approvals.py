@@ -77,7 +77,7 @@ async def call_all(
 
 
 def asking(cells: list[Cell]) -> list[str]:
-    return [f"{cell.server}/{cell.tool}" for cell in cells if cell.verdict == "ask"]
+    return [f"{cell.server}.{cell.tool}" for cell in cells if cell.verdict == "ask"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -173,7 +173,7 @@ async def test_a_client_without_elicitation_has_its_calls_wait_for_the_user(
             for waiting in gateway.approvals.pending():
                 if waiting.id not in answered:
                     answered.add(waiting.id)
-                    waited.append(f"{waiting.request.server_id}/{waiting.request.tool}")
+                    waited.append(f"{waiting.request.name}")
                     gateway.tasks.start_soon(gateway.approvals.answer, waiting.id, "once")
 
         gateway.approvals.on_change = answer

@@ -1,15 +1,19 @@
 """The library decides by the table of permissions, called directly or by a model, with and without a user."""
 
+import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
 from fairlead.catalog.tools import ToolKey
-from fairlead.errors import FairleadError
+from fairlead.errors import CallDenied, FairleadError
 from fairlead.host.host import Host
 from fairlead.host.operator import Callbacks
+from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome
 from tests.policy.permission_cells import CELLS, Cell, Table, require_alike
 
@@ -65,7 +69,7 @@ async def as_model_by_public_name(host: Host, cell: Cell) -> Any:
 
 
 async def by_meta_tool(host: Host, cell: Cell) -> Any:
-    wanted = {"name": f"{cell.server}.{cell.tool}", "arguments": {}}
+    wanted: dict[str, Any] = {"name": f"{cell.server}.{cell.tool}", "arguments": {}}
     result = await host.tools.answer("mcp_call_tool", wanted)
     if result.is_error:
         raise FairleadError(result.text)
@@ -119,3 +123,32 @@ async def test_models_are_offered_what_is_not_denied_and_not_held_back(
             offered = {tool.key for tool in await host.tools.list()}
     expected = {ToolKey(cell.server, cell.tool) for cell in CELLS if cell.verdict in ("allow", "ask")}
     assert offered == expected
+
+
+@pytest.mark.parametrize("named", ["allow_tools", "deny_tools"])
+async def test_the_hint_of_a_call_that_a_bundle_denies_names_the_line_to_change(
+    machine: Machine, tmp_path: Path, named: str
+) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=["echo", "other"])
+    lists = {"allow_tools": ["other"]} if named == "allow_tools" else {"deny_tools": ["echo"]}
+    document = {
+        "servers": {"x": server.entry(trust="trusted", approval="allow")},
+        "bundles": {"b": {"servers": {"x": lists}}},
+    }
+    machine.write_user(json.dumps(document, indent=1))
+    with anyio.fail_after(SECONDS):
+        async with Host.open(machine.load(), env=machine.env) as host:
+            with pytest.raises(CallDenied) as refused:
+                await host.toolset("b").call("x.echo", {})
+            hint = refused.value.hint or ""
+            place = re.match(rf"change `bundles\.b\.servers\.x\.{named}` in (.+):(\d+), or call it", hint)
+            assert place, hint
+            # Follow it: take the line out, with what is in it.
+            assert Path(place[1]) == machine.user_file
+            lines = machine.user_file.read_text().splitlines()
+            start = int(place[2]) - 1
+            assert f'"{named}"' in lines[start]
+            end = next(number for number in range(start, len(lines)) if "]" in lines[number])
+            machine.user_file.write_text("\n".join([*lines[:start], *lines[end + 1 :]]))
+            await host.reload(machine.load())
+            assert not (await host.toolset("b").call("x.echo", {})).is_error

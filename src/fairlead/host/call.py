@@ -37,6 +37,7 @@ from fairlead.errors import (
     WrongType,
 )
 from fairlead.events import DOWN, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
+from fairlead.host.call_arguments import encode_arguments
 from fairlead.host.events import EventBus
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.permission import (
@@ -44,7 +45,6 @@ from fairlead.host.permission import (
     CallToDecide,
     ProposedCall,
     denial,
-    encode_arguments,
     require_callable,
 )
 from fairlead.host.records import HostRecords

@@ -1,11 +1,10 @@
 """Permission of calls: the decision of policy and, where it says ask, the user's approval."""
 
-import math
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, get_args
 
 import anyio
 import anyio.to_thread
@@ -24,13 +23,13 @@ from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
 from fairlead.config.runners import runs_elsewhere
 from fairlead.errors import (
     ApprovalRequired,
-    ArgumentsInvalid,
     CallDenied,
     FairleadError,
     RunCancelled,
     UnknownTool,
     WrongType,
 )
+from fairlead.host.call_arguments import fix_arguments
 from fairlead.host.managed_server import ManagedServer
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest, Operator
 from fairlead.policy.approvals import Approvals, RememberedApproval
@@ -403,63 +402,6 @@ async def _decide_again(call: CallToDecide) -> Decision:
     return decision
 
 
-def fix_arguments(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], msgspec.Raw]:
-    """A copy of the arguments to show and the same to send: the caller cannot change them meanwhile."""
-    encoded = encode_arguments(arguments)
-    return msgspec.json.decode(encoded, type=dict[str, Any]), encoded
-
-
-def encode_arguments(arguments: object) -> msgspec.Raw:
-    """Return the JSON of a call's arguments.
-
-    Raises:
-        ArgumentsInvalid: They are no mapping, or hold what is no JSON: half of a surrogate pair, NaN, cycles,
-            objects of other types. NaN would be sent as null, a value that the caller did not give.
-    """
-    if not isinstance(arguments, Mapping):
-        raise ArgumentsInvalid(
-            f"the arguments of a call are a mapping, not {type(arguments).__name__}; it was not called",
-            hint='give them by name, as in {"path": "README.md"}',
-        )
-    given = cast("Mapping[str, Any]", arguments)
-    try:
-        encoded = msgspec.json.encode(given if isinstance(given, dict) else {**given})
-        # msgspec writes NaN and infinity as null, so that most arguments need not be walked through.
-        is_finite = b"null" not in encoded or _is_finite(given)
-        msgspec.json.decode(encoded)  # what cannot be read again could not be shown or checked
-    except RecursionError as exc:
-        raise ArgumentsInvalid(
-            "the arguments are nested too deeply, or contain themselves; it was not called",
-            hint="give plain values: text, numbers, true and false, null, lists and objects",
-        ) from exc
-    except UnicodeEncodeError as exc:
-        raise ArgumentsInvalid(
-            "the arguments have text that is no valid Unicode (half of a surrogate pair); it was not called",
-            hint="was a text cut inside an emoji, or read as something other than UTF-8?",
-        ) from exc
-    except (TypeError, ValueError, OverflowError) as exc:
-        raise ArgumentsInvalid(
-            f"the arguments cannot be written as JSON: {exc}; it was not called",
-            hint="give plain values: text, numbers, true and false, null, lists and objects",
-        ) from exc
-    if not is_finite:
-        raise ArgumentsInvalid(
-            "the arguments have a number that is NaN or infinite, which is not JSON; it was not called",
-            hint="give a finite number, or null",
-        )
-    return msgspec.Raw(encoded)
-
-
-def _is_finite(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, Mapping):
-        return all(map(_is_finite, cast("Mapping[object, object]", value).values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return all(map(_is_finite, cast("Iterable[object]", value)))
-    return True
-
-
 async def _read_for_rules(
     proposal: ProposedCall, patterns: tuple[Mapping[str, str], ...], arguments: Mapping[str, Any]
 ) -> ArgumentReadings:
@@ -520,7 +462,7 @@ def _hint_to_allow(proposal: ProposedCall, decision: Decision) -> str:
         return f"call it yourself, with its arguments: {call}; or change the rule in {place}"
     if decision.bundle is not None:
         field = f"bundles.{decision.bundle}.servers.{key.server_id}.{decision.field}"
-        return f"change `{field}`, or call it yourself: {call}"
+        return f"change `{field}` in {_place_of_bundle(proposal, decision)}, or call it yourself: {call}"
     if decision.is_administrators:
         if decision.verdict == "deny":
             return "the administrator of this machine denies it, and would have to allow it"
@@ -529,6 +471,13 @@ def _hint_to_allow(proposal: ProposedCall, decision: Decision) -> str:
     kept = hint_to_undeny(server, key, shows_files=is_local) if decision.field == "deny_tools" else None
     by_hand = hint_to_write(server) if is_local else None
     return kept or by_hand or f"run `{review_command(key)}` to allow it"
+
+
+def _place_of_bundle(proposal: ProposedCall, decision: Decision) -> str:
+    origin = proposal.bundle_filter.origin if proposal.bundle_filter is not None else None
+    if origin is None or proposal.principal != LOCAL:
+        return "the gateway's configuration"
+    return str(replace(origin, path=(*origin.path, decision.field or "allow_tools")))
 
 
 def _place_of_rule(proposal: ProposedCall, rule: LoadedRule) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from fairlead.catalog.tools import ToolEntry
 from fairlead.config.load import LoadedRule, LoadedServer
-from fairlead.config.merge import STRICTNESS
+from fairlead.config.merge import STRICTNESS, ValueOrigin
 from fairlead.config.models import ApprovalMode, PolicyRule, Server
 from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.policy.arguments import ArgumentReadings, match
@@ -91,6 +91,8 @@ class BundleFilter:
     allow_tools: tuple[str, ...] | None
     deny_tools: tuple[str, ...]
     grants: bool
+    origin: ValueOrigin | None = None
+    """Where the bundle says so; None for one that no file has."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):

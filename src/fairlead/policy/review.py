@@ -50,7 +50,6 @@ from fairlead.policy.decision import (
     claims_of,
     decide_by_lists,
     is_destructive,
-    is_harmless,
 )
 from fairlead.policy.findings import findings_of, has_findings
 from fairlead.policy.pins import (
@@ -63,6 +62,7 @@ from fairlead.policy.pins import (
     pin_by_review,
     record_review,
 )
+from fairlead.policy.suggestions import is_named_by_user, suggest_answer
 from fairlead.policy.tool_names import (
     command_line_name,
     denies_any,
@@ -396,11 +396,7 @@ class ReviewedTool:
     @property
     def suggested(self) -> ReviewAnswer:
         """Suggested answer: the one that stands already, or by its annotations; with findings, to deny."""
-        if has_findings(self.entry):
-            return "deny"
-        if self.is_mode_kept and self.mode is not None and self.mode != "auto":
-            return self.mode
-        return _suggest_answer(self.policy.server, self.entry)
+        return suggest_answer(self.policy.server, self.entry, self.mode if self.is_mode_kept else None)
 
     @property
     def waits(self) -> bool:
@@ -478,27 +474,9 @@ def _tool(policy: CallPolicy, entry: ToolEntry, pins: Pins | None, *, guarded: b
         denied=lists.field == "deny_tools",
         mode=mode,
         is_mode_kept=is_as_it_was
-        and (is_allowed or mode != "allow" or _is_named_by_user(policy.server, name, pattern)),
+        and (is_allowed or mode != "allow" or is_named_by_user(policy.server, name, pattern)),
         policy=policy,
     )
-
-
-def _is_named_by_user(server: LoadedServer, tool: str, pattern: str | None) -> bool:
-    """Whether an approval mode names the very tool, in a file of the user's: as another agent's had it, say.
-
-    A glob or a default may match what a server calls its tools, and a project's file came with a clone.
-    """
-    if pattern is None or pattern != escape_name(tool):
-        return False
-    return server.definition.origin(("approval", "tools", pattern)).layer.name != "project"
-
-
-def _suggest_answer(server: LoadedServer, entry: ToolEntry) -> ReviewAnswer:
-    """Answer to preselect by annotations, which count where the server is trusted."""
-    trusted = server.transport == "builtin" or (
-        server.config is not None and server.config.trust == "trusted"
-    )
-    return "allow" if trusted and is_harmless(entry.definition) else "ask"
 
 
 def _state(entry: ToolEntry, pin: Pin | None) -> ReviewState:

@@ -113,7 +113,11 @@ def _select(config: LoadedConfig, name: str | None) -> Selection:
     is_foreign = origin is not None and origin.layer.name == "project"
     servers = {
         server_id: BundleFilter(
-            bundle=name, allow_tools=taken.allow_tools, deny_tools=taken.deny_tools, grants=not is_foreign
+            bundle=name,
+            allow_tools=taken.allow_tools,
+            deny_tools=taken.deny_tools,
+            grants=not is_foreign,
+            origin=replace(origin, path=(*origin.path, "servers", server_id)) if origin else None,
         )
         for server_id, taken in bundle.servers.items()
     }
