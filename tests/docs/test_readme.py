@@ -13,6 +13,7 @@ from collections.abc import Callable
 from fairlead.config.command_lines import extra_hint
 from fairlead.console.verbs import load_verbs
 from tests.cli.pty_support import at_terminal
+from tests.cli.test_gateway_service import SYSTEMCTL
 from tests.conftest import Machine, Outcome
 from tests.docs.command_words import parse
 from tests.docs.pages import ROOT, Page
@@ -134,3 +135,32 @@ def test_an_extra_is_installed_from_where_the_program_came() -> None:
     hint = extra_hint("pdf")
     assert "`fairlead[pdf]`" in hint
     assert f"uv sync --inexact --project {ROOT} --extra pdf" in hint
+
+
+def test_the_gateway_goes_as_the_readme_shows(machine: Machine) -> None:
+    folder = machine.home / "bin"
+    folder.mkdir()
+    (folder / "systemctl").write_text(SYSTEMCTL)
+    (folder / "systemctl").chmod(0o755)
+    env = {**machine.env, "PATH": f"{folder}:{machine.env['PATH']}"}
+    machine.write_user('{"gateway": {"port": 0}}')  # the usual port may be taken here
+    (text,) = [block for block in blocks("console") if "fairlead gateway --install" in block]
+    run, start, workers, install = commands(text)
+    for words in (run, workers):
+        with at_terminal(*words[1:], cwd=machine.project, env=env) as person:
+            person.sees("/mcp")
+            person.presses_ctrl_c()
+            person.waits()
+    with at_terminal(*start[1:], cwd=machine.project, env=env) as person:
+        assert person.waits() == 0, person.seen
+        assert "at login   yes" in person.seen
+    with at_terminal("gateway", "stop", "--disable", cwd=machine.project, env=env) as person:
+        assert person.waits() == 0, person.seen
+    with at_terminal(*install[1:], cwd=machine.project, env=env) as person:
+        person.sees("Write this to")
+        person.types("y")
+        assert person.waits() == 0, person.seen
+    assert "fairlead" in (machine.home / ".cursor" / "mcp.json").read_text()
+    with at_terminal("gateway", "--uninstall", "cursor", "--yes", cwd=machine.project, env=env) as person:
+        assert person.waits() == 0, person.seen
+    assert not (machine.home / ".cursor" / "mcp.json").exists()

@@ -20,6 +20,7 @@ from fairlead.gateway.access.middleware import GuardedApp
 from fairlead.gateway.access.origin import OriginPolicy
 from fairlead.gateway.access.tokens import TokenFile, Tokens, token_file
 from fairlead.gateway.client_session import SessionInfo
+from fairlead.gateway.login_links import LoginLinks
 from fairlead.gateway.pending_approvals import PendingApprovals
 from fairlead.host.host import Host
 from fairlead.host.operator import Callbacks
@@ -138,6 +139,7 @@ class Dashboard:
     queue: PendingApprovals
     sessions: list[SessionInfo]
     configuration: Configuration
+    links: LoginLinks
     url: str
 
     async def code(self, token: str = TOKEN) -> str:
@@ -201,7 +203,9 @@ async def dashboard_of(
             perimeter = OriginPolicy("127.0.0.1", port, dashboard_name=NAME)
             keeper = TokenAuthenticator(perimeter, tokens=known, jwt=jwt, open_to_all=not with_tokens)
             login_sessions = LoginSessions(keeper, [f"http://{NAME}:{port}", url_of(listener)])
-            app = GuardedApp(Starlette(routes=dashboard_routes(panel, login_sessions)), keeper)
+            links = LoginLinks()
+            links.origin = url_of(listener)
+            app = GuardedApp(Starlette(routes=dashboard_routes(panel, login_sessions, links)), keeper)
             async with listening(app, listener), panel.running():
                 yield Dashboard(
                     host=host,
@@ -211,6 +215,7 @@ async def dashboard_of(
                     queue=queue,
                     sessions=sessions,
                     configuration=configuration,
+                    links=links,
                     url=url_of(listener),
                 )
 

@@ -243,3 +243,29 @@ async def test_an_edit_needs_the_form_of_the_page(machine: Machine) -> None:
         )
         assert sent.status == 403
         assert servers_of(machine.user_file) == {}
+
+
+async def test_a_server_that_comes_with_fairlead_is_added_and_edited(machine: Machine) -> None:
+    library = machine.home / "library"
+    library.mkdir()
+    (library / "book.txt").write_text("words")
+    other = {"command": "true", "roots": ["~/kept"]}
+    async with dashboard(machine, {"other": other}) as board, board.visited() as client:
+        wrong = await add(client, id="books", kind="builtin", builtin="nonsense")
+        assert wrong.status == 422
+        assert "choose one of them" in wrong.text
+        added = await add(client, id="books", kind="builtin", builtin="repo", roots=lines(str(library)))
+        assert added.status == 303, added.text
+        assert servers_of(machine.user_file)["books"] == {"builtin": "repo", "roots": [str(library)]}
+        await client.sees("/servers/books", "ready")
+        page = "/servers/books/edit"
+        shown = (await client.get(page)).text
+        assert 'value="repo" selected' in shown
+        assert str(library) in shown
+        fields = {"kind": "builtin", "builtin": "repo", "description": "Books.", "scope": "user"}
+        assert (await client.send(page, page, **fields)).status == 303
+        assert servers_of(machine.user_file)["books"] == {"builtin": "repo", "description": "Books."}
+        page = "/servers/other/edit"
+        fields = {"kind": "stdio", "command": "false", "scope": "user"}
+        assert (await client.send(page, page, **fields)).status == 303
+        assert servers_of(machine.user_file)["other"] == {"command": "false", "roots": ["~/kept"]}

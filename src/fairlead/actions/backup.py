@@ -159,8 +159,9 @@ def _secrets_hint(found: Sequence[PlainSecret], path: Path, *, is_project: bool)
         way = "put references such as `${NAME}` in their place"
     else:
         # By its file: a project may have an entry with the same id, which would hide this one.
-        command = command_line("stash", servers[0]).removeprefix("fairlead")
-        way = f"run `fairlead --config {shlex.quote(str(path))}{command}`, which moves them into the keyring"
+        verb = command_line("stash", servers[0]).removeprefix("fairlead")
+        command = f"fairlead --config {shlex.quote(str(path))}{verb}"
+        way = f"run `{command}`, which moves them into the keyring"
     return f"{way}, or back them up with `--with-secrets`"
 
 

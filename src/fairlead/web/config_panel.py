@@ -51,7 +51,7 @@ class FileEntry:
     @property
     def has_target(self) -> bool:
         """Whether it defines the server, rather than overlay the definition in another file."""
-        return "command" in self.entry or "url" in self.entry
+        return any(name in self.entry for name in ("command", "url", "builtin"))
 
 
 class ConfigPanel:

@@ -234,5 +234,5 @@ def _frame(frame: LoggedFrame, number: int, room: _Room) -> Child:
     shown = room.cut(text) if value is None else _json_head(value, room)
     word = "sent" if frame.direction == "sent" else "received"
     cut = None if is_whole else f", the first {len(shown):,} characters shown"
-    heading = tag("h4", f"{word}: {plural(frame.size, 'byte')}", cut)
+    heading = tag("h3", f"{word}: {plural(frame.size, 'byte')}", cut)
     return (heading, block([shown], f"Frame {number}, {word}"))

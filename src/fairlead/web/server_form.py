@@ -6,16 +6,22 @@ comes back as it was shown, the entry keeps its value.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from fairlead.catalog.sanitize import gate
-from fairlead.config.models import transport_of
+from fairlead.config.models import BuiltinName, transport_of
 from fairlead.config.secrets.masking import MASK
 from fairlead.config.secrets.redaction import redact_entry
 from fairlead.config.untyped import as_list, as_object, is_list, is_object
 from fairlead.errors import ConfigInvalid, Problem
 
-KINDS: Final = {"stdio": "A command to run", "http": "A URL", "sse": "A URL with the older SSE transport"}
+KINDS: Final = {
+    "stdio": "A command to run",
+    "http": "A URL",
+    "sse": "A URL with the older SSE transport",
+    "builtin": "A server that comes with Fairlead",
+}
+BUILTINS: Final = {name: name for name in get_args(BuiltinName)}
 LOGINS: Final = {
     "auto": "log in where the server asks for it",
     "client": "with an OAuth client of my own",
@@ -29,6 +35,7 @@ _OF_KIND: Final = {
     "stdio": ("command", "args", "cwd", "env", "sandbox"),
     "http": ("url", "headers", "oauth"),
     "sse": ("url", "headers", "oauth"),
+    "builtin": ("builtin", "roots"),
 }
 FIELDS: Final = ("transport", "description", "trust", *_OF_KIND["stdio"], *_OF_KIND["http"])
 """The fields of an entry that the form has. Others stay as they are."""
@@ -92,6 +99,8 @@ def form_of(entry: Mapping[str, Any], server_id: str = "") -> ServerForm:
         "headers": _join_lines(
             [f"{name}: {value}" for name, value in as_object(shown.get("headers")).items()]
         ),
+        "builtin": str(shown.get("builtin") or ""),
+        "roots": _join_lines(as_list(shown.get("roots"))),
         "login": "never" if oauth is False else "client" if client else "auto",
         **{f"oauth_{name}": str(client.get(name) or "") for name in _CLIENT},
     }
@@ -113,15 +122,29 @@ def entry_of(form: ServerForm, before: Mapping[str, Any] | None = None) -> dict[
     entry["description"] = form.text("description") or None
     trust = form.text("trust") or "untrusted"
     entry["trust"] = trust if trust != "untrusted" or "trust" in (before or {}) else None
+    if form.kind == "builtin":
+        entry |= _builtin(form, known)
+    elif known.before.get("builtin") is not None:
+        entry["builtin"] = None  # it becomes something else
     if form.kind == "stdio":
         entry |= _program(form, known)
         if (before or {}).get("transport") == "stdio":
             entry["transport"] = "stdio"
-    else:
+    elif form.kind != "builtin":
         entry |= _remote(form, known)
         is_said = form.kind == "sse" or "transport" in (before or {})
         entry["transport"] = form.kind if is_said else None
     return entry
+
+
+def _builtin(form: ServerForm, known: "_Known") -> dict[str, Any]:
+    if form.text("builtin") not in BUILTINS:
+        form.complain("builtin", "choose one of them")
+    kept = {"transport": "builtin"} if known.before.get("transport") == "builtin" else {}
+    # The sandbox of `shell` has inputs nowhere, and stays.
+    sandbox = known.before.get("sandbox") if form.text("builtin") == "shell" else None
+    builtin, roots = form.text("builtin") or None, form.lines("roots") or None
+    return {"builtin": builtin, "roots": roots, "sandbox": sandbox, **kept}
 
 
 def _program(form: ServerForm, known: "_Known") -> dict[str, Any]:
@@ -246,7 +269,7 @@ def _join_lines(items: Sequence[object]) -> str:
 
 
 _INPUTS: Final = frozenset(
-    ("description", "trust", "command", "args", "cwd", "env", "url", "headers", "sandbox")
+    ("description", "trust", "command", "args", "cwd", "env", "url", "headers", "sandbox", "builtin", "roots")
 )
 
 

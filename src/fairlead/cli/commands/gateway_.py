@@ -14,6 +14,7 @@ from fairlead.cli.config_edits import action_context
 from fairlead.cli.gateway_options import WORKERS, GatewayArguments, require_known_risk
 from fairlead.cli.gateway_service import SERVICE_COMMANDS
 from fairlead.cli.options import json_option, load, override, server_argument
+from fairlead.config.command_lines import command_line
 from fairlead.config.store_location import store_location
 from fairlead.errors import FairleadError, UnknownBundle
 from fairlead.gateway.install import AGENTS
@@ -198,11 +199,9 @@ def _require_used_options(ctx: click.Context, subcommand: str) -> None:
     for option in ctx.command.params:
         name = option.name or ""
         if name not in used and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                f"`{option.opts[0]}` is of no use to `fairlead gateway {subcommand}`; leave it out, or see"
-                f" `fairlead gateway {subcommand} --help`",
-                ctx,
-            )
+            command_name = command_line("gateway", subcommand)
+            hint = f"leave it out, or see `{command_name} --help`"
+            raise click.UsageError(f"`{option.opts[0]}` is of no use to `{command_name}`; {hint}", ctx)
 
 
 def _serve_on_port(

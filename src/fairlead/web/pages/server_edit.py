@@ -13,7 +13,7 @@ from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, form, page, server_link, server_path
 from fairlead.web.page_request import Answer, PageRequest, confirm
-from fairlead.web.server_form import KINDS, LOGINS, TRUSTS, ServerForm, entry_of, form_of
+from fairlead.web.server_form import BUILTINS, KINDS, LOGINS, TRUSTS, ServerForm, entry_of, form_of
 
 LABELS: Final = {
     "id": "Id",
@@ -24,6 +24,8 @@ LABELS: Final = {
     "sandbox": "Sandbox",
     "sandbox_read": "It can read",
     "sandbox_write": "It can write",
+    "builtin": "Which one",
+    "roots": "Folders",
     "url": "URL",
     "headers": "Headers",
     "login": "Login",
@@ -46,6 +48,8 @@ _HINTS: Final = {
     "cwd": "Relative to the folder of the file; left out, that folder.",
     "sandbox_read": "Paths, one per line, besides the system and its own program.",
     "sandbox_write": "Paths, one per line; a cache too, such as `~/.npm` for npx.",
+    "builtin": "It runs inside of Fairlead: nothing is installed.",
+    "roots": "Paths it may work in, one per line; left out, the folder that Fairlead runs in.",
     "url": "Its MCP endpoint.",
     "headers": f"Name: value, one per line. {_SECRETS}",
     "oauth_client_secret": "Goes to the keyring, and is not shown again.",
@@ -262,6 +266,12 @@ def _entry_inputs(typed: ServerForm) -> Child:
         radios("What it is", "kind", typed.kind, KINDS),
         tag("div", _program_inputs(typed), class_="of-stdio"),
         tag("div", _remote_inputs(typed), class_="of-remote"),
+        tag(
+            "div",
+            select(_field(typed, "builtin"), BUILTINS),
+            text_area(_field(typed, "roots")),
+            class_="of-builtin",
+        ),
         text_input(_field(typed, "description")),
         select(_field(typed, "trust"), TRUSTS),
     )
