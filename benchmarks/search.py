@@ -493,7 +493,9 @@ async def _recall_costs(rounds: int) -> None:
                 await take("after a call", memory.recall("ada"))
                 now[0] += FRESH_SECONDS
                 await take("after half a minute", memory.recall("ada"))
-    rows = [(what, statistics.median(costs), max(costs)) for what, costs in taken.items()]
+    rows: list[tuple[object, ...]] = [
+        (what, statistics.median(costs), max(costs)) for what, costs in taken.items()
+    ]
     show("CPU ms of a memory of 10,000 queries", ("what", "p50", "most"), rows)
 
 

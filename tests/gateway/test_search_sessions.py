@@ -163,8 +163,8 @@ async def test_what_searches_of_a_principal_led_to_is_found_by_its_later_session
                 told = text_of(answer)
         return told.partition("\n")[0]
 
-    search = ("mcp_search_tools", {"queries": ["ship the website"]})
-    call = ("mcp_call_tool", {"name": "x.echo", "arguments": {}})
+    search: tuple[str, dict[str, Any]] = ("mcp_search_tools", {"queries": ["ship the website"]})
+    call: tuple[str, dict[str, Any]] = ("mcp_call_tool", {"name": "x.echo", "arguments": {}})
     async with serving(tmp_path, config={"gateway": {"mode": "meta"}}, x=entry) as served:
         assert (await use(served, "ada", "before", search)).startswith("x.ship_parcel")
         await use(served, "ada", "one", search, call)

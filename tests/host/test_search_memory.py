@@ -190,6 +190,30 @@ async def test_what_is_too_much_leaves_the_store(tmp_path: Path, monkeypatch: py
             await memory.remember("ada", entry_of(f"tool{number % 2}"), [f"query {number}"], "s")
         assert len(await SearchMemory(store, lambda: now[0]).recall("ada")) == 3
         assert await stored_texts(store) == ["query 3", "query 4", "query 5"]
+        # Also where nothing but this process changes it.
+        await memory.recall("ada")
+        for number in range(6, 9):
+            now[0] += 1
+            await memory.remember("ada", entry_of(f"tool{number % 2}"), [f"query {number}"], "s")
+        now[0] += FRESH_SECONDS
+        assert len(await memory.recall("ada")) == 3
+        assert await stored_texts(store) == ["query 6", "query 7", "query 8"]
+        again = await memory.recall("ada")
+        now[0] += FRESH_SECONDS
+        assert await memory.recall("ada") is again
+
+
+async def test_what_is_old_is_forgotten_also_by_a_process_that_goes_on(tmp_path: Path) -> None:
+    now = [1_000_000_000.0]
+    async with AsyncStore.open(tmp_path / "store.db") as store:
+        memory = SearchMemory(store, lambda: now[0])
+        await memory.remember("ada", entry_of("echo"), ["query one"], "s1")
+        now[0] += 10
+        await memory.remember("ada", entry_of("echo"), ["query two"], "s2")
+        assert len(await memory.recall("ada")) == 2
+        now[0] += MAX_AGE_SECONDS - 5
+        assert len(await memory.recall("ada")) == 1
+        assert await stored_texts(store) == ["query two"]
 
 
 async def test_a_memory_expires_in_the_store_by_itself(

@@ -131,7 +131,7 @@ class SearchMemory:
         """Read the memory of a principal, and trim in the store what is too old or too much."""
         stored = await store.scan(NAMESPACE, memory_prefix(principal))
         versions = {value.key: value.version for value in stored}
-        if known is not None and known.versions == versions:
+        if known is not None and known.versions == versions and not self._needs_trimming(known.past, now):
             return known
         before = known.past if known is not None else None
         size = size_of_definitions([value.value for value in stored])
@@ -153,6 +153,9 @@ class SearchMemory:
             except StoreError:
                 logger.info("an aged memory of a search stays", exc_info=True)
         return _RecalledMemory(versions, past, now)
+
+    def _needs_trimming(self, past: PastQueries, now: float) -> bool:
+        return len(past) > MOST_QUERIES or past.oldest < now - MAX_AGE_SECONDS
 
     def _mark_outdated(self, principal: str) -> None:
         for reading in self._readings:

@@ -10,8 +10,8 @@ outdoes nothing.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from math import log, sqrt
-from typing import Final, NamedTuple
+from math import inf, log, sqrt
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -87,6 +87,7 @@ class ToolMemory(msgspec.Struct, kw_only=True):
         self.queries = [past for past in self.queries if past.last_used >= oldest]
 
 
+KeyT = TypeVar("KeyT")
 IsCurrent = Callable[[ToolKey, str], bool]
 """Whether a tool is there, with the definition of that digest."""
 
@@ -150,6 +151,14 @@ def _read_past(memory: ToolMemory) -> Sequence[_Past]:
     return found
 
 
+def _take_place(places: dict[KeyT, list[int]], key: KeyT, place: int) -> None:
+    """Take a place out of an ordered list, and the list with its last one."""
+    found = places[key]
+    del found[bisect_left(found, place)]
+    if not found:
+        del places[key]
+
+
 class PastQueries:
     """The past queries of one principal, to match others with.
 
@@ -186,6 +195,12 @@ class PastQueries:
     def __len__(self) -> int:
         return len(self._past)
 
+    @property
+    def oldest(self) -> float:
+        """Time of the search that is longest ago; infinite where there is none."""
+        # They are added by age, and what is put in later is newer.
+        return next((past.last_used for past in self._past.values()), inf)
+
     def put(self, memory: ToolMemory) -> None:
         """Replace what is known of one tool, which costs no more than that tool's queries."""
         before = set(self._of_tools[memory.key][1]) if memory.key in self._of_tools else set[_Past]()
@@ -202,8 +217,9 @@ class PastQueries:
     def _take_out(self, place: int) -> None:
         past = self._past.pop(place)
         self._places[past.key].remove(place)
-        for places in (*(self._postings[term] for term in past.ordered), self._same[past.terms]):
-            del places[bisect_left(places, place)]
+        for term in past.ordered:
+            _take_place(self._postings, term, place)
+        _take_place(self._same, past.terms, place)
 
     def _add(self, past: _Past) -> None:
         place = self._next_place
