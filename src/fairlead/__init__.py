@@ -88,7 +88,8 @@ if TYPE_CHECKING:
     from fairlead.host.events import EventStream, Subscriber
     from fairlead.host.host import Host
     from fairlead.host.model.meta_tools import SearchOutcome
-    from fairlead.host.model.toolset import ProviderTools, Toolset
+    from fairlead.host.model.provider_tools import ProviderTools
+    from fairlead.host.model.toolset import Toolset
     from fairlead.host.opening import HostOpening
     from fairlead.host.operator import (
         ApprovalAnswer,
@@ -298,7 +299,7 @@ _HOMES = {
     "OffersChanged": "fairlead.events",
     "Operator": "fairlead.host.operator",
     "Problem": "fairlead.errors",
-    "ProviderTools": "fairlead.host.model.toolset",
+    "ProviderTools": "fairlead.host.model.provider_tools",
     "ReplicaFailed": "fairlead.errors",
     "Reply": "fairlead.servers.framework.tools",
     "ResourceUpdated": "fairlead.events",

@@ -10,7 +10,7 @@ from fairlead.config.load import LoadedConfig
 from fairlead.errors import ApprovalRequired, CallDenied, RunCancelled
 from fairlead.events import McpToolsChanged
 from fairlead.host.host import Host
-from fairlead.host.model.toolset import ProviderTools
+from fairlead.host.model.provider_tools import ProviderTools
 from fairlead.host.operator import UNATTENDED, ApprovalAnswer, ApprovalRequest, Callbacks, Operator
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, write

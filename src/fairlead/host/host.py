@@ -118,8 +118,7 @@ class Host:
         """The parts of results that exceeded the result budget."""
         self.search_memory = parts.records.search_memory
         """The tools that searches led to, by principal."""
-        self._searches = SearchSession()
-        """The searches by `tools`: each access is another toolset, and a call may follow another's search."""
+        self._searches = SearchSession()  # of all toolsets that `tools` returns
         self.embeddings = parts.embeddings
         self.calls = CallRunner(parts.records, self.permission, self.bus, parts.running_calls)
         self.tasks = Tasks(self._access, self.calls, parts.records.store)
@@ -391,8 +390,7 @@ class Host:
 
     @property
     def tools(self) -> Toolset:
-        """The tools of every enabled server: a new toolset each time, though its calls may follow searches of
-        an earlier one."""
+        """The tools of every enabled server. Calls may follow searches of an earlier access to this."""
         toolset = self.toolset()
         toolset.session = SearchSession(part_of=self._searches)
         return toolset
@@ -465,8 +463,6 @@ class Host:
         return ServerInfo(
             name=connection.vitals.server, version=session.version, instructions=listing.instructions
         )
-
-    # Calls.
 
     async def call(  # noqa: PLR0913 - the parts of one call
         self,
@@ -580,8 +576,6 @@ class Host:
             groups=groups,
             default_mode=default_mode,
         )
-
-    # Events.
 
     @check_types
     def events(self, *, calls: bool = True) -> EventStream:

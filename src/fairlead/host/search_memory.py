@@ -83,7 +83,7 @@ class _RecalledMemory:
 
 
 @dataclass(eq=False, slots=True)
-class _Reading:
+class _MemoryReading:
     """A reading of a principal's memory that is under way."""
 
     principal: str
@@ -100,7 +100,7 @@ class SearchMemory:
         self._store = store
         self._clock = clock
         self._known: OrderedDict[str, _RecalledMemory] = OrderedDict()
-        self._readings: set[_Reading] = set()
+        self._readings: set[_MemoryReading] = set()
 
     async def recall(self, principal: str = LOCAL) -> PastQueries:
         """The past queries of a principal. Where they cannot be read, those that were read before."""
@@ -108,7 +108,7 @@ class SearchMemory:
         now = self._clock()
         if self._store is None or (known is not None and 0 <= now - known.read_at < FRESH_SECONDS):
             return known.past if known is not None else PastQueries()
-        reading = _Reading(principal)
+        reading = _MemoryReading(principal)
         self._readings.add(reading)
         try:
             known = await self._read(self._store, principal, known, now)

@@ -25,7 +25,8 @@ from fairlead.host.events import EventStream
 from fairlead.host.extensions import ExtensionMessages
 from fairlead.host.host import Host
 from fairlead.host.loop_thread import LoopThread, fail_after
-from fairlead.host.model.toolset import ProviderTools, Toolset
+from fairlead.host.model.provider_tools import ProviderTools
+from fairlead.host.model.toolset import Toolset
 from fairlead.host.offers.prompts import Prompts
 from fairlead.host.offers.resources import Resources
 from fairlead.host.offers.skills import Skills

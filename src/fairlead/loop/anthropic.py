@@ -8,7 +8,8 @@ import msgspec
 from fairlead.adapters.anthropic import anthropic_result
 from fairlead.catalog.results import ToolResult
 from fairlead.config.untyped import as_object, is_list
-from fairlead.host.model.toolset import ProviderTools, Toolset
+from fairlead.host.model.provider_tools import ProviderTools
+from fairlead.host.model.toolset import Toolset
 from fairlead.loop.events import Usage
 from fairlead.loop.provider import (
     ChatModel,

@@ -11,7 +11,8 @@ from yarl import URL
 from fairlead.adapters.openai import openai_messages
 from fairlead.catalog.results import ToolResult
 from fairlead.config.untyped import as_list, as_object, is_object
-from fairlead.host.model.toolset import ProviderTools, Toolset
+from fairlead.host.model.provider_tools import ProviderTools
+from fairlead.host.model.toolset import Toolset
 from fairlead.loop.events import Usage
 from fairlead.loop.provider import (
     ChatModel,

@@ -8,7 +8,8 @@ import msgspec
 
 from fairlead.catalog.results import ToolResult
 from fairlead.config.untyped import as_object
-from fairlead.host.model.toolset import ProviderTools, Toolset
+from fairlead.host.model.provider_tools import ProviderTools
+from fairlead.host.model.toolset import Toolset
 from fairlead.loop.events import Usage
 
 Provider = Literal["openai", "anthropic"]

@@ -19,7 +19,8 @@ from fairlead.catalog.results import ToolResult
 from fairlead.config.untyped import as_object
 from fairlead.errors import NEEDS_USER, ArgumentsInvalid, FairleadError, ModelFailed, RunCancelled
 from fairlead.host.model.meta_tools import RESERVED
-from fairlead.host.model.toolset import ProviderTools, Toolset
+from fairlead.host.model.provider_tools import ProviderTools
+from fairlead.host.model.toolset import Toolset
 from fairlead.host.operator import SampleRequest
 from fairlead.loop.anthropic import Anthropic
 from fairlead.loop.api import Emit, ModelApi

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from fairlead.adapters import anthropic, gemini, openai
-from fairlead.adapters.definition import AdaptedTool
 from fairlead.adapters.definition import Caller as AdaptedCaller
-from fairlead.bounded_repr import count, names
+from fairlead.bounded_repr import count
 from fairlead.catalog.catalog import Catalog, CatalogTool
 from fairlead.catalog.results import ToolResult, says_error
 from fairlead.catalog.search.memory import PastQueries
 from fairlead.catalog.search.score import SemanticIndex
 from fairlead.catalog.tools import ToolEntry, ToolKey
-from fairlead.config.argument_types import check_types, fits, wrong_type
+from fairlead.config.argument_types import check_types, wrong_type
 from fairlead.config.command_lines import command_line
 from fairlead.config.principal import LOCAL
 from fairlead.errors import (
@@ -40,6 +39,7 @@ from fairlead.host.call import OnProgress
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.catalogs import cost_of, has_reading, is_direct
 from fairlead.host.model.meta_tools import MetaTools, SearchOutcome
+from fairlead.host.model.provider_tools import ProviderTools
 from fairlead.host.model.resource_tools import ArtifactTools, ReadingTools
 from fairlead.host.model.search_answers import RankedTools, rank_tools
 from fairlead.host.model.toolset_host import ToolsetHost
@@ -406,7 +406,7 @@ class Toolset:
     @check_types
     async def for_openai(
         self, *, api: openai.Api = "responses", strict: bool = False, vision: bool = True
-    ) -> "ProviderTools":
+    ) -> ProviderTools:
         """The tools in the format of OpenAI's APIs.
 
         Args:
@@ -417,11 +417,11 @@ class Toolset:
         adapt = partial(openai.to_openai, api=api, strict=strict)
         return ProviderTools(self, await self._adapt(adapt), vision=vision)
 
-    async def for_anthropic(self, *, vision: bool = True) -> "ProviderTools":
+    async def for_anthropic(self, *, vision: bool = True) -> ProviderTools:
         """The tools in the format of Anthropic's Messages API. `vision`: whether the model takes images."""
         return ProviderTools(self, await self._adapt(anthropic.to_anthropic), vision=vision)
 
-    async def for_gemini(self, *, vision: bool = True) -> "ProviderTools":
+    async def for_gemini(self, *, vision: bool = True) -> ProviderTools:
         """The tools in the format of the Gemini API. `vision`: whether the model takes images."""
         return ProviderTools(self, await self._adapt(gemini.to_gemini), vision=vision)
 
@@ -578,45 +578,3 @@ class _SearchAids:
         if self.by_meaning:  # the first one loads a model
             return await run_in_background(find)
         return await run_off_loop(find, size_of_catalog(self.catalog))
-
-
-class ProviderTools:
-    """Tools in one provider's format: `definitions` for the request, `call` for the model's tool calls.
-
-    ```python
-    tools = await host.tools.for_anthropic()
-    print(tools.definitions, tools.refused)
-    result = await tools.call(tools.tools[-1].name, {"timezone": "UTC"})
-    ```
-    """
-
-    def __init__(self, toolset: Toolset, tools: Sequence[AdaptedTool], *, vision: bool = True) -> None:
-        self._toolset = toolset
-        self._vision = vision
-        self._by_name = {tool.name: tool for tool in tools}
-        self.tools = tuple(tools)
-
-    def __repr__(self) -> str:
-        return f"<ProviderTools: {names(self._by_name)}>"
-
-    @property
-    def definitions(self) -> list[dict[str, Any]]:
-        """The definitions for the provider's API. Tools that it would refuse are left out."""
-        return [tool.definition for tool in self.tools if tool.definition is not None]
-
-    @property
-    def refused(self) -> dict[str, str]:
-        """The tools that the provider would refuse, each with the reason."""
-        return {tool.name: tool.refused for tool in self.tools if tool.refused is not None}
-
-    async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
-        """Carry out a tool call of the model, as `Toolset.answer` does.
-
-        Args:
-            name: The name in the model's tool call.
-            arguments: The arguments in the model's tool call.
-        """
-        given: Mapping[str, Any] = {} if arguments is None else arguments
-        tool = self._by_name.get(name) if fits(name, str) and fits(given, Mapping) else None
-        result = await self._toolset.answer(name, tool.arguments(given) if tool else given)
-        return result if self._vision else await self._toolset.without_images(result)
