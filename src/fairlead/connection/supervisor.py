@@ -566,7 +566,7 @@ class Supervisor:
         """
         link = self.link
         if link is not None and not link.listed.is_set():
-            if (known := known_task_support(self._listing.tools, tool)) is not None:
+            if known := known_task_support(self._listing.tools, tool):
                 return known
             await self.list_again(link)
         # A list that failed in this run says nothing about tools that an earlier one knew.
