@@ -569,7 +569,6 @@ class Supervisor:
             if known := known_task_support(self._listing.tools, tool):
                 return known
             await self.list_again(link)
-        # A list that failed in this run says nothing about tools that an earlier one knew.
         return self._task_support.get(tool) or known_task_support(self._listing.tools, tool) or "forbidden"
 
     async def list_again(self, link: SessionLink) -> None:
