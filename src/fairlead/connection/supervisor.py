@@ -33,7 +33,7 @@ from fairlead.connection.session import Session
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.state import ConnectionStatus, check_move
 from fairlead.connection.subscriptions import Subscriptions
-from fairlead.connection.tasks import Support, supports_tasks, task_support
+from fairlead.connection.tasks import Support, known_task_support, supports_tasks, task_support
 from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.errors import (
     AuthRequired,
@@ -566,16 +566,10 @@ class Supervisor:
         """
         link = self.link
         if link is not None and not link.listed.is_set():
-            if (known := self._known_task_support(tool)) is not None:
+            if known := known_task_support(self._listing.tools, tool):
                 return known
             await self.list_again(link)
-        support = self._task_support.get(tool)
-        # A list that failed in this run says nothing about tools that an earlier one knew.
-        return support or self._known_task_support(tool) or "forbidden"
-
-    def _known_task_support(self, tool: str) -> Support | None:
-        known = next((entry for entry in self._listing.tools if entry.key.tool == tool), None)
-        return task_support(known.definition) if known is not None else None
+        return self._task_support.get(tool) or known_task_support(self._listing.tools, tool) or "forbidden"
 
     async def list_again(self, link: SessionLink) -> None:
         """Wait for the listing under way, or for another if the last one has ended."""

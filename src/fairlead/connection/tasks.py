@@ -6,7 +6,7 @@ extension: the server decides which calls become tasks, `tasks/get` returns the 
 `tasks/update` takes the answers.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
@@ -17,6 +17,7 @@ from mcp_types import INTERNAL_ERROR, ServerCapabilities
 
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.sanitize.slices import may_have_string
+from fairlead.catalog.tools import ToolEntry
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
     NotSent,
@@ -146,6 +147,12 @@ def task_support(definition: bytes) -> Support:
         return msgspec.json.decode(definition, type=_TaskDefinition).execution.task_support
     except (msgspec.DecodeError, RecursionError):
         return "forbidden"
+
+
+def known_task_support(tools: Iterable[ToolEntry], tool: str) -> Support | None:
+    """The task support that a tool declares in a list; None where it is not in the list."""
+    known = next((entry for entry in tools if entry.key.tool == tool), None)
+    return task_support(known.definition) if known is not None else None
 
 
 # What servers send.

@@ -173,7 +173,6 @@ class Toolset:
         with anyio.move_on_after(seconds) as wait:
             if untried:
                 await self._host.connect(*untried)
-        # No server is waited for any more, only what is made of their lists here.
         left = max(wait.deadline - anyio.current_time(), CATALOG_SECONDS if seconds else 0)
         with anyio.move_on_after(left):
             await self._host.wait_for_catalog(self.selection)
