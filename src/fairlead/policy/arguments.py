@@ -18,7 +18,6 @@ import json
 import posixpath
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -29,9 +28,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from fairlead.catalog.sanitize.slices import decode_finite
-from fairlead.catalog.sanitize.text import clean
-from fairlead.catalog.schema.keywords import FLAG_WORDS
 from fairlead.config.untyped import is_list, is_object
+from fairlead.policy.argument_names import INDEX_KEY, LAST_INDEX, bare_key, flag_of, plain_key, written_name
 from fairlead.policy.path_spellings import (
     DRIVE,
     FILE_URL,
@@ -161,8 +159,8 @@ def _narrowing_match(value: ValueReadings, globs: tuple[str, ...]) -> ArgumentMa
     path_globs = [glob for glob in globs if _is_path_glob(glob)]
     if any(_fits(path, glob) for glob in path_globs for path in value.paths):
         return "yes"
-    flags = {flag for text in value.texts if (flag := _flag(text)) is not None}
-    if any(_flag(glob) in flags for glob in globs):
+    flags = {flag for text in value.texts if (flag := flag_of(text)) is not None}
+    if any(flag_of(glob) in flags for glob in globs):
         # A boolean may be given as 1, `yes` or `on`; a rule that says `1` may be about a number.
         return "yes" if any(glob.strip().casefold() in ("true", "false") for glob in globs) else "maybe"
     absolute = [glob for glob in path_globs if _is_absolute(glob)]
@@ -205,14 +203,6 @@ def _allowing_match(value: ValueReadings, globs: tuple[str, ...]) -> ArgumentMat
     if all(any(fnmatchcase(text, glob) for glob in globs) for text in wanted):
         return "yes"
     return "no"
-
-
-def _flag(text: str) -> bool | None:
-    """The boolean that a text is taken for; None where it is none."""
-    return FLAG_WORDS.get(text.strip().casefold()) if len(text) < _LONGEST_FLAG else None
-
-
-_LONGEST_FLAG: Final = 16
 
 
 def _fits(text: str, glob: str) -> bool:
@@ -315,17 +305,17 @@ def _find_values(value: object, steps: list[str], found: list[object], depth: in
 def _find_members(value: dict[str, object], steps: list[str], found: list[object], depth: int) -> None:
     if len(value) > MAX_VALUES:
         found.append(_UNREAD)
-    wanted = {_bare_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
+    wanted = {bare_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
     is_pair = depth < MAX_DEPTH
     for key, item in islice(value.items(), MAX_VALUES):
-        if key in _INHERITED or _INDEX_KEY.fullmatch(key):  # an object may stand for a list
+        if key in _INHERITED or INDEX_KEY.fullmatch(key):  # an object may stand for a list
             _find_values(item, steps, found, depth - 1)
-        names = [_bare_key(spelling) for spelling in spellings_of(key)]
-        names += [_LAST_INDEX.sub("", name) for name in names]
+        names = [bare_key(spelling) for spelling in spellings_of(key)]
+        names += [LAST_INDEX.sub("", name) for name in names]
         for taken in {wanted[name] for name in names if name in wanted}:
             is_pair = False
             _find_values(item, steps[taken:], found, depth - 1)
-    if is_pair and any(isinstance(item, str) and _bare_key(item) in wanted for item in value.values()):
+    if is_pair and any(isinstance(item, str) and bare_key(item) in wanted for item in value.values()):
         found.append(_UNREAD)  # {"name": "path", "value": "/etc"}
 
 
@@ -341,10 +331,10 @@ def _may_be_given(forms: list[_OtherForm]) -> bool:
     """Whether a text may give an argument as a form (`path=…`), YAML, JSON with comments, or encoded."""
     for name in {form.name for form in forms}:
         text = "\n".join(form.text for form in forms if form.name == name)
-        wanted = re.compile(rf"(?<![^\W_]){_written_name(name)}(?![^\W_])")
+        wanted = re.compile(rf"(?<![^\W_]){written_name(name)}(?![^\W_])")
         is_long = len(text) > MAX_PATH_LENGTH
         spellings = (text,) if is_long else spellings_of(text)
-        if any(wanted.search(_plain_key(each)) for each in spellings) or (is_long and _ESCAPE.search(text)):
+        if any(wanted.search(plain_key(each)) for each in spellings) or (is_long and _ESCAPE.search(text)):
             return True
     return False
 
@@ -368,33 +358,6 @@ def _parse_nested_json(text: str) -> object:
 
 
 _LIKE_AN_OBJECT = re.compile(r"[\ufeff\s]*+(?:\[[\s\[]*+)?\{")
-_INDEX = re.compile(r"\[\d*+\]")
-_STEP = re.compile(r"""[\[\]/.$"']++""")
-
-
-def _plain_key(key: str) -> str:
-    """Normalize a name as form and query parsers do: `a[b]`, `/a/b`, `$.a.b` and `a.b[]` are `a.b`."""
-    plain = clean(unicodedata.normalize("NFKC", key)).strip().casefold()
-    return _STEP.sub(".", _INDEX.sub("", plain)).strip(".") or plain
-
-
-def _bare_key(key: str) -> str:
-    """The same without what conventions differ in: `--file-path`, `filePath` and `file_path:` are one."""
-    plain = _plain_key(key)
-    return _BETWEEN.sub("", plain) or plain
-
-
-_BETWEEN = re.compile(r"[^\w.]|_")
-_LAST_INDEX = re.compile(r"(?:\.\d{1,9})+\Z")
-_INDEX_KEY = re.compile(r"\d{1,9}")
-_WORD_IN_NAME = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\s_-]+")
-
-
-def _written_name(name: str) -> str:
-    """Pattern for a name in a text, by any convention for its words."""
-    return r"[\s_-]?".join(
-        re.escape(_plain_key(word)) for word in _WORD_IN_NAME.split(name) if word
-    ) or re.escape(name)
 
 
 def _json_in(text: str) -> object:
@@ -464,7 +427,7 @@ class _ArgumentReader:
 
     def _read_object(self, members: dict[str, object], depth: int, above: str) -> None:
         self._read_joined([*members.values()])
-        if all(map(_INDEX_KEY.fullmatch, members)):
+        if all(map(INDEX_KEY.fullmatch, members)):
             # As JavaScript writes a `Uint8Array`: an object, whose order is that of its keys.
             in_order = [members[key] for key in sorted(members, key=int)]
             self._read_joined(in_order)
