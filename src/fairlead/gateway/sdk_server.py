@@ -465,7 +465,8 @@ def _translate_errors(client: ClientSession) -> Generator[None]:
         quoted = exc.server_id if isinstance(exc, ServerError) else None
         if quoted is not None and client.host.is_trusted(quoted):
             quoted = None
-        data = gate.mark_error_data({"code": exc.code, "hint": exc.hint}, quoted)
+        told = {"code": exc.code, "hint": exc.hint}
+        data = gate.mark_error_data(told, quoted)
         raise MCPError(INTERNAL_ERROR, str(exc), data) from exc
 
 

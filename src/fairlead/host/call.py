@@ -44,11 +44,11 @@ from fairlead.host.permission import (
     CallPermission,
     CallToDecide,
     ProposedCall,
-    denial,
     require_callable,
 )
 from fairlead.host.records import HostRecords
 from fairlead.host.running_calls import RunningCalls
+from fairlead.host.waited_calls import decide_after_wait
 from fairlead.policy.audit import AuditedCall, CallSubject
 from fairlead.policy.consent import NAMESPACE, consent_store_key
 from fairlead.policy.decision import CallPolicy, Decision
@@ -270,7 +270,7 @@ class CallRunner:
         audited.record_sent()
         try:
             raw = await managed.live().begin_tool(
-                tool, sent, as_task=True, decide_again=partial(_decide_again, proposal, sent, None)
+                tool, sent, as_task=True, decide_again=partial(decide_after_wait, proposal, sent, None)
             )
         except BaseException as exc:
             _record_failure(audited, exc)
@@ -392,7 +392,7 @@ class CallRunner:
                 arguments,
                 on_progress=on_progress,
                 deadline=deadline,
-                decide_again=partial(_decide_again, proposal, arguments, plan),
+                decide_again=partial(decide_after_wait, proposal, arguments, plan.policy if plan else None),
             )
             result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:
@@ -545,36 +545,6 @@ def _deadline(managed: ManagedServer, settings: CallSettings) -> Callable[[], De
     """A factory of the call's deadline: a new one each time that it is sent."""
     idle = settings.request_timeout_ms or managed.config.request_timeout_ms
     return partial(Deadline, idle / 1000, managed.config.max_request_ms / 1000)
-
-
-async def _decide_again(
-    proposal: ProposedCall, arguments: Mapping[str, Any] | msgspec.Raw, plan: CallPlan | None
-) -> None:
-    """Decide again on a call that had to wait for its server: a review may have denied it meanwhile.
-
-    Raises:
-        CallDenied: It may not be made any more, or policy alone allowed it and now wants it approved.
-        UnknownTool: Its definition cannot be used.
-    """
-    managed = proposal.managed
-    name = f"`{proposal.name}`"
-    if managed.is_retired:
-        raise CallDenied(
-            f"{name} was not called: while it waited, its server was disabled or changed",
-            hint="check it with `fairlead status`, then call it again",
-        )
-    require_callable(proposal)
-    if plan is not None and plan.policy is managed.policy:
-        return  # nothing about its permission has changed
-    sent = msgspec.json.decode(arguments) if isinstance(arguments, msgspec.Raw) else arguments
-    now = await CallToDecide(proposal, sent).decide()
-    if now.verdict == "deny":
-        raise denial(proposal, now)
-    if plan is not None and now.verdict == "ask":
-        raise CallDenied(
-            f"{name} was not called: while it waited, it came to need approval ({now.reason})",
-            hint="call it again",
-        )
 
 
 def _blame_arguments(error: BaseException, arguments: Mapping[str, Any] | msgspec.Raw) -> None:

@@ -126,10 +126,7 @@ class Toolset:
 
     @property
     def unavailable_to_model(self) -> dict[str, str]:
-        """The servers that cannot be used now, for an answer of ours to a model.
-
-        Of an untrusted server it has the state and what the user can do: an error may quote its words.
-        """
+        """The servers that cannot be used now, without the words of an untrusted one, which errors quote."""
         known = self.unavailable
         return {
             status.server_id: known[status.server_id]
