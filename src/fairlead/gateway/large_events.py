@@ -59,7 +59,7 @@ async def fit_event(client: ClientSession, tool: str, result: ToolResult) -> Too
         if excess <= 0:
             break
         if place == _STRUCTURED:
-            part = _ContentPart("structured content", PLAIN_JSON, bytes(structured))
+            part = _KeptPart("structured content", PLAIN_JSON, bytes(structured))
         else:
             part = await run_off_loop(partial(_part_of_block, blocks[place]), sizes[place])
         notes[place] = await _keep(client, source, part)
@@ -116,7 +116,7 @@ async def require_event_size(client: ClientSession, subject: str, answered: Clea
     raise MCPError(INTERNAL_ERROR, gate.content(message), {DELIVERY: "done"})
 
 
-class _ContentPart(NamedTuple):
+class _KeptPart(NamedTuple):
     """A part of an answer, to be kept."""
 
     what: str
@@ -124,7 +124,7 @@ class _ContentPart(NamedTuple):
     content: bytes
 
 
-async def _keep(client: ClientSession, source: ResultSource, part: _ContentPart) -> str:
+async def _keep(client: ClientSession, source: ResultSource, part: _KeptPart) -> str:
     """Keep a part as an artifact, and return what is to be said in its place."""
     artifacts, principal = client.host.artifacts, client.principal
     handle = await artifacts.keep(part.content, part.media_type, source, principal=principal)
@@ -132,27 +132,27 @@ async def _keep(client: ClientSession, source: ResultSource, part: _ContentPart)
     return f"{part.what}, {len(part.content):,} bytes: {_TOO_LARGE}. {where}"
 
 
-def _parts_of_answer(raw: bytes) -> list[_ContentPart]:
+def _parts_of_answer(raw: bytes) -> list[_KeptPart]:
     """The contents of a resource; of any other answer, all of it as JSON."""
     contents: object = as_object(msgspec.json.decode(raw)).get("contents")
     given = contents if is_list(contents) and len(contents) <= _MAX_CONTENTS else []
     parts = [_part_of(as_object(each)) for each in given]
-    return [part for part in parts if part is not None] or [_ContentPart("all of it", PLAIN_JSON, raw)]
+    return [part for part in parts if part is not None] or [_KeptPart("all of it", PLAIN_JSON, raw)]
 
 
-def _part_of_block(raw: msgspec.Raw) -> _ContentPart:
+def _part_of_block(raw: msgspec.Raw) -> _KeptPart:
     block = as_object(msgspec.json.decode(raw))
     part = _part_of(as_object(block.get("resource", block)))
-    return _ContentPart("a block of content", PLAIN_JSON, bytes(raw)) if part is None else part
+    return _KeptPart("a block of content", PLAIN_JSON, bytes(raw)) if part is None else part
 
 
-def _part_of(content: dict[str, Any]) -> _ContentPart | None:
+def _part_of(content: dict[str, Any]) -> _KeptPart | None:
     """The data or text of a content; None where it has neither."""
     kind, data, text = media_type(content.get("mimeType")), content.get("data"), content.get("text")
     encoded = content.get("blob") if data is None else data
     if isinstance(encoded, str):
         try:
-            return _ContentPart(kind, kind, base64.b64decode(encoded, validate=True))
+            return _KeptPart(kind, kind, base64.b64decode(encoded, validate=True))
         except binascii.Error:
             return None
-    return _ContentPart("text", PLAIN_TEXT, text.encode()) if isinstance(text, str) else None
+    return _KeptPart("text", PLAIN_TEXT, text.encode()) if isinstance(text, str) else None
