@@ -249,13 +249,14 @@ async def open_surfaces(
         await restart_server(context, gateway.host, server_id, close=gateway.close_server)
 
     async def answer(reply: ApprovalReply, admitted: AuthenticatedRequest) -> bool:
-        return await panel.answer(
+        notices = await panel.answer(
             reply.id,
             reply.answer,
             surface=reply.surface,
             principal=admitted.principal,
             decides_for=admitted.decides_for,
         )
+        return notices is not None  # an answer that there is nothing to say of is one, too
 
     if member is not None:
         _follow_peers(member, configuration)
