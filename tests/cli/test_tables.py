@@ -69,8 +69,12 @@ def office(machine: Machine) -> Machine:
             "enabled": False,
         },
     }
-    bundles = {"writing": {"servers": {"notes": {}}, "description": DESCRIPTION}}
-    document = {"servers": entries, "docs": {"allow": ["documentation.example.com"]}, "bundles": bundles}
+    bundles: dict[str, Any] = {"writing": {"servers": {"notes": {}}, "description": DESCRIPTION}}
+    document: dict[str, Any] = {
+        "servers": entries,
+        "docs": {"allow": ["documentation.example.com"]},
+        "bundles": bundles,
+    }
     machine.write_user(json.dumps(document))
     (machine.project / ".mcp.json").write_text(
         json.dumps(

@@ -21,7 +21,7 @@ def rows() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def route(path: str, get: Any = None, post: Any = None) -> Route:
+def route(path: str, get: Any = None, post: Any = None, *, has_arguments: bool = False) -> Route:
     return Route(path, endpoint=post or get)
 
 

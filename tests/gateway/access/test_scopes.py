@@ -94,9 +94,10 @@ async def guarded_gateway(
 
             async def answer(reply: ApprovalReply, admitted: AuthenticatedRequest) -> bool:
                 principal, decides_for = admitted.principal, admitted.decides_for
-                return await panel.answer(
+                notices = await panel.answer(
                     reply.id, reply.answer, principal=principal, decides_for=decides_for
                 )
+                return notices is not None
 
             routes = [
                 *dashboard_routes(panel, LoginSessions(keeper)),

@@ -68,12 +68,15 @@ async def test_a_session_is_shown_nothing_twice_whichever_replica_searches(tmp_p
 
 async def test_what_a_search_led_to_at_one_replica_is_found_first_at_the_other(tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "record", tools=[ECHO, SHIP])
-    query = {"name": "mcp_search_tools", "arguments": {"queries": ["ship the website"]}}
+    query: dict[str, Any] = {"name": "mcp_search_tools", "arguments": {"queries": ["ship the website"]}}
     async with (
         replicas(tmp_path, 2, mode="meta", x=server.entry()) as served,
         aiohttp.ClientSession() as http,
     ):
-        echo = {"name": "mcp_call_tool", "arguments": {"name": "x.echo", "arguments": {"text": "hi"}}}
+        echo: dict[str, Any] = {
+            "name": "mcp_call_tool",
+            "arguments": {"name": "x.echo", "arguments": {"text": "hi"}},
+        }
         for _ in range(2):  # each search in a session of its own
             client = Raw(http, f"{served[0].url}/mcp", "ada")
             await client.begin()
