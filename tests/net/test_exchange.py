@@ -1,9 +1,12 @@
 """Whole requests and responses: one packet each where nothing is unusual, else plain ASGI."""
 
+import asyncio
+from collections.abc import Iterable
+
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from fairlead.net.exchange import read_body, send_response
+from fairlead.net.exchange import PacketTransport, read_body, send_response
 from tests.net.test_listen import connected, received
 
 HEAD = b"content-type: application/json\r\nmcp-session-id: one\r\n"
@@ -101,3 +104,40 @@ async def test_another_server_gets_plain_messages() -> None:
         },
         {"type": "http.response.body", "body": b"{}"},
     ]
+
+
+class WrittenParts(asyncio.Transport):
+    """A transport that keeps what it is to send."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.parts.append(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.parts += map(bytes, list_of_data)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.parts.append(b"closed")
+
+
+def test_no_part_of_what_is_sent_is_empty() -> None:
+    # Since Python 3.12, asyncio keeps an empty part of several and tries to send it for ever, at full load.
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"
+    wire = WrittenParts()
+    transport = PacketTransport(wire)
+    transport.write(head)
+    transport.flush()
+    transport.write(head)
+    transport.write(b"")
+    transport.write(head)
+    transport.write(b"whole")
+    transport.write_response(head, b"")
+    transport.write(head)
+    transport.close()
+    assert wire.parts == [head, head, head, b"whole", head, head, b"closed"]

@@ -33,9 +33,11 @@ class PacketTransport:
 
     def write(self, data: bytes) -> None:
         """Send data; a head with a content length is held back for the body, which comes next."""
-        if self._head:
+        if self._head and data:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))
+        elif self._head:
+            self.flush()
         elif data.startswith(b"HTTP/1.1 ") and b"\r\ncontent-length: " in data:
             self._head = data
         else:
@@ -55,8 +57,10 @@ class PacketTransport:
 
     def flush(self) -> None:
         """Send what is held back: a response may have no body, although its head says so."""
-        if self._head:
-            self.write(b"")
+        # By itself: an empty part of several is never sent by asyncio since Python 3.12, which tries for ever.
+        head, self._head = self._head, b""
+        if head:
+            self._transport.write(head)
 
 
 async def read_body(receive: "Receive") -> bytes | None:

@@ -69,7 +69,7 @@ class PeerConnection(asyncio.Protocol):
     def send(self, *parts: bytes) -> None:
         """Send a request. From here on it is unknown whether it was carried out, until there is an answer."""
         self.status, self.headers, self._has_head, self.is_complete = 0, [], False, False
-        self._transport.writelines(parts)
+        self._transport.writelines([part for part in parts if part])  # see `PacketTransport.flush`
 
     async def read_head(self) -> None:
         """Wait for the status and headers of the response. Raises `PeerLost`."""
