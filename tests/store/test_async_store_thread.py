@@ -48,10 +48,10 @@ async def test_chores_run_in_the_order_they_are_due_and_a_failing_one_stops_no_o
     runs: list[str] = []
     ended = anyio.Event()
     async with Worker.open(path) as worker:
-        worker.schedule(0.1, lambda _: worker.tell(ended.set))
-        worker.schedule(0.05, lambda _: runs.append("late"))
-        worker.schedule(0.01, fail)
-        worker.schedule(0.02, lambda _: runs.append("early"))
+        worker.schedule(0.8, lambda _: worker.tell(ended.set))
+        worker.schedule(0.6, lambda _: runs.append("late"))
+        worker.schedule(0.2, fail)
+        worker.schedule(0.4, lambda _: runs.append("early"))
         with anyio.fail_after(PATIENCE):
             await ended.wait()
     assert runs == ["early", "late"]

@@ -57,7 +57,7 @@ class PacketTransport:
 
     def flush(self) -> None:
         """Send what is held back: a response may have no body, although its head says so."""
-        # By itself: an empty part of several is never sent by asyncio since Python 3.12, which tries for ever.
+        # By itself: an empty part of several is never sent by asyncio since Python 3.12; it tries for ever.
         head, self._head = self._head, b""
         if head:
             self._transport.write(head)
