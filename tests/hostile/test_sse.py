@@ -27,7 +27,7 @@ def hostile_server(mode: str, record: Path) -> Generator[str]:
 @pytest.mark.requirement("HARD-66")
 @pytest.mark.parametrize("mode", sse_program.MODES)
 @pytest.mark.parametrize("surface", SURFACES)
-async def test_a_hostile_event_stream_holds_nobody_up(surface: str, mode: str, tmp_path: Path) -> None:
+async def test_a_hostile_event_stream_blocks_no_other(surface: str, mode: str, tmp_path: Path) -> None:
     record = tmp_path / "record"
     with hostile_server(mode, record) as url:
         await examine(SURFACES[surface], tmp_path, {"transport": "sse", "url": url})

@@ -12,7 +12,7 @@ from tests.hostile.exam import SURFACES, examine, is_alive, pids_in
 @pytest.mark.requirement("HARD-66")
 @pytest.mark.parametrize("mode", stdio_program.MODES)
 @pytest.mark.parametrize("surface", SURFACES)
-async def test_a_hostile_server_holds_nobody_up(surface: str, mode: str, tmp_path: Path) -> None:
+async def test_a_hostile_server_blocks_no_other(surface: str, mode: str, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     arguments = ["-I", "-S", stdio_program.__file__, mode, str(pids)]
 

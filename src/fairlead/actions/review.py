@@ -209,7 +209,7 @@ def decide_by_names(
         preselected: Are the preselected answers taken for the rest?
         instructions: Were the server's instructions accepted? They are as well at the first review, and where
             all tools are allowed; models may then read what a server without tools offers. Preselected
-            answers never accept instructions that changed: a model would take what nobody looked at.
+            answers never accept instructions that changed: a model would take what no user looked at.
         strict: Is a name that means no tool an error?
     """
     given: list[tuple[ReviewAnswer, str]] = [

@@ -44,11 +44,11 @@ from fairlead.host.permission import (
     CallPermission,
     CallToDecide,
     ProposedCall,
+    decide_after_wait,
     require_callable,
 )
 from fairlead.host.records import HostRecords
 from fairlead.host.running_calls import RunningCalls
-from fairlead.host.waited_calls import decide_after_wait
 from fairlead.policy.audit import AuditedCall, CallSubject
 from fairlead.policy.consent import NAMESPACE, consent_store_key
 from fairlead.policy.decision import CallPolicy, Decision

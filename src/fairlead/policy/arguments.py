@@ -13,23 +13,26 @@ What no reading can tell: what a server does with an argument that the rule does
 fills in itself, with everything below a folder it was given, or a link that is made after the check.
 """
 
-import contextlib
-import json
 import posixpath
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from fairlead.catalog.sanitize.slices import decode_finite
 from fairlead.config.untyped import is_list, is_object
-from fairlead.policy.argument_names import INDEX_KEY, LAST_INDEX, bare_key, flag_of, plain_key, written_name
+from fairlead.policy.argument_values import (
+    INDEX_KEY,
+    MAX_DEPTH,
+    MAX_VALUES,
+    UNREAD,
+    flag_of,
+    json_in,
+    values_of,
+)
 from fairlead.policy.path_spellings import (
     DRIVE,
     FILE_URL,
@@ -56,14 +59,11 @@ from fairlead.policy.path_spellings import (
 
 ArgumentMatch = Literal["yes", "maybe", "no"]
 
-MAX_VALUES: Final = 2_000
-"""Most values of one argument that are read."""
 MAX_READ_SPELLINGS: Final = 3 * MAX_VALUES
 MAX_READ_CHARACTERS: Final = 1024 * 1024
 """Most spellings of all values of one argument that are read, and their total length."""
 MAX_WILDCARD_CHARACTERS: Final = 32 * 1024
 """Most characters of globs in one argument that are compiled: that takes microseconds for each of them."""
-MAX_DEPTH: Final = 32
 _FOLDS_CASE: Final = sys.platform in ("darwin", "win32")
 """Whether file systems of this platform usually ignore case (`/ETC` is `/etc`)."""
 
@@ -121,7 +121,7 @@ def read_arguments(
             if glob not in globs:
                 globs[glob] = tuple(_glob_forms(glob, context))
                 located[glob] = (*globs[glob], *_absolute_forms(glob, context))
-            if name not in named and (values := _values(arguments, name)):
+            if name not in named and (values := values_of(arguments, name)):
                 named[name] = _ArgumentReader(context).read(values)
     return ArgumentReadings(values=named, globs=globs, located=located)
 
@@ -262,125 +262,6 @@ def _glob_forms(glob: str, context: PathContext) -> Iterator[str]:
                 yield resolved
 
 
-# Values that a name can mean.
-
-
-def _values(arguments: Mapping[str, object], name: str) -> list[object]:
-    """Every value that a server could take for the argument, including decoys next to it.
-
-    A name with dots may be a key with dots, a path into objects, or a mixture; lists on the way are entered,
-    and so is JSON inside a text. Keys are compared as lenient JSON parsers do, without case.
-    """
-    found: list[object] = []
-    _find_values(dict(arguments), name.split("."), found, MAX_DEPTH)
-    values = [value for value in found if not isinstance(value, _OtherForm)]
-    forms = [form for form in found if isinstance(form, _OtherForm)]
-    return [*values, _UNREAD] if _may_be_given(forms) else values
-
-
-_UNREAD: Final = object()
-"""Marks values beyond the limit."""
-
-
-def _find_values(value: object, steps: list[str], found: list[object], depth: int) -> None:
-    if len(found) > MAX_VALUES or depth == 0:
-        found.append(_UNREAD)
-        return
-    if not steps:
-        found.append(value)
-        return
-    if isinstance(value, str):
-        text, value = value, _parse_nested_json(value)
-        if not is_list(value) and not is_object(value):
-            found.append(_UNREAD if value is _UNREAD else _OtherForm(text, steps[0]))
-    if is_list(value):
-        for index, item in enumerate(value[: MAX_VALUES + 1]):
-            _find_values(item, steps, found, depth - 1)
-            if steps[0] == str(index):
-                _find_values(item, steps[1:], found, depth - 1)
-    elif is_object(value):
-        _find_members(value, steps, found, depth)
-
-
-def _find_members(value: dict[str, object], steps: list[str], found: list[object], depth: int) -> None:
-    if len(value) > MAX_VALUES:
-        found.append(_UNREAD)
-    wanted = {bare_key(".".join(steps[:taken])): taken for taken in range(1, len(steps) + 1)}
-    is_pair = depth < MAX_DEPTH
-    for key, item in islice(value.items(), MAX_VALUES):
-        if key in _INHERITED or INDEX_KEY.fullmatch(key):  # an object may stand for a list
-            _find_values(item, steps, found, depth - 1)
-        names = [bare_key(spelling) for spelling in spellings_of(key)]
-        names += [LAST_INDEX.sub("", name) for name in names]
-        for taken in {wanted[name] for name in names if name in wanted}:
-            is_pair = False
-            _find_values(item, steps[taken:], found, depth - 1)
-    if is_pair and any(isinstance(item, str) and bare_key(item) in wanted for item in value.values()):
-        found.append(_UNREAD)  # {"name": "path", "value": "/etc"}
-
-
-@dataclass(frozen=True, slots=True)
-class _OtherForm:
-    """A text in the place of an object that may have the argument, in another form than JSON."""
-
-    text: str
-    name: str
-
-
-def _may_be_given(forms: list[_OtherForm]) -> bool:
-    """Whether a text may give an argument as a form (`path=…`), YAML, JSON with comments, or encoded."""
-    for name in {form.name for form in forms}:
-        text = "\n".join(form.text for form in forms if form.name == name)
-        wanted = re.compile(rf"(?<![^\W_]){written_name(name)}(?![^\W_])")
-        is_long = len(text) > MAX_PATH_LENGTH
-        spellings = (text,) if is_long else spellings_of(text)
-        if any(wanted.search(plain_key(each)) for each in spellings) or (is_long and _ESCAPE.search(text)):
-            return True
-    return False
-
-
-_ESCAPE = re.compile(r"[%\\&=+]")
-"""What begins an escape: a long text is not decoded to look for a name."""
-_INHERITED: Final = frozenset({"__proto__", "constructor", "prototype"})
-"""Keys whose members an object has too once JavaScript has copied it."""
-
-
-def _parse_nested_json(text: str) -> object:
-    """Parse JSON in a text, also JSON in JSON; a lenient parser may read what this one cannot."""
-    value: object = text
-    for _ in range(3):
-        if not isinstance(value, str):
-            break
-        text, value = value, _json_in(value)
-        if value is None and _LIKE_AN_OBJECT.match(text):
-            return _UNREAD
-    return value
-
-
-_LIKE_AN_OBJECT = re.compile(r"[\ufeff\s]*+(?:\[[\s\[]*+)?\{")
-
-
-def _json_in(text: str) -> object:
-    """Parse a text as JSON, as some servers do; None where it is not JSON."""
-    text = text.lstrip("\ufeff \t\r\n")
-    if text[:1] in ("{", "[", '"') and len(text) <= 1024 * 1024:
-        with contextlib.suppress(ValueError, RecursionError):
-            decoded: object = decode_finite(text.encode())
-            return json.loads(text, object_pairs_hook=_all_members) if "{" in text else decoded
-    return None
-
-
-def _all_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Object that keeps all values of repeated names, since parsers differ in which one counts."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        values: dict[str, list[object]] = {}
-        for name, value in pairs:
-            values.setdefault(name, []).append(value)
-        members.update({name: several for name, several in values.items() if len(several) > 1})
-    return members
-
-
 # Readings of a value.
 
 
@@ -405,13 +286,13 @@ class _ArgumentReader:
     def _read(self, value: object, depth: int, above: str = "") -> None:
         """Read a value; `above` is the path that the keys leading to it make, as in a tree of files."""
         self._count += 1
-        if value is _UNREAD or self._count > MAX_VALUES or depth == 0:
+        if value is UNREAD or self._count > MAX_VALUES or depth == 0:
             self._found.is_incomplete = True
         elif isinstance(value, str):
             self._read_text(value)
             if above:
                 self._add_possible(f"{above}/{value}")
-            if (inner := _json_in(value)) is not None:
+            if (inner := json_in(value)) is not None:
                 self._read(inner, depth - 1)
         elif is_list(value):
             self._read_joined(value)

@@ -356,8 +356,8 @@ class Masker:
         Args:
             values: The values. Those that are too short to be secrets are left out.
             owner: Who changes them again and again: a login, a program that prints headers. Only what it had
-                last is kept, so that nobody who renews a token often makes others forgotten. None for values
-                of the configuration, which are kept.
+                last is kept, so that an owner that renews its token often makes no other forgotten. None for
+                values of the configuration, which are kept.
             kept: How many sets of values of this owner are kept.
         """
         wanted = tuple(value for value in dict.fromkeys(values) if len(value) >= SHORTEST_SECRET)
