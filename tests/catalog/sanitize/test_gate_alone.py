@@ -23,7 +23,7 @@ ALLOWED = {
     "config/secrets/masking.py",
     "config/secrets/redaction.py",  # values of the user's own configuration, in a `repr`
     "config/secrets/log_filter.py",  # our own log records
-    "policy/arguments.py",  # what a caller sends, read as rules read it
+    "policy/argument_values.py",  # what a caller sends, read as rules read it
     "policy/path_spellings.py",
     "policy/argument_shapes.py",  # what a caller sends, for the audit
     "console/prompt.py",  # what the user types: a line with a secret is not kept
