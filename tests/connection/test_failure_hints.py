@@ -233,7 +233,7 @@ def test_a_server_that_ends_later_says_that_the_next_call_starts_it_again() -> N
             "`headers.X-Api-Key` has expired",
             "correct `headers.X-Api-Key`",
         ),
-        (Credentials(origin="headers"), "wants a login", "set `headers.Authorization`"),
+        (Credentials(origin="headers"), "login required", "set `headers.Authorization`"),
         (
             Credentials(origin="headers_helper", names=("Authorization",)),
             "what `headers_helper` prints",

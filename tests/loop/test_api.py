@@ -77,7 +77,8 @@ async def test_an_api_that_is_busy_is_asked_again(tmp_path: Path, provider: Prov
 
 
 @pytest.mark.parametrize(
-    ("said_wait", "words"), [("3600", "3600 s"), (formatdate(4_000_000_000, usegmt=True), "left alone")]
+    ("said_wait", "words"),
+    [("3600", "3600 s"), (formatdate(4_000_000_000, usegmt=True), "asks for no request within")],
 )
 async def test_an_api_that_wants_to_be_left_alone_for_long_is(
     tmp_path: Path, said_wait: str, words: str
