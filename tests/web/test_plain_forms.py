@@ -166,7 +166,7 @@ async def test_tools_of_all_servers_are_reviewed_at_once(machine: Machine, tmp_p
         name = next(name for form in forms_of(page) for name, value in form.boxes if value == "allow")
         page = await click(client, page, "Record the answers", ticked=(name, "allow"))
         assert "Reviewed. <code>notes</code>: 1 allow." in page.text
-        assert "Nothing is open" in page.text
+        assert "No open reviews" in page.text
 
 
 async def test_every_filter_keeps_what_was_chosen_and_the_theme_stays(machine: Machine) -> None:

@@ -33,6 +33,7 @@ from fairlead.terminal.output import (
     start_report,
     warn,
 )
+from fairlead.wording import join_clauses
 
 if TYPE_CHECKING:
     from fairlead.actions.agents import AgentChange
@@ -200,8 +201,10 @@ def _require_used_options(ctx: click.Context, subcommand: str) -> None:
         name = option.name or ""
         if name not in used and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             command_name = command_line("gateway", subcommand)
-            hint = f"leave it out, or see `{command_name} --help`"
-            raise click.UsageError(f"`{option.opts[0]}` is of no use to `{command_name}`; {hint}", ctx)
+            message = f"`{option.opts[0]}` is of no use to `{command_name}`"
+            raise click.UsageError(
+                join_clauses(message, f"leave it out, or see `{command_name} --help`"), ctx
+            )
 
 
 def _serve_on_port(
