@@ -262,7 +262,7 @@ async def test_the_client_that_called_is_asked_for_the_agents_approvals_where_th
         ran = output(await client.call_tool("agent_run", {"task": "go"}))
     assert ran["problems"] == []
     assert sorted(notes.heard) == ["one", "two"]
-    assert asked == ["notes/note", "notes/note"]
+    assert asked == ["notes.note", "notes.note"]
 
 
 @every_mode

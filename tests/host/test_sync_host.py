@@ -74,7 +74,7 @@ def verbs_of(kind: type) -> set[str]:
             SyncToolset,
             {
                 *("find", "error_result", "login_hint", "waiting_for_login", "wait_until_settled"),
-                *("note_call", "rank", "without_images"),
+                *("note_call", "rank", "unavailable_to_model", "without_images"),
             },
         ),
         (Resources, sync_host.SyncResources, set[str]()),

@@ -1,7 +1,7 @@
 """Answers that are too large for an event of a stream: what is largest in them is kept as artifacts.
 
-HTTP clients of Python take 1 MiB an event, and drop the whole answer for one that is larger. Answers that are
-no events, as of requests that nothing is streamed for, have no such limit.
+The SDK's client for Python takes 1 MiB an event, and drops the whole answer for one that is larger. Other
+clients have no such limit, nor have answers that are no events, as of requests that nothing is streamed for.
 """
 
 import base64
@@ -24,7 +24,7 @@ from fairlead.host.offers.contents import CleanAnswer
 from fairlead.policy.results import PLAIN_JSON, PLAIN_TEXT, READ_TOOL, ResultSource, media_type
 
 MAX_EVENT_BYTES: Final = 1024 * 1024 - 8192
-"""Limit of an answer in a stream of events: HTTP clients of Python take 1 MiB an event."""
+"""Limit of an answer in a stream of events for such a client."""
 
 _TOO_LARGE: Final = "too large for an event of a stream"
 _STRUCTURED: Final = -1

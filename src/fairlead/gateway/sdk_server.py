@@ -222,7 +222,7 @@ class Handlers:
             result = await client.call(
                 request_context, params.name, tool, params.arguments or {}, report_progress
             )
-            if _is_streamed(context, request_context):
+            if _limits_events(context, request_context):
                 return await fit_event(client, params.name, result)
             return result
 
@@ -261,7 +261,7 @@ class Handlers:
             async with client.at(request_context, owned.server_id) as host:
                 with _translate_errors(client):
                     read = await host.resources.read(owned.server_id, owned.uri)
-                    if _is_streamed(context, request_context):
+                    if _limits_events(context, request_context):
                         await require_event_size(client, uri, read)
                     valid = contents_for(read.valid, version_number(context.protocol_version))
                 return _list_result(context, with_requested_uris(_mark_untrusted(valid, read), uri, owned))
@@ -319,7 +319,7 @@ class Handlers:
             async with client.at(request_context, route.server_id) as host:
                 with _translate_errors(client):
                     got = await host.prompts.get(route.server_id, route.name, params.arguments)
-                    if _is_streamed(context, request_context):
+                    if _limits_events(context, request_context):
                         await require_event_size(client, params.name, got)
                     valid = msgspec.json.encode(got.valid)
             linked = with_public_uris(valid, route.server_id, await client.prepare_offers())
@@ -422,9 +422,15 @@ def _is_modern(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def _is_streamed(context: Context, request_context: RequestContext) -> bool:
-    """Whether the answer is an event of a stream."""
-    return context.request is not None and (request_context.has_streamed or not _is_modern(context))
+_PYTHON_SDK = "python-httpx"
+"""The beginning of its `User-Agent`: the library that it sends requests with."""
+
+
+def _limits_events(context: Context, request_context: RequestContext) -> bool:
+    """Whether the answer is an event of a stream to a client that drops large ones: the SDK for Python."""
+    if context.request is None or not (request_context.has_streamed or not _is_modern(context)):
+        return False
+    return context.request.headers.get("user-agent", "").startswith(_PYTHON_SDK)
 
 
 def _complete_result(context: Context, result: dict[str, Any]) -> dict[str, Any]:

@@ -386,6 +386,7 @@ async def test_what_an_untrusted_server_says_when_it_fails_is_not_told_to_a_mode
         for name, arguments in (("mcp_search_tools", {"queries": ["find symbol"]}), ("mcp_list_tools", {})):
             unavailable: dict[str, str] = {}
             while not {"bad", "own"} <= {*unavailable}:  # each call begins a new attempt to start them
+                await anyio.sleep(0.1)  # in which they fail
                 found = await host.tools.call(name, arguments)
                 unavailable |= json.loads(found.raw)["structuredContent"]["unavailable"]
                 assert EVIL not in unavailable.get("bad", "")

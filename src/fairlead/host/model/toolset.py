@@ -160,7 +160,9 @@ class Toolset:
             for status in self._host.status()
             if self.selection.has(status.server_id) and status.enabled and status.tools is None
         ]
-        self._host.retry(*(status.server_id for status in unknown if status.state == "error"))
+        # One that was lost before it was listed is idle, and no call of its unknown tools would connect it.
+        failed = (each.server_id for each in unknown if each.last_error and each.state in ("error", "idle"))
+        self._host.retry(*failed)
         untried = [status.server_id for status in unknown if status.last_error is None]
         if seconds is None:
             # One that hangs would hold up each search and each step of a model, for as long as it does.
