@@ -8,7 +8,8 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -110,6 +111,32 @@ shift $n"""
     script = "\n".join([*([compare] if paths else ["shift 2"]), *exports, *said, 'exec "$@"'])
     expected = "\n".join("{}:{}".format(*box.identities[path]) for path in paths)
     return (shell, "-c", script, "sh", str(len(paths)), expected, *map(str, paths))
+
+
+def find_program(name: str, path: str | None, outside: Iterable[Path]) -> str | None:
+    """Find a program on a search path, but not in folders whose contents are not ours to trust.
+
+    A `bwrap` or `rg` in a repository may have been put there by a command in the sandbox, or have come with a
+    clone: with an activated environment such a folder comes first on PATH, and what is found there would run
+    outside of every sandbox.
+
+    Args:
+        name: The name of the program.
+        path: The search path; the system's where there is none. Relative folders in it are passed over.
+        outside: The folders that neither the program nor what it is a link to may be in.
+    """
+    kept_out: list[str] = []
+    for folder in outside:
+        with suppress(OSError):  # what cannot be looked at is refused where the sandbox is made
+            kept_out.append(os.path.realpath(folder))
+    for folder in (path or os.defpath).split(os.pathsep):
+        found = shutil.which(name, path=folder) if os.path.isabs(folder) else None
+        if found is None:
+            continue
+        places = (os.path.realpath(os.path.dirname(found)), os.path.realpath(found))
+        if not any(Path(place).is_relative_to(root) for place in places for root in kept_out if root != "/"):
+            return found
+    return None
 
 
 def _system_program(name: str) -> str:

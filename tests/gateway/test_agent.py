@@ -207,14 +207,14 @@ async def test_a_marked_call_is_refused_on_every_path_and_stays_marked_over_a_ga
                 await raw.modern("tools/list")
                 for mark in (marked, {"fairlead/agent": False}, {"fairlead/agent": None}):
                     answer = await raw.modern("tools/call", name=tool, arguments={"task": "x"}, meta=mark)
-                    assert "an agent cannot set" in json.dumps(answer), answer
+                    assert "an agent run cannot start" in json.dumps(answer), answer
                 # The next request over the same connection is not taken for an agent's.
                 answer = await raw.modern("tools/call", name=tool, arguments={"task": "x"})
                 assert answer["result"]["structuredContent"]["outcome"] == "finished"
                 session = Raw(http, f"{served.url}/mcp")
                 await session.begin()
                 answer = await session.older("tools/call", name=tool, arguments={"task": "x"}, _meta=marked)
-                assert "an agent cannot set" in json.dumps(answer)
+                assert "an agent run cannot start" in json.dumps(answer)
     assert len(model.bodies) == 2
 
 

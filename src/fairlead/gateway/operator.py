@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from fairlead.catalog.repair.content import is_block_of
 from fairlead.catalog.repair.protocol_versions import VERSIONS, version_number
 from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.text import reveal_hidden
 from fairlead.connection.peer import CALLER
 from fairlead.errors import ApprovalRequired
 from fairlead.gateway.open_requests import OpenRequests
@@ -290,7 +291,9 @@ def _field_for(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def _approval_form(request: ApprovalRequest) -> types.ElicitRequest:
-    arguments = gate.text(msgspec.json.encode(request.arguments).decode(), gate.MAX_DATA_BYTES)
+    # What is hidden in them is sent, and so it is shown.
+    encoded = reveal_hidden(msgspec.json.encode(request.arguments).decode())
+    arguments = gate.text(encoded, gate.MAX_DATA_BYTES)
     claims = f" The server says: {'; '.join(request.claims)}." if request.claims else ""
     answers = _CHOICES if request.remember else {"once": _CHOICES["once"], "no": _CHOICES["no"]}
     schema: dict[str, Any] = {

@@ -18,7 +18,7 @@ import pytest
 
 from fairlead.bubblewrap import SandboxView, bwrap_arguments
 from fairlead.connection.process.child import Command, child_environment
-from fairlead.connection.process.sandbox import SandboxRequest, wrap_in_sandbox
+from fairlead.connection.process.sandbox import SandboxRequest, pack_without_program, wrap_in_sandbox
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.errors import ConnectFailed
 from fairlead.testing.fixtures import Link, write_tree
@@ -332,6 +332,29 @@ def test_where_bubblewrap_cannot_work_it_says_why_and_what_helps(machine: Machin
         assert "bubblewrap does not work here: " in str(error)
         assert words in str(error)
         assert "unprivileged_userns" in str(error.hint)
+
+
+@with_bubblewrap
+def test_a_bubblewrap_in_a_folder_that_commands_may_write_is_not_used(
+    machine: Machine, tmp_path: Path
+) -> None:
+    # An activated environment of a repository comes first on PATH, with what a command wrote there.
+    write_tree(machine.project / ".venv" / "bin", {"bwrap": f"#!/bin/sh\ntouch {tmp_path}/escaped\n"})
+    planted = machine.project / ".venv" / "bin" / "bwrap"
+    planted.chmod(0o755)
+    (linked := tmp_path / "linked").symlink_to(planted.parent)
+    (also := tmp_path / "also").mkdir()
+    (also / "bwrap").symlink_to(planted)
+    wanted = SandboxRequest(home=machine.home, write=(machine.project,))
+    for folder in (planted.parent, linked, also):
+        parent = {"PATH": os.pathsep.join((str(folder), os.environ["PATH"]))}
+        assert wrap_in_sandbox("x", Command(argv=("true",), parent=parent), wanted).argv[0] != str(
+            folder / "bwrap"
+        )
+        found, _ = pack_without_program("x", wanted, parent)
+        assert os.path.realpath(found) == os.path.realpath(shutil.which("bwrap") or "")
+    assert "not installed" in str(refusal(Command(argv=("true",), parent={"PATH": str(also)}), wanted))
+    assert not (tmp_path / "escaped").exists()
 
 
 @with_bubblewrap

@@ -299,6 +299,17 @@ async def test_a_ripgrep_in_the_project_is_not_found_by_a_relative_path(
     assert (output.matches, output.engine) == ([], "python")
 
 
+async def test_a_ripgrep_in_the_project_is_not_run_however_it_is_found(
+    repo: Path, tmp_path: Path, confinement: Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = Path(program(repo, "printf './it\\0001:ran\\n'"))
+    (also := tmp_path / "also").mkdir()
+    (also / "rg").symlink_to(planted)
+    monkeypatch.setenv("PATH", os.pathsep.join((str(planted.parent), str(also))))
+    output = await found(search_tool(confinement), query="needle")
+    assert (output.matches, output.engine) == ([], "python")
+
+
 async def test_files_that_cannot_be_read_do_not_spoil_the_answer(
     tmp_path: Path, confinement: Confinement
 ) -> None:

@@ -241,7 +241,7 @@ def test_a_confined_process_reads_beneath_its_folders_only(repo: Path) -> None:
 
 
 async def test_without_landlock_bubblewrap_confines(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if engines._bubblewrap() is None:  # pyright: ignore[reportPrivateUsage]
+    if engines._bubblewrap(repo) is None:  # pyright: ignore[reportPrivateUsage]
         pytest.skip("bubblewrap cannot be used here")
     monkeypatch.setattr(engines, "landlock_version", lambda: 0)
     (repo / "sub" / ".gitignore").symlink_to("/dev/zero")
@@ -254,7 +254,7 @@ async def test_without_landlock_bubblewrap_confines(repo: Path, monkeypatch: pyt
 
 
 def test_limits_hold_before_bubblewrap_starts_the_search(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if engines._bubblewrap() is None:  # pyright: ignore[reportPrivateUsage]
+    if engines._bubblewrap(repo) is None:  # pyright: ignore[reportPrivateUsage]
         pytest.skip("bubblewrap cannot be used here")
     monkeypatch.setattr(engines, "landlock_version", lambda: 0)
     # In place of ripgrep, a shell in the same box says which limits it was started with.
@@ -283,7 +283,11 @@ SHELL = os.path.realpath("/bin/sh")
 
 async def test_without_either_python_searches(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "landlock_version", lambda: 0)
-    monkeypatch.setattr(engines, "_bubblewrap", lambda: None)
+
+    def none_works(root: Path) -> None:
+        assert root.is_dir()
+
+    monkeypatch.setattr(engines, "_bubblewrap", none_works)
     (repo / ".gitignore").symlink_to("/dev/zero")
     output = await search(repo)
     assert paths(output) == EVERYTHING

@@ -39,6 +39,7 @@ from fairlead.bubblewrap import (
     SandboxView,
     bwrap_arguments,
     comparison,
+    find_program,
     trouble_with,
 )
 from fairlead.config.file_digests import shebang_words
@@ -159,7 +160,7 @@ def _find_bwrap(
     server_id: str, parent: Mapping[str, str], wanted: SandboxRequest, why: str, otherwise: str
 ) -> str:
     """The path of bubblewrap. Raises `ConnectFailed` where it is missing or does not work."""
-    bwrap = shutil.which(PROGRAM, path=parent.get("PATH"))
+    bwrap = find_program(PROGRAM, parent.get("PATH"), wanted.write)
     if bwrap is None:
         message = f"{why}, and bubblewrap (`{PROGRAM}`) is not installed"
         raise ConnectFailed(

@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import select
-import shutil
 import stat
 import subprocess
 import threading
@@ -27,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
+from fairlead.bubblewrap import find_program
 from fairlead.errors import ToolFailed
 from fairlead.servers.repo import scan as python_scan
 from fairlead.servers.repo.folders import OpenFolder
@@ -253,7 +253,7 @@ def _confine_ripgrep(program: str, folder: OpenFolder, rules: Path | None) -> Ge
             yield lambda search, sort: Job(
                 command=ripgrep_command(program, search, rules, sort=sort), reach=reach, is_limited=True
             )
-        elif needed and (bwrap := _bubblewrap()) is not None:
+        elif needed and (bwrap := _bubblewrap(folder.path)) is not None:
             # Nothing but the folder and what is needed to run is there: no /dev, no /proc, no network.
             box = [*_limited(), bwrap, "--unshare-all", "--die-with-parent", "--new-session"]
             for path in (*needed, *((rules,) if rules else ())):
@@ -319,10 +319,10 @@ def _resolve_path(path: Path) -> Path:
 
 
 @functools.cache
-def _bubblewrap() -> str | None:
-    """bubblewrap, where it is installed and allowed to make namespaces."""
-    bwrap = shutil.which("bwrap")
-    if bwrap is None or not os.path.isabs(bwrap):
+def _bubblewrap(root: Path) -> str | None:
+    """bubblewrap, where it is installed outside of a folder and allowed to make namespaces."""
+    bwrap = find_program("bwrap", os.environ.get("PATH"), [root])
+    if bwrap is None:
         return None
     try:
         command = [bwrap, "--unshare-all", "--ro-bind", "/", "/", "--", bwrap, "--version"]

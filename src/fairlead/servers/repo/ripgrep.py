@@ -12,6 +12,7 @@ from anyio import to_thread
 from mcp_types import TextContent, ToolAnnotations
 from pydantic import AfterValidator, Field
 
+from fairlead.bubblewrap import find_program
 from fairlead.errors import ToolFailed
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
 from fairlead.servers.repo import engines
@@ -74,15 +75,16 @@ def search_tool(confinement: Confinement, *, program: str | None = "rg") -> AnyT
         ),
         input=SearchInput,
         output=SearchOutput,
-        handler=_Searcher(confinement, _find_program(program)).search,
+        handler=_Searcher(confinement, _find_program(program, confinement)).search,
         annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
     )
 
 
-def _find_program(program: str | None) -> str | None:
-    """The absolute path of a program. One found by a relative path would be looked for in the project."""
-    path = shutil.which(program) if program else None
-    return path if path and os.path.isabs(path) else None
+def _find_program(program: str | None, confinement: Confinement) -> str | None:
+    """The absolute path of a program, from outside of the folders that are searched."""
+    if program is None or os.path.isabs(program):
+        return program and shutil.which(program)
+    return find_program(program, os.environ.get("PATH"), (root.path for root in confinement.roots))
 
 
 class _Searcher:
