@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -239,6 +240,35 @@ async def test_another_configuration_is_taken_over_while_clients_stay(tmp_path: 
         after = await client.older("tools/call", name="kept_pid", arguments={})
         assert text_of(after) == before["kept"]
         await until(lambda: not is_running(int(before["gone"])))
+
+
+async def test_a_server_that_fails_after_it_left_the_configuration_costs_no_session(tmp_path: Path) -> None:
+    kept = scripted(tmp_path, "kept", tools=["pid"])
+    gone = scripted(tmp_path, "gone", tools=["pid", "wait"])
+    async with (
+        serving(tmp_path, kept=kept.entry(), gone=gone.entry()) as served,
+        aiohttp.ClientSession() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        client = Raw(http, f"{served.url}/mcp")
+        await client.begin()
+        pids = {
+            name: text_of(await client.older("tools/call", name=f"{name}_pid", arguments={}))
+            for name in ("kept", "gone")
+        }
+
+        async def wait() -> None:
+            await client.older("tools/call", name="gone_wait", arguments={})
+
+        tasks.start_soon(wait)  # its connection stays until this call has ended
+        await until(lambda: gone.calls("wait") > 0)
+        document = {"servers": {"kept": kept.entry()}, "gateway": {"approval": "allow"}}
+        await served.gateway.reload(load_config(None, document, dict(served.env), tmp_path / "project"))
+        os.kill(int(pids["gone"]), signal.SIGKILL)
+        await until(lambda: not is_running(int(pids["gone"])))
+        after = await client.older("tools/call", name="kept_pid", arguments={})
+        assert text_of(after) == pids["kept"]
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_call_under_way_is_let_finish_when_the_gateway_ends(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.models import CHILD_TRANSPORTS, BuiltinServer, RemoteServer
 from fairlead.connection.transport.http_endpoint import HeaderSource
-from fairlead.errors import AuthRequired, ConnectFailed
+from fairlead.errors import AuthRequired, ConnectFailed, UnknownServer
 from fairlead.events import DOWN
 from fairlead.host.background import task_owner
 from fairlead.host.call import require_consent
@@ -151,7 +151,8 @@ class ClientServers:
         """Whether every listing equals that of the host above."""
         if not self._own:
             return True  # as for most; this runs with every call
-        return not any(self._differs(own, self._above[name]) for name, own in self._own.items())
+        pairs = ((own, self._find_above(own)) for own in self._own.values())
+        return not any(above is None or self._differs(own, above) for own, above in pairs)
 
     async def take(self, servers: Iterable[LoadedServer]) -> list[ManagedServer]:
         """Apply another configuration: own connections to servers that changed are closed."""
@@ -209,9 +210,21 @@ class ClientServers:
             last = self._compared[own.server.server_id] = (own.screened, above.screened, differs)
         return last[2]
 
+    def _find_above(self, own: ManagedServer) -> ManagedServer | None:
+        """The same server in the host above; None once the configuration has it no more.
+
+        An own connection ends a little later than that, and what is new then is saved nowhere.
+        """
+        try:
+            return self._above[own.server.server_id]
+        except UnknownServer:
+            return None
+
     def _pass_on_news(self, managed: ManagedServer) -> None:
         """Pass what is new to the host above, which saves it."""
-        above = self._above[managed.server.server_id]
+        above = self._find_above(managed)
+        if above is None:
+            return
         if managed.unsaved_pins is not None:
             first_use, managed.unsaved_pins = managed.unsaved_pins, None
             above.join_pins(first_use)
@@ -232,7 +245,7 @@ class ClientServers:
 
     def _report_findings(self, managed: ManagedServer) -> None:
         """Have all other connections to the server follow if this listing is the newest."""
-        if managed.snapshot is not None:
+        if managed.snapshot is not None and self._find_above(managed) is not None:
             owner = self.owner(managed.server.server_id)
             owner.note_findings(managed, managed.snapshot.saved_at, managed.findings)
 
