@@ -120,7 +120,7 @@ def test_a_bundle_is_removed_from_the_file_that_defines_it(fairlead: Fairlead, m
     removed = fairlead("bundle", "remove", "work")
     assert removed.status == 0, removed.err
     assert bundles(fairlead) == {}
-    assert "work" not in machine.user_file.read_text()
+    assert '"work"' not in machine.user_file.read_text()
     again = fairlead("bundle", "remove", "work")
     assert again.status == 1
     assert "there is no bundle `work`" in again.err
