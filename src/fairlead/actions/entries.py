@@ -28,7 +28,7 @@ from fairlead.config.secrets.references import references, strings
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, discard, stash_secrets
 from fairlead.config.untyped import as_object, is_list, is_object
 from fairlead.config.validate import suggestion
-from fairlead.errors import ConfigError, UnknownServer
+from fairlead.errors import ConfigError, Remedy, UnknownServer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ def add_server(
         ConfigInvalid: Loading would refuse the entry. Nothing was written.
         ConfigError: The file, or a built-in server, has the id already.
     """
-    require_sound(server_id, entry)
+    require_sound(context, {"servers": {server_id: entry}})
     require_free([server_id], target, replace=replace)  # before a secret is put away for it
     entry, stashed = stash_secrets(server_id, entry, context.env, file=target.path)
     return add_servers(context, target, {server_id: entry}, replace=replace, stashed=stashed)
@@ -129,7 +129,8 @@ def edit_server(
     loaded = context.loaded
     before = as_object(_require_entry(server_id, existing_servers(target), target, loaded))
     given = {name: value for name, value in changes.items() if value is not None}
-    require_sound(server_id, {name: before[name] for name in before if name not in changes} | given)
+    after = {name: before[name] for name in before if name not in changes} | given
+    require_sound(context, {"servers": {server_id: after}})
     approved = approved_servers(context, [server_id])
     wanted, stashed = stash_secrets(server_id, given, context.env, file=target.path)
 
@@ -250,11 +251,14 @@ def _require_entry(
 
 def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> UnknownServer:
     other = loaded.servers.get(server_id)
+    remedy: Remedy | None = None
     hint = suggestion(server_id, loaded.servers) or "run `fairlead list` to see the configured servers"
     if other and other.transport == "extension" and other.definition.source.path == target.path:
         hint = f"it comes from `extensions` in that file: take {other.target} out of the list there"
     elif other and other.source in ("user", "project"):
-        hint = f"it is in the {other.source} file: add `--scope {other.source}`"
+        hint, remedy = f"it is in the {other.source} file", Remedy(input="scope", value=other.source)
     elif other and other.is_built_in:
         hint = f"it is built in: run `{command_line('disable', server_id)}` to be without it"
-    return UnknownServer(f"there is no server `{server_id}` in {target.path}", hint=hint)
+    return UnknownServer(
+        f"there is no server `{server_id}` in {target.path}", hint=hint, field="id", remedy=remedy
+    )
