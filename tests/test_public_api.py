@@ -14,24 +14,21 @@ PUBLIC = {
     "fairlead": """
     ApprovalAnswer ApprovalRequest ApprovalRequired ArgumentsInvalid AuthRequired BrowserOpenFailed
     CallDenied CallFailed CallRejected CallTimedOut Callbacks CatalogTool ChatModel
-    ClientRegistrationRequired Config ConfigError
-    ConfigInvalid ConfigUnreadable ConfigUnwritable ConnectFailed ConnectionLost ConsentRequired
-    CustomCapabilities Delivery ElicitationComplete ElicitationRequest Event EventStream EventsDropped
-    FairleadError Form FormAnswer FormRequest GatewayGone Host HostOpening IssuerUnavailable ListFailed
-    ListenFailed Listing LoadedConfig LoadedServer LockBusy LockLost LoginFailed McpServer
-    McpStartupComplete McpStartupUpdate McpToolCallBegin McpToolCallEnd McpToolCallProgress
-    McpToolsChanged ModelFailed ModelUnavailable OffersChanged Operator Problem ProviderTools ReplicaFailed
-    Reply
-    ResourceUpdated ResultInvalid RootsProvider RunCancelled RunFinished RunLimits SampleRequest
-    SearchOutcome SecretUnavailable ServerError ServerInfo ServerLogged ServerState ServerStatus
-    ShownUrl StartupStatus StateChanged StepFinished StepRetried StoreError StoreUnavailable Subscriber
-    SyncHost
-    SyncIterator SyncProviderTools SyncToolset TextDelta TokenRefused ToolCalled ToolContext
-    ToolDefinition ToolEntry ToolFailed ToolKey ToolModel ToolResult ToolReturned ToolsQuarantined
-    Toolset UnknownArtifact UnknownBundle UnknownCall UnknownServer UnknownTool UrlCompletionListener
-    UrlRequest
-    Usage ValueTooLarge VersionConflict WaitTimedOut WouldBlock WrongType discover_config_path
-    load_config open parse_config run_task
+    ClientRegistrationRequired Config ConfigError ConfigInvalid ConfigUnreadable ConfigUnwritable
+    ConnectFailed ConnectionLost ConsentRequired CustomCapabilities Delivery ElicitationComplete
+    ElicitationRequest Event EventStream EventsDropped FairleadError Form FormAnswer FormRequest
+    GatewayGone Host HostOpening IssuerUnavailable ListFailed ListenFailed Listing LoadedConfig
+    LoadedServer LockBusy LockLost LoginFailed McpServer McpStartupComplete McpStartupUpdate
+    McpToolCallBegin McpToolCallEnd McpToolCallProgress McpToolsChanged ModelFailed ModelUnavailable
+    OffersChanged Operator Problem ProviderTools Remedy ReplicaFailed Reply ResourceUpdated ResultInvalid
+    RootsProvider RunCancelled RunFinished RunLimits SampleRequest SearchOutcome SecretUnavailable
+    ServerError ServerInfo ServerLogged ServerState ServerStatus ShownUrl StartupStatus StateChanged
+    StepFinished StepRetried StoreError StoreUnavailable Subscriber SyncHost SyncIterator
+    SyncProviderTools SyncToolset TextDelta TokenRefused ToolCalled ToolContext ToolDefinition ToolEntry
+    ToolFailed ToolKey ToolModel ToolResult ToolReturned ToolsQuarantined Toolset UnknownArtifact
+    UnknownBundle UnknownCall UnknownServer UnknownTool UrlCompletionListener UrlRequest Usage
+    ValueTooLarge VersionConflict WaitTimedOut WouldBlock WrongType discover_config_path load_config open
+    parse_config run_task
     """,
     "fairlead.adapters": """
     AdaptedTool anthropic_result export_servers gemini_result openai_arguments openai_messages

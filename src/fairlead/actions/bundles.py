@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fairlead.actions.config_edits import EditOutcome, require_sound, settle
+from fairlead.actions.config_edits import EditOutcome, record_edit, require_sound, settle
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.known_catalog import read_catalog
 from fairlead.actions.tokens import named_tokens
@@ -85,7 +85,8 @@ def make_bundle(
     is_new = not target.path.exists()
     edit_file(target.path, change, create=EMPTY_FILE)
     edit = settle(context, target, [], is_new=is_new)
-    edit.notices.extend((*notices, *_record(context, edit, "add bundle", name)))
+    edit.notices.extend(notices)
+    record_edit(context, edit, "add bundle", "", name=name)
     return edit
 
 
@@ -112,7 +113,7 @@ def remove_bundle(context: ActionContext, name: str, *, scope: str | None = None
     named = named_tokens(context.env, context.store).read()  # before the edit: the store may be away
     edit_file(target.path, change, create=EMPTY_FILE)
     edit = settle(context, target, [])
-    edit.notices.extend(_record(context, edit, "remove bundle", name))
+    record_edit(context, edit, "remove bundle", "", name=name)
     tokens = [token.name for token in named if token.bundles == (name,)]
     return RemovedBundle(target=target, edit=edit, tokens=tokens)
 
@@ -197,9 +198,3 @@ def _unknown_tools(loaded: LoadedConfig, servers: Mapping[str, Any]) -> list[Not
 
 def _bundles_in(text: str, target: EditTarget) -> dict[str, Any]:
     return as_object(as_object(jsonc.parse(text, file=str(target.path)).data).get("bundles"))
-
-
-def _record(context: ActionContext, edit: EditOutcome, kind: str, name: str) -> list[Notice]:
-    if edit.loaded is None:
-        return [Notice(message="this is not in the audit log, since the configuration does not load")]
-    return replace(context, before=edit.loaded).record(kind, "", name=name)

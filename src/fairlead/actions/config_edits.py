@@ -180,6 +180,18 @@ class EditOutcome:
         return self.loaded
 
 
+def record_edit(
+    context: ActionContext, edit: EditOutcome, kind: str, server_id: str, **details: object
+) -> None:
+    """Write an audit record of an edit; `edit` gets the notice where that is not possible."""
+    # The configuration after the edit says where the store is; one that does not load says nothing.
+    if edit.loaded is None:
+        lost = "this is not in the audit log, since the configuration does not load"
+        edit.notices.append(Notice(message=lost))
+        return
+    edit.notices.extend(replace(context, before=edit.loaded).record(kind, server_id, **details))
+
+
 def settle(
     context: ActionContext,
     target: EditTarget,

@@ -1,7 +1,7 @@
 """Add servers to a configuration file, edit them there, and remove them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.actions.config_edits import (
@@ -11,6 +11,7 @@ from fairlead.actions.config_edits import (
     existing_servers,
     forget_entry_secrets,
     lifted_in,
+    record_edit,
     require_free,
     require_sound,
     servers_in,
@@ -19,7 +20,7 @@ from fairlead.actions.config_edits import (
     write_entries,
     written_entries,
 )
-from fairlead.actions.context import ActionContext, Notice
+from fairlead.actions.context import ActionContext
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.edit import edit_file, remove_value, set_value
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
@@ -92,7 +93,7 @@ def add_servers(
     edit = settle(context, target, entries, is_new=is_new)
     found = [forget_entry_secrets(target, earlier, edit.loaded) for earlier in replaced]
     for server_id in entries:
-        edit.notices.extend(_record(context, edit, "add", server_id))
+        record_edit(context, edit, "add", server_id)
     return AddedServers(edit=edit, forgotten=[each for each in found if each is not None], stashed=put_away)
 
 
@@ -152,7 +153,7 @@ def edit_server(
         raise
     edit = settle(context, target, [server_id], approved=approved)
     if is_written:
-        edit.notices.extend(_record(context, edit, "edit", server_id, fields=sorted(changes)))
+        record_edit(context, edit, "edit", server_id, fields=sorted(changes))
     forgotten = forget_entry_secrets(target, before, edit.loaded)
     return EditedServer(edit=edit, is_written=is_written, forgotten=forgotten, stashed=stashed)
 
@@ -224,21 +225,12 @@ def remove_server(context: ActionContext, server_id: str, target: EditTarget) ->
 
     edit_file(target.path, change, create=EMPTY_FILE)
     edit = settle(context, target, [])
-    edit.notices.extend(_record(context, edit, "remove", server_id))
+    record_edit(context, edit, "remove", server_id)
     return RemovedServer(
         edit=edit,
         forgotten=forget_entry_secrets(target, removed, edit.loaded),
         remaining=edit.loaded.servers.get(server_id) if edit.loaded else None,
     )
-
-
-def _record(
-    context: ActionContext, edit: EditOutcome, kind: str, server_id: str, **details: object
-) -> list[Notice]:
-    # The configuration after the edit says where the store is; one that does not load says nothing.
-    if edit.loaded is None:
-        return [Notice(message="this is not in the audit log, since the configuration does not load")]
-    return replace(context, before=edit.loaded).record(kind, server_id, **details)
 
 
 def _require_entry(

@@ -5,6 +5,7 @@ import importlib
 import re
 from collections.abc import Iterator
 
+from fairlead import errors
 from tests.tools.reference.markdown import code, table
 from tests.tools.reference.sources import Found, docstring_of, find, signature
 
@@ -62,8 +63,9 @@ def _page(package: str, introduction: str) -> str:
 
 def _kind(found: Found) -> str:
     if isinstance(found.node, ast.ClassDef):
-        modules = {"fairlead.errors": "error", "fairlead.events": "event"}
-        return modules.get(found.module, "class") if found.name != "Problem" else "class"
+        if found.module == "fairlead.errors":
+            return "error" if issubclass(getattr(errors, found.name), Exception) else "class"
+        return "event" if found.module == "fairlead.events" else "class"
     if isinstance(found.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return "function"
     return "event" if found.name == "Event" else "type"
