@@ -432,7 +432,7 @@ def load_config(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     *,
-    scope: Scope = "effective",
+    scope: Literal["effective", "project", "user"] = "effective",
 ) -> LoadedConfig:
     """Load the effective configuration, or only one scope's file.
 
