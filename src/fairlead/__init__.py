@@ -8,13 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairlead.catalog.catalog import CatalogTool
+    from fairlead.catalog.catalog import Catalog, CatalogTool
     from fairlead.catalog.results import ToolResult
+    from fairlead.catalog.search.search import MatchReason, SearchHit
     from fairlead.catalog.tools import Listing, ToolEntry, ToolKey
     from fairlead.config.load import LoadedConfig, LoadedServer, load_config
-    from fairlead.config.models import Config
+    from fairlead.config.models import ApprovalMode, Bundle, Config
     from fairlead.config.sources import discover_config_path
     from fairlead.config.validate import parse_config
+    from fairlead.connection.transport.auth_flow import AuthFlow
+    from fairlead.connection.transport.request_headers import AuthProvider
     from fairlead.errors import (
         ApprovalRequired,
         ArgumentsInvalid,
@@ -43,11 +46,13 @@ if TYPE_CHECKING:
         ModelFailed,
         ModelUnavailable,
         Problem,
+        Remedy,
         ReplicaFailed,
         ResultInvalid,
         RunCancelled,
         SecretUnavailable,
         ServerError,
+        Severity,
         StoreError,
         StoreUnavailable,
         TokenRefused,
@@ -65,6 +70,7 @@ if TYPE_CHECKING:
     )
     from fairlead.events import (
         BrowserOpenFailed,
+        CallOutcome,
         ElicitationComplete,
         ElicitationRequest,
         Event,
@@ -83,15 +89,30 @@ if TYPE_CHECKING:
         StateChanged,
         ToolsQuarantined,
     )
-    from fairlead.host.elicitation.forms import Form
+    from fairlead.host.call import OnProgress
+    from fairlead.host.elicitation.forms import (
+        Choice,
+        ChoiceField,
+        ChoicesField,
+        Form,
+        FormContent,
+        FormProblems,
+        FormValue,
+        NumberField,
+        TextField,
+        TextFormat,
+        YesNoField,
+    )
     from fairlead.host.elicitation.urls import ShownUrl
     from fairlead.host.events import EventStream, Subscriber
     from fairlead.host.host import Host
     from fairlead.host.model.meta_tools import SearchOutcome
     from fairlead.host.model.provider_tools import ProviderTools
     from fairlead.host.model.toolset import Toolset
+    from fairlead.host.offers.skills import Skill, Skills
     from fairlead.host.opening import HostOpening
     from fairlead.host.operator import (
+        Ability,
         ApprovalAnswer,
         ApprovalRequest,
         Callbacks,
@@ -100,15 +121,25 @@ if TYPE_CHECKING:
         Operator,
         RootsProvider,
         SampleRequest,
+        UrlAnswer,
         UrlCompletionListener,
         UrlRequest,
     )
     from fairlead.host.server_peer import CustomCapabilities
     from fairlead.host.server_status import ServerStatus
     from fairlead.host.startup import ServerInfo
-    from fairlead.host.sync_host import SyncHost, SyncIterator, SyncProviderTools, SyncToolset, open  # noqa: A004 - fairlead.open
+    from fairlead.host.sync_host import (
+        SyncHost,
+        SyncIterator,
+        SyncProviderTools,
+        SyncSkills,
+        SyncToolset,
+        open,  # noqa: A004 - fairlead.open
+    )
     from fairlead.loop.events import (
+        RunEvent,
         RunFinished,
+        RunOutcome,
         StepFinished,
         StepRetried,
         TextDelta,
@@ -116,25 +147,44 @@ if TYPE_CHECKING:
         ToolReturned,
         Usage,
     )
-    from fairlead.loop.provider import ChatModel
+    from fairlead.loop.provider import ChatModel, Message, Provider
     from fairlead.loop.run import RunLimits, run_task
+    from fairlead.servers.framework.http import ServedEndpoint
     from fairlead.servers.framework.server import McpServer
-    from fairlead.servers.framework.tools import Reply, ToolContext, ToolDefinition, ToolModel
+    from fairlead.servers.framework.tools import (
+        AnyTool,
+        Handler,
+        Reply,
+        ToolContext,
+        ToolDefinition,
+        ToolModel,
+    )
 
 __all__ = [
+    "Ability",
+    "AnyTool",
     "ApprovalAnswer",
+    "ApprovalMode",
     "ApprovalRequest",
     "ApprovalRequired",
     "ArgumentsInvalid",
+    "AuthFlow",
+    "AuthProvider",
     "AuthRequired",
     "BrowserOpenFailed",
+    "Bundle",
     "CallDenied",
     "CallFailed",
+    "CallOutcome",
     "CallRejected",
     "CallTimedOut",
     "Callbacks",
+    "Catalog",
     "CatalogTool",
     "ChatModel",
+    "Choice",
+    "ChoiceField",
+    "ChoicesField",
     "ClientRegistrationRequired",
     "Config",
     "ConfigError",
@@ -154,8 +204,12 @@ __all__ = [
     "FairleadError",
     "Form",
     "FormAnswer",
+    "FormContent",
+    "FormProblems",
     "FormRequest",
+    "FormValue",
     "GatewayGone",
+    "Handler",
     "Host",
     "HostOpening",
     "IssuerUnavailable",
@@ -167,6 +221,7 @@ __all__ = [
     "LockBusy",
     "LockLost",
     "LoginFailed",
+    "MatchReason",
     "McpServer",
     "McpStartupComplete",
     "McpStartupUpdate",
@@ -174,29 +229,41 @@ __all__ = [
     "McpToolCallEnd",
     "McpToolCallProgress",
     "McpToolsChanged",
+    "Message",
     "ModelFailed",
     "ModelUnavailable",
+    "NumberField",
     "OffersChanged",
+    "OnProgress",
     "Operator",
     "Problem",
+    "Provider",
     "ProviderTools",
+    "Remedy",
     "ReplicaFailed",
     "Reply",
     "ResourceUpdated",
     "ResultInvalid",
     "RootsProvider",
     "RunCancelled",
+    "RunEvent",
     "RunFinished",
     "RunLimits",
+    "RunOutcome",
     "SampleRequest",
+    "SearchHit",
     "SearchOutcome",
     "SecretUnavailable",
+    "ServedEndpoint",
     "ServerError",
     "ServerInfo",
     "ServerLogged",
     "ServerState",
     "ServerStatus",
+    "Severity",
     "ShownUrl",
+    "Skill",
+    "Skills",
     "StartupStatus",
     "StateChanged",
     "StepFinished",
@@ -207,8 +274,11 @@ __all__ = [
     "SyncHost",
     "SyncIterator",
     "SyncProviderTools",
+    "SyncSkills",
     "SyncToolset",
     "TextDelta",
+    "TextField",
+    "TextFormat",
     "TokenRefused",
     "ToolCalled",
     "ToolContext",
@@ -226,6 +296,7 @@ __all__ = [
     "UnknownCall",
     "UnknownServer",
     "UnknownTool",
+    "UrlAnswer",
     "UrlCompletionListener",
     "UrlRequest",
     "Usage",
@@ -234,6 +305,7 @@ __all__ = [
     "WaitTimedOut",
     "WouldBlock",
     "WrongType",
+    "YesNoField",
     "discover_config_path",
     "load_config",
     "open",
@@ -242,21 +314,32 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Ability": "fairlead.host.operator",
+    "AnyTool": "fairlead.servers.framework.tools",
     "ApprovalAnswer": "fairlead.host.operator",
+    "ApprovalMode": "fairlead.config.models",
     "ApprovalRequest": "fairlead.host.operator",
     "ApprovalRequired": "fairlead.errors",
     "ArgumentsInvalid": "fairlead.errors",
+    "AuthFlow": "fairlead.connection.transport.auth_flow",
+    "AuthProvider": "fairlead.connection.transport.request_headers",
     "AuthRequired": "fairlead.errors",
     "BrowserOpenFailed": "fairlead.events",
+    "Bundle": "fairlead.config.models",
     "CallDenied": "fairlead.errors",
     "CallFailed": "fairlead.errors",
+    "CallOutcome": "fairlead.events",
     "CallRejected": "fairlead.errors",
     "CallTimedOut": "fairlead.errors",
     "Callbacks": "fairlead.host.operator",
+    "Catalog": "fairlead.catalog.catalog",
     "CatalogTool": "fairlead.catalog.catalog",
     "ChatModel": "fairlead.loop.provider",
-    "Config": "fairlead.config.models",
+    "Choice": "fairlead.host.elicitation.forms",
+    "ChoiceField": "fairlead.host.elicitation.forms",
+    "ChoicesField": "fairlead.host.elicitation.forms",
     "ClientRegistrationRequired": "fairlead.errors",
+    "Config": "fairlead.config.models",
     "ConfigError": "fairlead.errors",
     "ConfigInvalid": "fairlead.errors",
     "ConfigUnreadable": "fairlead.errors",
@@ -274,8 +357,12 @@ _HOMES = {
     "FairleadError": "fairlead.errors",
     "Form": "fairlead.host.elicitation.forms",
     "FormAnswer": "fairlead.host.operator",
+    "FormContent": "fairlead.host.elicitation.forms",
+    "FormProblems": "fairlead.host.elicitation.forms",
     "FormRequest": "fairlead.host.operator",
+    "FormValue": "fairlead.host.elicitation.forms",
     "GatewayGone": "fairlead.errors",
+    "Handler": "fairlead.servers.framework.tools",
     "Host": "fairlead.host.host",
     "HostOpening": "fairlead.host.opening",
     "IssuerUnavailable": "fairlead.errors",
@@ -287,6 +374,7 @@ _HOMES = {
     "LockBusy": "fairlead.errors",
     "LockLost": "fairlead.errors",
     "LoginFailed": "fairlead.errors",
+    "MatchReason": "fairlead.catalog.search.search",
     "McpServer": "fairlead.servers.framework.server",
     "McpStartupComplete": "fairlead.events",
     "McpStartupUpdate": "fairlead.events",
@@ -294,30 +382,42 @@ _HOMES = {
     "McpToolCallEnd": "fairlead.events",
     "McpToolCallProgress": "fairlead.events",
     "McpToolsChanged": "fairlead.events",
+    "Message": "fairlead.loop.provider",
     "ModelFailed": "fairlead.errors",
     "ModelUnavailable": "fairlead.errors",
+    "NumberField": "fairlead.host.elicitation.forms",
     "OffersChanged": "fairlead.events",
+    "OnProgress": "fairlead.host.call",
     "Operator": "fairlead.host.operator",
     "Problem": "fairlead.errors",
+    "Provider": "fairlead.loop.provider",
     "ProviderTools": "fairlead.host.model.provider_tools",
+    "Remedy": "fairlead.errors",
     "ReplicaFailed": "fairlead.errors",
     "Reply": "fairlead.servers.framework.tools",
     "ResourceUpdated": "fairlead.events",
     "ResultInvalid": "fairlead.errors",
     "RootsProvider": "fairlead.host.operator",
     "RunCancelled": "fairlead.errors",
+    "RunEvent": "fairlead.loop.events",
     "RunFinished": "fairlead.loop.events",
     "RunLimits": "fairlead.loop.run",
+    "RunOutcome": "fairlead.loop.events",
     "SampleRequest": "fairlead.host.operator",
+    "SearchHit": "fairlead.catalog.search.search",
     "SearchOutcome": "fairlead.host.model.meta_tools",
     "SecretUnavailable": "fairlead.errors",
+    "ServedEndpoint": "fairlead.servers.framework.http",
     "ServerError": "fairlead.errors",
     "ServerInfo": "fairlead.host.startup",
     "ServerLogged": "fairlead.events",
-    "ServerStatus": "fairlead.host.server_status",
-    "ShownUrl": "fairlead.host.elicitation.urls",
-    "StartupStatus": "fairlead.events",
     "ServerState": "fairlead.events",
+    "ServerStatus": "fairlead.host.server_status",
+    "Severity": "fairlead.errors",
+    "ShownUrl": "fairlead.host.elicitation.urls",
+    "Skill": "fairlead.host.offers.skills",
+    "Skills": "fairlead.host.offers.skills",
+    "StartupStatus": "fairlead.events",
     "StateChanged": "fairlead.events",
     "StepFinished": "fairlead.loop.events",
     "StepRetried": "fairlead.loop.events",
@@ -327,8 +427,11 @@ _HOMES = {
     "SyncHost": "fairlead.host.sync_host",
     "SyncIterator": "fairlead.host.sync_host",
     "SyncProviderTools": "fairlead.host.sync_host",
+    "SyncSkills": "fairlead.host.sync_host",
     "SyncToolset": "fairlead.host.sync_host",
     "TextDelta": "fairlead.loop.events",
+    "TextField": "fairlead.host.elicitation.forms",
+    "TextFormat": "fairlead.host.elicitation.forms",
     "TokenRefused": "fairlead.errors",
     "ToolCalled": "fairlead.loop.events",
     "ToolContext": "fairlead.servers.framework.tools",
@@ -346,6 +449,7 @@ _HOMES = {
     "UnknownCall": "fairlead.errors",
     "UnknownServer": "fairlead.errors",
     "UnknownTool": "fairlead.errors",
+    "UrlAnswer": "fairlead.host.operator",
     "UrlCompletionListener": "fairlead.host.operator",
     "UrlRequest": "fairlead.host.operator",
     "Usage": "fairlead.loop.events",
@@ -354,6 +458,7 @@ _HOMES = {
     "WaitTimedOut": "fairlead.errors",
     "WouldBlock": "fairlead.errors",
     "WrongType": "fairlead.errors",
+    "YesNoField": "fairlead.host.elicitation.forms",
     "discover_config_path": "fairlead.config.sources",
     "load_config": "fairlead.config.load",
     "open": "fairlead.host.sync_host",

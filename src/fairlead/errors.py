@@ -107,6 +107,16 @@ class Problem:
         return f"{self.where}: {subject}{self.message}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remedy:
+    """An input of an action that settles why the action was refused. Each surface words it in its own way."""
+
+    input: str
+    """The name of the input, such as `replace` or `scope`."""
+    value: str | None = None
+    """The value that settles it, where one is known and it is not a switch."""
+
+
 class FairleadError(Exception):
     """Base of all errors: a message for the user, a stable `code`, and a `hint` where there is one.
 
@@ -150,9 +160,24 @@ class FairleadError(Exception):
 
 
 class ConfigError(FairleadError):
-    """The configuration cannot be used; nothing was contacted."""
+    """The configuration cannot be used; nothing was contacted.
+
+    Of an action that was refused, `field` names the input at fault, and `remedy` the one that settles it.
+    """
 
     code = "config_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        field: str | None = None,
+        remedy: Remedy | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.field = field
+        self.remedy = remedy
 
 
 class ConfigInvalid(ConfigError):

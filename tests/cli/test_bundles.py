@@ -54,7 +54,7 @@ def test_a_bundle_that_is_there_stays_unless_it_is_to_be_replaced(fairlead: Fair
     assert fairlead("bundle", "add", "work", "known").status == 0
     again = fairlead("bundle", "add", "work", "other")
     assert again.status == 1
-    assert "use `--replace` to overwrite it" in again.err
+    assert "overwrite it: add `--replace`" in again.err
     assert fairlead("bundle", "add", "work", "other", "--replace").status == 0
     assert bundles(fairlead)["work"]["servers"] == {"other": {}}
 
@@ -115,7 +115,7 @@ def test_a_bundle_is_removed_from_the_file_that_defines_it(fairlead: Fairlead, m
     assert fairlead("bundle", "add", "work", "known", "--scope", "user").status == 0
     elsewhere = fairlead("bundle", "remove", "work", "--scope", "project")
     assert elsewhere.status == 1
-    assert "leave out `--scope`" in elsewhere.err
+    assert "is removed there if no scope is named" in elsewhere.err
     assert "did you mean" not in elsewhere.err
     removed = fairlead("bundle", "remove", "work")
     assert removed.status == 0, removed.err

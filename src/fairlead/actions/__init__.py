@@ -5,7 +5,8 @@ nothing and asks nothing: the command line, the console and the dashboard call i
 `context` says for whom, with which configuration, and how an edit takes effect there.
 
 `entries` adds and removes, `switch` enables, disables and restarts, `review` and `approvals` decide, `logins`
-logs in and out, `lock`, `imports` and `exports` write files, `gateway_service` starts and stops the gateway,
-`status`, `readiness`, `explain`, `doctor` and `known_catalog` read.
+logs in and out, `lock`, `imports` and `exports` write files, `doc_sites` edits what the documentation reader
+may read, `artifacts`, `store_keys` and `searches` are about what is stored, `gateway_service` starts and
+stops the gateway, `audit_log`, `status`, `readiness`, `explain`, `doctor` and `known_catalog` read.
 `live_configuration` reloads. The gateway's control API is below this package and is given what it calls.
 """

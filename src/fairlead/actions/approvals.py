@@ -138,18 +138,29 @@ def answers_to(same: Sequence[dict[str, Any]]) -> list[str]:
     return [*APPROVAL_ANSWERS] if all(call["remember"] for call in same) else ["once", "no"]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GivenAnswer:
+    """Outcome of answering a call that waited at a running gateway."""
+
+    is_taken: bool
+    """False where the call waits no more."""
+    failures: list[ConnectFailed]
+    """The errors of gateways that did not answer."""
+    notices: list[Notice]
+
+
 def give_answer(
     context: ActionContext, gateways: Sequence[RunningGateway], call_id: str, answer: str
-) -> tuple[bool, list[ConnectFailed]]:
-    """Answer a call that waits at a running gateway, which records it as `answer_call` does.
-
-    Returns:
-        False where it waits no more; and the errors of gateways that did not answer.
-    """
+) -> GivenAnswer:
+    """Answer a call that waits at a running gateway, which records it as `answer_call` does."""
     message = {"id": call_id, "answer": answer, "surface": context.surface}
     answers, failures = _ask_each(gateways, message)
     failures += [ConnectFailed("gateway", str(each["error"])) for each in answers if "error" in each]
-    return any(each.get("answered") is True for each in answers), failures
+    return GivenAnswer(
+        is_taken=any(each.get("answered") is True for each in answers),
+        failures=failures,
+        notices=[Notice(message=str(said)) for each in answers for said in as_list(each.get("notices"))],
+    )
 
 
 def _ask_each(

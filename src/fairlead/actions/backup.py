@@ -33,7 +33,7 @@ from fairlead.config.secrets.references import references, strings
 from fairlead.config.secrets.storage import SERVICE
 from fairlead.config.store_location import RedisLocation
 from fairlead.config.untyped import as_object
-from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable
+from fairlead.errors import ConfigError, ConfigUnreadable, ConfigUnwritable, Remedy
 from fairlead.gateway.registry import gateway_folder, living
 from fairlead.policy.approvals import WITHDRAWN
 from fairlead.policy.audit import LOG
@@ -142,7 +142,8 @@ def _require_no_plain_secrets(context: ActionContext, parts: Mapping[PartName, b
         except ConfigError as exc:
             raise ConfigError(
                 f"`{path}` cannot be searched for secrets: {exc}",
-                hint="correct it (`fairlead lint` says where), or back it up with `--with-secrets`",
+                hint="correct it (`fairlead lint` says where), or back it up with its secrets",
+                remedy=Remedy(input="with_secrets"),
             ) from exc
         if found:
             more = f" and {len(found) - 3} more" if len(found) > 3 else ""
@@ -150,6 +151,7 @@ def _require_no_plain_secrets(context: ActionContext, parts: Mapping[PartName, b
             raise ConfigError(
                 f"`{path}` has secrets in plain text: {named}{more}",
                 hint=_secrets_hint(found, path, is_project=name.startswith("project/")),
+                remedy=Remedy(input="with_secrets"),
             )
 
 
@@ -162,7 +164,7 @@ def _secrets_hint(found: Sequence[PlainSecret], path: Path, *, is_project: bool)
         verb = command_line("stash", servers[0]).removeprefix("fairlead")
         command = f"fairlead --config {shlex.quote(str(path))}{verb}"
         way = f"run `{command}`, which moves them into the keyring"
-    return f"{way}, or back them up with `--with-secrets`"
+    return f"{way}, or back them up as well"
 
 
 def _collect_files(context: ActionContext) -> dict[PartName, bytes]:
@@ -384,7 +386,7 @@ def plan_restore(
         if name in parts and project:
             files.append((Path.cwd() / Path(name).name, parts[name], None))
         elif name in parts:
-            left_out.append(f"{Path(name).name} of a project: `--project` writes it into the current folder")
+            left_out.append(f"{Path(name).name} of a project")
     if "gateway/tokens.json" in parts:
         files.append((gateway_folder(context.env) / "tokens.json", parts["gateway/tokens.json"], 0o600))
     secrets = _read_secrets(parts["secrets.json"]) if "secrets.json" in parts else None

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fairlead.actions.config_edits import EditOutcome, settle
+from fairlead.actions.config_edits import EditOutcome, record_edit, require_sound, settle
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.known_catalog import read_catalog
 from fairlead.actions.tokens import named_tokens
@@ -17,8 +17,8 @@ from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, file_of_layer
 from fairlead.config.load import LoadedConfig
 from fairlead.config.merge import ValueOrigin
 from fairlead.config.untyped import as_object
-from fairlead.config.validate import check, suggestion
-from fairlead.errors import ConfigError, ConfigInvalid, Problem, UnknownBundle
+from fairlead.config.validate import suggestion
+from fairlead.errors import ConfigError, Remedy, UnknownBundle
 from fairlead.policy.tool_names import owners_of
 
 _GLOB: Final = re.compile(r"[*?\[]")
@@ -68,21 +68,25 @@ def make_bundle(
     """
     loaded = context.loaded
     entry = _entry(loaded, draft)
-    _require_sound(loaded, name, entry)
+    known = {server_id: {"command": "true"} for server_id in loaded.servers}
+    require_sound(context, {"servers": known, "bundles": {name: entry}})
     notices = _unknown_tools(loaded, as_object(entry["servers"]))
 
     def change(text: str) -> str:
         if name in _bundles_in(text, target) and not replace:
             raise ConfigError(
                 f"there is a bundle `{name}` in {target.path} already",
-                hint="use `--replace` to overwrite it, or another name",
+                hint="use another name, or overwrite it",
+                field="name",
+                remedy=Remedy(input="replace"),
             )
         return set_value(text, ("bundles", name), entry)
 
     is_new = not target.path.exists()
     edit_file(target.path, change, create=EMPTY_FILE)
     edit = settle(context, target, [], is_new=is_new)
-    edit.notices.extend((*notices, *_record(context, edit, "add bundle", name)))
+    edit.notices.extend(notices)
+    record_edit(context, edit, "add bundle", "", name=name)
     return edit
 
 
@@ -109,7 +113,7 @@ def remove_bundle(context: ActionContext, name: str, *, scope: str | None = None
     named = named_tokens(context.env, context.store).read()  # before the edit: the store may be away
     edit_file(target.path, change, create=EMPTY_FILE)
     edit = settle(context, target, [])
-    edit.notices.extend(_record(context, edit, "remove bundle", name))
+    record_edit(context, edit, "remove bundle", "", name=name)
     tokens = [token.name for token in named if token.bundles == (name,)]
     return RemovedBundle(target=target, edit=edit, tokens=tokens)
 
@@ -131,7 +135,9 @@ def _origin(loaded: LoadedConfig, name: str) -> ValueOrigin | None:
 def _unknown(loaded: LoadedConfig, name: str, message: str) -> UnknownBundle:
     origin = _origin(loaded, name)
     if origin is not None:
-        return UnknownBundle(message, hint=f"it is in {origin.layer.label}; leave out `--scope`")
+        return UnknownBundle(
+            message, hint=f"it is in {origin.layer.label}, and is removed there if no scope is named"
+        )
     return UnknownBundle(message, hint=suggestion(name, loaded.config.bundles) or LIST_HINT)
 
 
@@ -175,17 +181,6 @@ def _by_server(loaded: LoadedConfig, words: Iterable[str]) -> dict[str, list[str
     return {server_id: [] if server_id in whole else tools for server_id, tools in found.items()}
 
 
-def _require_sound(loaded: LoadedConfig, name: str, entry: Mapping[str, Any]) -> None:
-    known = {server_id: {"command": "true"} for server_id in loaded.servers}
-    faults = check({"servers": known, "bundles": {name: entry}}).faults
-    if faults:
-        problems = (
-            Problem(message=fault.message, hint=fault.hint, path=fault.path, file="<command line>")
-            for fault in faults
-        )
-        raise ConfigInvalid(*problems)
-
-
 def _unknown_tools(loaded: LoadedConfig, servers: Mapping[str, Any]) -> list[Notice]:
     """Name the tools that a server is known not to have: a typo would be an empty bundle."""
     listings = read_catalog(loaded).listings
@@ -203,9 +198,3 @@ def _unknown_tools(loaded: LoadedConfig, servers: Mapping[str, Any]) -> list[Not
 
 def _bundles_in(text: str, target: EditTarget) -> dict[str, Any]:
     return as_object(as_object(jsonc.parse(text, file=str(target.path)).data).get("bundles"))
-
-
-def _record(context: ActionContext, edit: EditOutcome, kind: str, name: str) -> list[Notice]:
-    if edit.loaded is None:
-        return [Notice(message="this is not in the audit log, since the configuration does not load")]
-    return replace(context, before=edit.loaded).record(kind, "", name=name)

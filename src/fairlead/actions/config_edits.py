@@ -24,6 +24,7 @@ from fairlead.errors import (
     ConfigInvalid,
     ConfigUnwritable,
     Problem,
+    Remedy,
     StoreError,
     UnknownServer,
 )
@@ -93,7 +94,9 @@ def require_free(server_ids: Collection[str], target: EditTarget, *, replace: bo
         if server_id in builtin_entries(place_of(os.environ, Path.cwd())):
             raise ConfigError(
                 f"a built-in server has the id `{server_id}`",
-                hint="use `--replace` to put this one in its place, or another id",
+                hint="use another id, or put this one in its place",
+                field="id",
+                remedy=Remedy(input="replace"),
             )
 
 
@@ -102,7 +105,9 @@ def _refuse_taken(server_ids: Iterable[str], taken: Mapping[str, Any], target: E
         if server_id in taken:
             raise ConfigError(
                 f"there is a server `{server_id}` in {target.path} already",
-                hint="use `--replace` to overwrite it, or another id",
+                hint="use another id, or overwrite it",
+                field="id",
+                remedy=Remedy(input="replace"),
             )
 
 
@@ -145,13 +150,12 @@ def write_entries(
     return replaced
 
 
-def require_sound(server_id: str, entry: dict[str, Any]) -> None:
-    """Refuse an entry that loading would refuse, before anything is written."""
-    faults = check({"servers": {server_id: entry}}).faults
+def require_sound(context: ActionContext, document: Mapping[str, Any]) -> None:
+    """Refuse what loading would refuse, before it is written. Problems are placed where the user wrote it."""
+    faults = check(dict(document)).faults
     if faults:
-        problems = (
-            Problem(message=f.message, hint=f.hint, path=f.path, file="<command line>") for f in faults
-        )
+        place = f"<{context.surface}>"
+        problems = (Problem(message=f.message, hint=f.hint, path=f.path, file=place) for f in faults)
         raise ConfigInvalid(*problems)
 
 
@@ -174,6 +178,18 @@ class EditOutcome:
         if self.loaded is None:
             raise self.failure or ConfigError("the configuration does not load")
         return self.loaded
+
+
+def record_edit(
+    context: ActionContext, edit: EditOutcome, kind: str, server_id: str, **details: object
+) -> None:
+    """Write an audit record of an edit; `edit` gets the notice where that is not possible."""
+    # The configuration after the edit says where the store is; one that does not load says nothing.
+    if edit.loaded is None:
+        lost = "this is not in the audit log, since the configuration does not load"
+        edit.notices.append(Notice(message=lost))
+        return
+    edit.notices.extend(replace(context, before=edit.loaded).record(kind, server_id, **details))
 
 
 def settle(

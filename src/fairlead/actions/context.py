@@ -11,6 +11,7 @@ from fairlead.config.principal import LOCAL
 from fairlead.config.sources import place_of
 from fairlead.config.store_location import StoreLocation, store_location
 from fairlead.errors import ConfigError, StoreError
+from fairlead.wording import join_clauses
 
 Surface = Literal["command line", "console", "dashboard", "control API"]
 """Where the user acted; the control API is for programs of their own."""
@@ -22,6 +23,9 @@ class Notice:
 
     message: str
     hint: str | None = None
+
+    def __str__(self) -> str:
+        return join_clauses(self.message, self.hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """Add servers to a configuration file, edit them there, and remove them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.actions.config_edits import (
@@ -11,6 +11,7 @@ from fairlead.actions.config_edits import (
     existing_servers,
     forget_entry_secrets,
     lifted_in,
+    record_edit,
     require_free,
     require_sound,
     servers_in,
@@ -19,7 +20,7 @@ from fairlead.actions.config_edits import (
     write_entries,
     written_entries,
 )
-from fairlead.actions.context import ActionContext, Notice
+from fairlead.actions.context import ActionContext
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.edit import edit_file, remove_value, set_value
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget
@@ -28,7 +29,7 @@ from fairlead.config.secrets.references import references, strings
 from fairlead.config.secrets.storage import ForgottenSecrets, StoredSecret, discard, stash_secrets
 from fairlead.config.untyped import as_object, is_list, is_object
 from fairlead.config.validate import suggestion
-from fairlead.errors import ConfigError, UnknownServer
+from fairlead.errors import ConfigError, Remedy, UnknownServer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +59,7 @@ def add_server(
         ConfigInvalid: Loading would refuse the entry. Nothing was written.
         ConfigError: The file, or a built-in server, has the id already.
     """
-    require_sound(server_id, entry)
+    require_sound(context, {"servers": {server_id: entry}})
     require_free([server_id], target, replace=replace)  # before a secret is put away for it
     entry, stashed = stash_secrets(server_id, entry, context.env, file=target.path)
     return add_servers(context, target, {server_id: entry}, replace=replace, stashed=stashed)
@@ -92,7 +93,7 @@ def add_servers(
     edit = settle(context, target, entries, is_new=is_new)
     found = [forget_entry_secrets(target, earlier, edit.loaded) for earlier in replaced]
     for server_id in entries:
-        edit.notices.extend(_record(context, edit, "add", server_id))
+        record_edit(context, edit, "add", server_id)
     return AddedServers(edit=edit, forgotten=[each for each in found if each is not None], stashed=put_away)
 
 
@@ -129,7 +130,8 @@ def edit_server(
     loaded = context.loaded
     before = as_object(_require_entry(server_id, existing_servers(target), target, loaded))
     given = {name: value for name, value in changes.items() if value is not None}
-    require_sound(server_id, {name: before[name] for name in before if name not in changes} | given)
+    after = {name: before[name] for name in before if name not in changes} | given
+    require_sound(context, {"servers": {server_id: after}})
     approved = approved_servers(context, [server_id])
     wanted, stashed = stash_secrets(server_id, given, context.env, file=target.path)
 
@@ -151,7 +153,7 @@ def edit_server(
         raise
     edit = settle(context, target, [server_id], approved=approved)
     if is_written:
-        edit.notices.extend(_record(context, edit, "edit", server_id, fields=sorted(changes)))
+        record_edit(context, edit, "edit", server_id, fields=sorted(changes))
     forgotten = forget_entry_secrets(target, before, edit.loaded)
     return EditedServer(edit=edit, is_written=is_written, forgotten=forgotten, stashed=stashed)
 
@@ -223,21 +225,12 @@ def remove_server(context: ActionContext, server_id: str, target: EditTarget) ->
 
     edit_file(target.path, change, create=EMPTY_FILE)
     edit = settle(context, target, [])
-    edit.notices.extend(_record(context, edit, "remove", server_id))
+    record_edit(context, edit, "remove", server_id)
     return RemovedServer(
         edit=edit,
         forgotten=forget_entry_secrets(target, removed, edit.loaded),
         remaining=edit.loaded.servers.get(server_id) if edit.loaded else None,
     )
-
-
-def _record(
-    context: ActionContext, edit: EditOutcome, kind: str, server_id: str, **details: object
-) -> list[Notice]:
-    # The configuration after the edit says where the store is; one that does not load says nothing.
-    if edit.loaded is None:
-        return [Notice(message="this is not in the audit log, since the configuration does not load")]
-    return replace(context, before=edit.loaded).record(kind, server_id, **details)
 
 
 def _require_entry(
@@ -250,11 +243,14 @@ def _require_entry(
 
 def _not_there(server_id: str, target: EditTarget, loaded: LoadedConfig) -> UnknownServer:
     other = loaded.servers.get(server_id)
+    remedy: Remedy | None = None
     hint = suggestion(server_id, loaded.servers) or "run `fairlead list` to see the configured servers"
     if other and other.transport == "extension" and other.definition.source.path == target.path:
         hint = f"it comes from `extensions` in that file: take {other.target} out of the list there"
     elif other and other.source in ("user", "project"):
-        hint = f"it is in the {other.source} file: add `--scope {other.source}`"
+        hint, remedy = f"it is in the {other.source} file", Remedy(input="scope", value=other.source)
     elif other and other.is_built_in:
         hint = f"it is built in: run `{command_line('disable', server_id)}` to be without it"
-    return UnknownServer(f"there is no server `{server_id}` in {target.path}", hint=hint)
+    return UnknownServer(
+        f"there is no server `{server_id}` in {target.path}", hint=hint, field="id", remedy=remedy
+    )

@@ -1,7 +1,6 @@
 """Explain what a server's tools may do for a caller: the answer, the rule and the line that decide it."""
 
 import os
-import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from fairlead.config.principal import (
     oauth_principal,
 )
 from fairlead.config.store_location import store_location
-from fairlead.errors import UnknownBundle
+from fairlead.errors import Remedy, UnknownBundle
 from fairlead.host.model.bundles import Selection
 from fairlead.host.model.explain import Explainer, ToolExplanation, find_tool_keys, names_of
 
@@ -84,7 +83,8 @@ def _only_bundle(caller: GroupedPrincipal, allowed: frozenset[str], bundle: str 
     if not allowed:
         raise UnknownBundle(
             f"the gateway does not let {who} in: `gateway.oauth.bundles` maps neither it nor its groups",
-            hint="map it there, or name its groups with `--group NAME`",
+            hint="map it there, or name its groups",
+            remedy=Remedy(input="group"),
         )
     names = " and ".join(f"`{name}`" for name in sorted(allowed))
     if bundle is not None:
@@ -93,7 +93,7 @@ def _only_bundle(caller: GroupedPrincipal, allowed: frozenset[str], bundle: str 
         message = f"the gateway lets {who} use the bundles {names}, and nothing else"
     else:
         return min(allowed)
-    raise UnknownBundle(message, hint=f"add `--bundle {shlex.quote(min(allowed))}`")
+    raise UnknownBundle(message, hint="choose one of them", remedy=Remedy(input="bundle", value=min(allowed)))
 
 
 def _bundles_allowed(loaded: LoadedConfig, caller: GroupedPrincipal) -> frozenset[str] | None:

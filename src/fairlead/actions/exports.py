@@ -12,7 +12,7 @@ from fairlead.config.document.edit import edit_file
 from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.load import LoadedConfig
 from fairlead.config.untyped import as_object
-from fairlead.errors import ConfigError
+from fairlead.errors import ConfigError, Remedy
 from fairlead.gateway.install import NAME, GatewayRoute
 
 
@@ -88,5 +88,6 @@ def _nothing_to_write_error(dialect: ConfigDialect, exported: ExportedDocument, 
     why = reasons or "none is configured that does not come with Fairlead"
     return ConfigError(
         f"no server can be exported to {dialect.title}, so {output} was not written: {why}",
-        hint="`--gateway` writes one entry, of a gateway that keeps every restriction",
+        hint="write one entry, of a gateway that keeps every restriction",
+        remedy=Remedy(input="gateway"),
     )

@@ -82,10 +82,11 @@ def start_gateway(
     command = service_command(manager.name, arguments, folder, env)
     running = find_running(context.loaded, env, folder)
     if running is not None:
+        notices: list[Notice] = []
         if at_login:
             manager.enable(command)
-            context.record("start gateway", "", at_login=True)
-        return StartedGateway(running=running, is_new=False, at_login=manager.is_at_login())
+            notices = context.record("start gateway", "", at_login=True)
+        return StartedGateway(running=running, is_new=False, at_login=manager.is_at_login(), notices=notices)
     if manager.name != "background":
         kept_variables(env)  # raises where the service would lack its configuration
     started = _start(manager, command, env, at_login=at_login)

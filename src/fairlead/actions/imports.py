@@ -36,7 +36,7 @@ from fairlead.config.secrets.storage import (
 from fairlead.config.sources import builtin_entries
 from fairlead.config.untyped import value_at
 from fairlead.config.validate import check
-from fairlead.errors import ConfigError, ConfigInvalid, FairleadError
+from fairlead.errors import ConfigError, ConfigInvalid, FairleadError, Remedy
 
 MAX_FOREIGN_BYTES: Final = 64 * 1024 * 1024
 """Some agents keep their whole history in the same file."""
@@ -54,6 +54,9 @@ class Candidate:
     target: EditTarget
     action: ImportAction
     reason: str = ""
+    """Why it is left out."""
+    remedy: Remedy | None = None
+    """The input with which it would be taken over after all."""
 
     @property
     def native(self) -> "Candidate | None":
@@ -117,7 +120,9 @@ def _recognize(file: Path) -> ConfigDialect:
     if found is None:
         names = ", ".join(dialect.name for dialect in registry.ALL)
         raise ConfigError(
-            f"{file} does not look like any format known here", hint=f"name it with --from: {names}"
+            f"{file} does not look like any format known here",
+            hint=f"say which of them it is ({names})",
+            remedy=Remedy(input="from"),
         )
     return found
 
@@ -187,14 +192,16 @@ def _add_candidates(
     taken = existing_servers(target)
     planned = {each.server_id: each for each in plan.candidates if each.target == target}
     for server_id, entry in imported.servers.items():
-        action, reason = _judge(server_id, entry, taken, replace=may_replace)
+        action, reason, remedy = _judge(server_id, entry, taken, replace=may_replace)
         if action != "skip" and (other := planned.get(server_id)) is not None:
             same = "the same as in" if other.entry == entry else "another one of that id is in"
-            action, reason = "skip", f"{same} {_at_home(other.source, place)}"
+            action, reason, remedy = "skip", f"{same} {_at_home(other.source, place)}", None
         if action == "add" and server_id in builtin_entries(place) and not may_replace:
-            action, reason = "skip", "a built-in server has that id; --replace puts this one in its place"
+            action, reason = "skip", "a built-in server has that id"
+            remedy = Remedy(input="replace")
         if action != "skip" and target.scope == "project" and _needs_private_file(entry):
-            action, reason = "skip", "has a secret in its arguments; take it over with `--scope user`"
+            action, reason = "skip", "has a secret in its arguments, which a project's file may not"
+            remedy = Remedy(input="scope", value="user")
         plan.candidates.append(
             Candidate(
                 server_id=server_id,
@@ -203,6 +210,7 @@ def _add_candidates(
                 target=target,
                 action=action,
                 reason=reason,
+                remedy=remedy,
             )
         )
 
@@ -248,13 +256,13 @@ def _at_home(path: Path, place: MachinePaths) -> str:
 
 def _judge(
     server_id: str, entry: dict[str, Any], taken: dict[str, Any], *, replace: bool
-) -> tuple[ImportAction, str]:
+) -> tuple[ImportAction, str, Remedy | None]:
     faults = check({"servers": {server_id: entry}}).faults
     if faults:
-        return "skip", f"{'.'.join(map(str, faults[0].path[2:]))} {faults[0].message}".strip()
+        return "skip", f"{'.'.join(map(str, faults[0].path[2:]))} {faults[0].message}".strip(), None
     if server_id not in taken:
-        return "add", ""
-    return ("replace", "") if replace else ("skip", "there already; --replace overwrites it")
+        return "add", "", None
+    return ("replace", "", None) if replace else ("skip", "there already", Remedy(input="replace"))
 
 
 # Writing.

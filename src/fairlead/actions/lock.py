@@ -9,7 +9,7 @@ from fairlead.actions.context import ActionContext, Notice
 from fairlead.catalog.definitions import FORMAT
 from fairlead.config.document.files import write_atomic
 from fairlead.config.load import LoadedConfig, LoadedServer
-from fairlead.errors import ConfigError, ListFailed
+from fairlead.errors import ConfigError, ListFailed, Remedy
 from fairlead.policy.lockfile import (
     Drift,
     Lock,
@@ -81,7 +81,9 @@ def _servers_to_lock(loaded: LoadedConfig, only: Sequence[str]) -> list[LoadedSe
 def _lock_file(servers: Iterable[LoadedServer]) -> Path:
     places = {place for server in servers if (place := lock_path(server)) is not None}
     if len(places) != 1:
-        raise ConfigError("these servers are not described by one file", hint="say where with `--file`")
+        raise ConfigError(
+            "these servers are not described by one file", hint="say which file", remedy=Remedy(input="file")
+        )
     return places.pop()
 
 

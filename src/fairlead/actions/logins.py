@@ -398,7 +398,7 @@ def client_place(server: LoadedServer) -> ClientEntry:
     setting = next(server.definition.settings(("oauth", "client_id")), None)
     part = server.definition.parts[0]
     layer, entry = (setting.origin.layer, setting.origin.path[:-2]) if setting else (part.layer, part.prefix)
-    hint = "write `oauth.client_id` there by hand, and log in without `--client-id`"
+    hint = "write `oauth.client_id` there by hand, and log in without naming the client"
     target = editable_file(server, layer, hint=hint)
     if not layer.has_references:  # which the client's secret becomes
         reason = "whose `mcp.servers` has no references"

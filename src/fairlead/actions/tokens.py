@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.config.store_location import RedisLocation, StoreLocation
-from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.errors import ConfigError
 from fairlead.gateway.access.shared_tokens import StoredTokens
 from fairlead.gateway.access.tokens import TokenFile, token_file
 
@@ -46,9 +46,7 @@ def make_token(
         ConfigError: There is a token of that name, or a name or scope is none.
     """
     for bundle in bundles:
-        if bundle not in context.loaded.config.bundles:
-            hint = "`fairlead bundle list` names them, `fairlead bundle add` makes one"
-            raise UnknownBundle(f"there is no bundle `{bundle}`", hint=hint)
+        context.loaded.bundle(bundle)  # raises where there is none
     wanted = tuple(scopes) or ("mcp",)
     token = named_tokens(context.env, context.store).add(
         name, bundles=tuple(bundles), scopes=wanted, principal=principal

@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fairlead.adapters.anthropic import anthropic_result, to_anthropic
-    from fairlead.adapters.definition import AdaptedTool
-    from fairlead.adapters.export import export_servers
+    from fairlead.adapters.definition import AdaptedTool, Caller
+    from fairlead.adapters.export import Loss
     from fairlead.adapters.gemini import gemini_result, to_gemini
-    from fairlead.adapters.langchain import to_langchain
+    from fairlead.adapters.langchain import FairleadTool, to_langchain
     from fairlead.adapters.openai import openai_arguments, openai_messages, openai_result, to_openai
     from fairlead.adapters.pydantic_ai import to_pydantic_ai
+    from fairlead.catalog.schema.normalize import SchemaChange
+    from fairlead.config.dialects.dialect import ConversionNote, ExportedDocument
 
 __all__ = [
     "AdaptedTool",
+    "Caller",
+    "ConversionNote",
+    "ExportedDocument",
+    "FairleadTool",
+    "Loss",
+    "SchemaChange",
     "anthropic_result",
-    "export_servers",
     "gemini_result",
     "openai_arguments",
     "openai_messages",
@@ -33,8 +40,13 @@ __all__ = [
 
 _HOMES = {
     "AdaptedTool": "fairlead.adapters.definition",
+    "Caller": "fairlead.adapters.definition",
+    "ConversionNote": "fairlead.config.dialects.dialect",
+    "ExportedDocument": "fairlead.config.dialects.dialect",
+    "FairleadTool": "fairlead.adapters.langchain",
+    "Loss": "fairlead.adapters.export",
+    "SchemaChange": "fairlead.catalog.schema.normalize",
     "anthropic_result": "fairlead.adapters.anthropic",
-    "export_servers": "fairlead.adapters.export",
     "gemini_result": "fairlead.adapters.gemini",
     "openai_arguments": "fairlead.adapters.openai",
     "openai_messages": "fairlead.adapters.openai",

@@ -19,13 +19,17 @@ class FairleadTool(BaseTool):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     adapted: AdaptedTool
+    """The tool as models see it."""
     call: Caller
+    """Makes the call."""
     call_waiting: Callable[[dict[str, Any]], ToolResult] | None = None
     """Makes the call and waits for it, where there is a synchronous host."""
     vision: bool = True
     """Whether the model takes images. Where not, notes stand in their place."""
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
+    """Content for the model, and the server's result as the artifact."""
     handle_tool_error: Any = True
+    """Whether the model reads errors, rather than the program."""
 
     def _run(self, /, **arguments: object) -> tuple[list[dict[str, Any]], ToolResult]:
         if self.call_waiting is None:

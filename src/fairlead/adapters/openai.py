@@ -179,7 +179,7 @@ def to_openai(
     entry: ToolEntry,
     name: str,
     *,
-    api: Api = "responses",
+    api: Literal["responses", "chat"] = "responses",
     strict: bool = False,
     max_description: int | None = None,
 ) -> AdaptedTool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fairlead.bounded_repr import count
 from fairlead.catalog.definitions import definition_digest
 from fairlead.catalog.naming import NameTable, Scheme, name_tools
 from fairlead.catalog.sanitize import gate
@@ -101,6 +102,9 @@ class Catalog:
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_key = {tool.key: tool for tool in self.tools}
         self._before = before
+
+    def __repr__(self) -> str:
+        return f"<Catalog: {count(len(self.tools), 'tool')} of {count(len(self.offerings), 'server')}>"
 
     def __len__(self) -> int:
         return len(self.tools)

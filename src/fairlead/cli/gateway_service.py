@@ -14,7 +14,7 @@ from fairlead.cli.config_edits import action_context
 from fairlead.cli.gateway_options import WORKERS, GatewayArguments, require_known_risk
 from fairlead.cli.options import json_option, load, override
 from fairlead.config.secrets.redaction import redact_url
-from fairlead.errors import ConfigError, UnknownBundle
+from fairlead.errors import ConfigError
 from fairlead.events import DOWN
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
@@ -86,10 +86,8 @@ def start_command(  # noqa: PLR0913 - click hands every option over by name
         _require_no_password(store)
         override(ctx, {"store": store})
     loaded = load(ctx)
-    if bundle is not None and bundle not in loaded.config.bundles:
-        raise UnknownBundle(
-            f"there is no bundle `{bundle}`", hint="bundles are in `bundles` of the configuration"
-        )
+    if bundle is not None:
+        loaded.bundle(bundle)  # raises where there is none
     options = GatewayArguments(
         host=host or before.get("host"),
         port=before.get("port") if port is None else port,

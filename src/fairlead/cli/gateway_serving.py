@@ -244,11 +244,12 @@ async def open_surfaces(
         panel.directory.on_change = panel.note_change
     gateway.approvals.on_change = panel.note_change
 
-    async def restart(server_id: str, principal: str) -> None:
+    async def restart(server_id: str, principal: str) -> list[str]:
         context = running_context("command line", configuration, env, principal)
-        await restart_server(context, gateway.host, server_id, close=gateway.close_server)
+        notices = await restart_server(context, gateway.host, server_id, close=gateway.close_server)
+        return [*map(str, notices)]
 
-    async def answer(reply: ApprovalReply, admitted: AuthenticatedRequest) -> bool:
+    async def answer(reply: ApprovalReply, admitted: AuthenticatedRequest) -> list[str] | None:
         notices = await panel.answer(
             reply.id,
             reply.answer,
@@ -256,7 +257,7 @@ async def open_surfaces(
             principal=admitted.principal,
             decides_for=admitted.decides_for,
         )
-        return notices is not None  # an answer that there is nothing to say of is one, too
+        return [*map(str, notices)] if notices is not None else None
 
     if member is not None:
         _follow_peers(member, configuration)

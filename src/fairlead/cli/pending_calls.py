@@ -18,7 +18,15 @@ from fairlead.errors import ConfigError, ConnectFailed, UnknownCall
 from fairlead.gateway.registry import RunningGateway
 from fairlead.terminal.decisions import lines_of_calls
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import is_interactive, print_data, print_json, printable, say, warn
+from fairlead.terminal.output import (
+    is_interactive,
+    print_data,
+    print_json,
+    print_notices,
+    printable,
+    say,
+    warn,
+)
 
 
 def read_pending(gateways: Sequence[RunningGateway]) -> list[dict[str, Any]]:
@@ -79,11 +87,12 @@ def _give_all(context: ActionContext, gateways: Sequence[RunningGateway], given:
 
 
 def _give(context: ActionContext, gateways: Sequence[RunningGateway], name: str, word: str) -> bool:
-    is_taken, failures = give_answer(context, gateways, name, word)
-    _warn_of(failures)
-    if is_taken:
+    given = give_answer(context, gateways, name, word)
+    _warn_of(given.failures)
+    print_notices(given.notices)
+    if given.is_taken:
         say(f"{name}: {word}")
-    return is_taken
+    return given.is_taken
 
 
 def _waits_no_more(name: str) -> str:

@@ -11,7 +11,7 @@ from fairlead.config.load import LoadedServer
 from fairlead.config.merge import LayerPart
 from fairlead.config.paths import FILE_NAME, MachinePaths, user_file
 from fairlead.config.sources import Layer, LayerName, find_project_file
-from fairlead.errors import ConfigError, ConfigUnwritable, UnknownServer
+from fairlead.errors import ConfigError, ConfigUnwritable, Remedy, UnknownServer
 
 EditScope = Literal["project", "user", "file"]
 
@@ -172,7 +172,8 @@ def entry_in(server: LoadedServer, target: EditTarget) -> ServerEntry:
     if part is None and server.source == "project" and target.scope == "user":
         raise UnknownServer(
             f"there is no server `{server.server_id}` in {target.path}",
-            hint="it is in the project's file: add `--scope project`",
+            hint="it is in the project's file",
+            remedy=Remedy(input="scope", value="project"),
         )
     rank = _RANK[target.scope]
     below = tuple(each for each in definition.parts if each is not part and _RANK[each.layer.name] < rank)

@@ -24,7 +24,7 @@ from fairlead.config.consent import (
 )
 from fairlead.config.extension_files import ExtensionFolder, extension_stamp
 from fairlead.config.merge import LayerPart, MergedConfig, ServerDefinition, ValueOrigin, merge
-from fairlead.config.models import ApprovalMode, Config, PolicyRule, Server, transport_of
+from fairlead.config.models import ApprovalMode, Bundle, Config, PolicyRule, Server, transport_of
 from fairlead.config.paths import current_folder, expand_home
 from fairlead.config.principal import GROUP, GroupedPrincipal
 from fairlead.config.problems import find_problems, find_replaced_problems, locate_fault
@@ -33,7 +33,7 @@ from fairlead.config.secrets.references import has_references, resolve_all
 from fairlead.config.sources import Layer, LayerName, place_of, read_layers, read_scope, workspace
 from fairlead.config.untyped import as_list, as_object, is_list
 from fairlead.config.validate import check, suggestion
-from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownServer
+from fairlead.errors import ConfigInvalid, Problem, SecretUnavailable, UnknownBundle, UnknownServer
 
 Scope = Literal["effective", "project", "user"]
 
@@ -379,6 +379,22 @@ class LoadedConfig:
             raise UnknownServer(f"there is no server `{server_id}`", hint=hint)
         return self.servers[server_id]
 
+    def bundle(self, name: str) -> Bundle:
+        """Look up a bundle.
+
+        Args:
+            name: Its name in the configuration.
+
+        Raises:
+            UnknownBundle: There is none; the hint suggests the one meant.
+        """
+        if name not in self.config.bundles:
+            known = "`fairlead bundle list` names them, `fairlead bundle add` makes one"
+            raise UnknownBundle(
+                f"there is no bundle `{name}`", hint=suggestion(name, self.config.bundles) or known
+            )
+        return self.config.bundles[name]
+
 
 def program_server(
     server_id: str, folder: Path, rules: Iterable[LoadedRule] = (), *, call_seconds: float | None = None
@@ -416,7 +432,7 @@ def load_config(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     *,
-    scope: Scope = "effective",
+    scope: Literal["effective", "project", "user"] = "effective",
 ) -> LoadedConfig:
     """Load the effective configuration, or only one scope's file.
 

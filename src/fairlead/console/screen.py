@@ -10,7 +10,7 @@ from fairlead.console.hints import console_hint
 from fairlead.errors import ConfigInvalid, FairleadError
 from fairlead.terminal.colors import STATE_COLUMNS, color_of_state, paint
 from fairlead.terminal.layout import table_lines
-from fairlead.terminal.output import Row, notes_of, printable
+from fairlead.terminal.output import Row, hint_of, notes_of, printable
 
 Write = Callable[[str], None]
 """Puts whole lines on the terminal."""
@@ -55,8 +55,8 @@ class Screen:
         self._write_labelled("error:", "red", gate.error_text(error))
         for note in notes_of(error):
             self._write_labelled("note:", "cyan", note)
-        if error.hint:
-            self._write_labelled("hint:", "cyan", console_hint(error.hint))
+        if hint := hint_of(error):
+            self._write_labelled("hint:", "cyan", console_hint(hint))
 
     def table(self, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Show a table in the width of the terminal, with colors for states."""

@@ -24,7 +24,7 @@ from fairlead.connection.tasks import EXTENSION as TASKS
 from fairlead.errors import CallDenied, ModelFailed
 from fairlead.events import ElicitationComplete, ElicitationRequest, Event, ResourceUpdated, ServerLogged
 from fairlead.host.elicitation.form_schema import FormRefused, escape_text, read_form_steps
-from fairlead.host.elicitation.forms import Problems
+from fairlead.host.elicitation.forms import FormProblems
 from fairlead.host.elicitation.urls import ShownUrl, UrlRefused, show_url
 from fairlead.host.operator import (
     Ability,
@@ -275,7 +275,7 @@ class ServerPeer:
         if answer.action != "accept":
             return types.ElicitResult(action=answer.action)
         checked = form.check(answer.content)
-        if isinstance(checked, Problems):
+        if isinstance(checked, FormProblems):
             # The operator's answer does not fit, and any other content is not the user's.
             logger.warning("an operator's answer does not fit the form", extra={"server_id": self._server_id})
             return types.ElicitResult(action="cancel")

@@ -5,6 +5,7 @@ Spinners and progress bars are hidden while the user is prompted.
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import unicodedata
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 import click
 
 from fairlead.config.document.files import reserve_standard_descriptors
-from fairlead.errors import ConfigInvalid, FairleadError, Problem
+from fairlead.errors import ConfigError, ConfigInvalid, FairleadError, Problem, Remedy
 from fairlead.terminal.colors import STATE_COLUMNS, color_of_state, paint, use_color
 from fairlead.wording import join_clauses
 
@@ -125,6 +126,20 @@ def reset_report() -> None:
     _report = _JsonReport()
 
 
+def option_of(remedy: Remedy) -> str:
+    """The option of the command line that is the input of an action."""
+    value = "" if remedy.value is None else f" {shlex.quote(remedy.value)}"
+    return f"`--{remedy.input.replace('_', '-')}{value}`"
+
+
+def hint_of(error: FairleadError) -> str | None:
+    """The hint of an error, with the option that settles it."""
+    if not isinstance(error, ConfigError) or error.remedy is None:
+        return error.hint
+    option = f"add {option_of(error.remedy)}"
+    return f"{error.hint}: {option}" if error.hint else option
+
+
 def error_as_json(error: FairleadError, status: int) -> dict[str, Any]:
     """An error as a JSON object."""
     from fairlead.catalog.sanitize import gate
@@ -132,7 +147,7 @@ def error_as_json(error: FairleadError, status: int) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "code": error.code,
         "message": printable_lines(gate.error_text(error)),
-        "hint": printable_lines(error.hint) if error.hint else None,
+        "hint": printable_lines(hint) if (hint := hint_of(error)) else None,
         "exit_status": int(status),
     }
     if error is _report.failed_call:
@@ -235,8 +250,8 @@ def print_error(error: FairleadError) -> None:
     say(f"{_style('error:', 'red')} {printable_lines(gate.error_text(error))}")
     for note in notes_of(error):
         say(f"\n{_style('note:', 'cyan')} {note}")
-    if error.hint:
-        say(f"\n{_style('hint:', 'cyan')} {printable_lines(error.hint)}")
+    if hint := hint_of(error):
+        say(f"\n{_style('hint:', 'cyan')} {printable_lines(hint)}")
 
 
 @contextmanager

@@ -24,8 +24,8 @@ from fairlead.host.elicitation.forms import (
     Field,
     Form,
     FormContent,
+    FormProblems,
     FormValue,
-    Problems,
 )
 from fairlead.host.operator import (
     UNATTENDED,
@@ -219,7 +219,7 @@ class PersonOperator:
         while True:
             typed = await self._line("> ")
             checked = alone.check({field.name: typed} if typed else {})
-            if not isinstance(checked, Problems):
+            if not isinstance(checked, FormProblems):
                 return checked.content.get(field.name, "") if typed else None
             say(f"  {printable(checked.by_field[field.name])}")
 

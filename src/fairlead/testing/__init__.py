@@ -3,7 +3,7 @@
 Everything here is public, and used by Fairlead's own tests.
 """
 
-from fairlead.testing.fixtures import FakeClock, Link, open_host, write_tree
+from fairlead.testing.fixtures import FakeClock, Link, Tree, open_host, write_tree
 from fairlead.testing.scripted import ScriptedServer
 from fairlead.testing.watchdog import LoopWatchdog, watch_loop
 
@@ -12,6 +12,7 @@ __all__ = [
     "Link",
     "LoopWatchdog",
     "ScriptedServer",
+    "Tree",
     "open_host",
     "watch_loop",
     "write_tree",

@@ -100,7 +100,7 @@ class DashboardLogins:
 
 def _warning(completed: CompletedLogin) -> str | None:
     """Warning about a login that succeeded, if there is one."""
-    warnings = [notice.message for notice in completed.notices]
+    warnings = [*map(str, completed.notices)]
     if completed.unkept is not None:
         warnings.append(join_clauses(f"{completed.unkept}: it ends with the gateway", completed.unkept.hint))
     return " ".join(end_sentence(gate.mask_secrets(warning)) for warning in warnings) or None

@@ -10,6 +10,7 @@ from typing import Final
 
 from anyio import Lock, to_thread
 
+from fairlead.actions.audit_log import read_audit_log
 from fairlead.actions.context import ActionContext, Notice, RunningConfiguration
 from fairlead.actions.logs import LogReader, server_log
 from fairlead.actions.running_calls import cancel_call
@@ -17,7 +18,7 @@ from fairlead.catalog.sanitize import gate
 from fairlead.config.store_location import StoreLocation, store_location
 from fairlead.errors import ConfigError, StoreError
 from fairlead.host.host import Host
-from fairlead.policy.audit import AuditQuery, AuditRecord, latest_calls, latest_records
+from fairlead.policy.audit import AuditQuery, AuditRecord
 from fairlead.store.opening import open_database
 from fairlead.web.call_history import CallHistory
 from fairlead.web.live import Activity
@@ -125,13 +126,7 @@ class Watch:
         """The last records, the newest first: one for each call, or with `every` each stored one."""
         if self._host.store is None:
             return ()
-        await self._host.store.flush()
-
-        def read() -> Sequence[AuditRecord]:
-            with open_database(self._location) as database:
-                return (latest_records if every else latest_calls)(database, wanted, limit)[::-1]
-
-        return await to_thread.run_sync(read)
+        return (await read_audit_log(self._host, self._location, wanted, limit, every=every))[::-1]
 
     # Logs.
 

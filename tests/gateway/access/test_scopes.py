@@ -71,7 +71,7 @@ class Up:
                 return response.status
 
 
-async def restart_nothing(server_id: str, principal: str) -> None:
+async def restart_nothing(server_id: str, principal: str) -> list[str]:
     raise AssertionError(f"{principal} restarts {server_id}")
 
 
@@ -92,12 +92,12 @@ async def guarded_gateway(
             configuration = Reloading(gateway)
             panel = HostPanel(gateway.host, configuration, env=env, queue=gateway.approvals)
 
-            async def answer(reply: ApprovalReply, admitted: AuthenticatedRequest) -> bool:
+            async def answer(reply: ApprovalReply, admitted: AuthenticatedRequest) -> list[str] | None:
                 principal, decides_for = admitted.principal, admitted.decides_for
                 notices = await panel.answer(
                     reply.id, reply.answer, principal=principal, decides_for=decides_for
                 )
-                return notices is not None
+                return [notice.message for notice in notices] if notices is not None else None
 
             routes = [
                 *dashboard_routes(panel, LoginSessions(keeper)),

@@ -19,7 +19,14 @@ from fairlead.host.elicitation.form_schema import (
     read_form,
     read_form_steps,
 )
-from fairlead.host.elicitation.forms import ChoiceField, ChoicesField, Form, FormContent, Problems, TextField
+from fairlead.host.elicitation.forms import (
+    ChoiceField,
+    ChoicesField,
+    Form,
+    FormContent,
+    FormProblems,
+    TextField,
+)
 
 COLOURS = [{"const": "#f00", "title": "Red"}, {"const": "#0f0", "title": "Green"}]
 
@@ -44,7 +51,7 @@ def accepted(form: Form, **answers: object) -> dict[str, Any]:
 
 def problem(form: Form, **answers: object) -> str:
     checked = form.check(answers)
-    assert isinstance(checked, Problems), checked
+    assert isinstance(checked, FormProblems), checked
     ((_, words),) = checked.by_field.items()
     return words
 
@@ -316,7 +323,7 @@ def test_defaults_stand_in_for_what_is_not_answered_and_a_blank_is_no_answer() -
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     checked = form_of("a", a={"type": "string"}, b={"type": "boolean"}).check({"b": "?", "c": 1})
-    assert isinstance(checked, Problems)
+    assert isinstance(checked, FormProblems)
     assert checked.by_field == {
         "a": "must be text",
         "b": "must be yes or no",

@@ -13,6 +13,7 @@ from fairlead import errors
 from fairlead.events import Event
 from fairlead.terminal import exit_codes
 from fairlead.terminal.exit_codes import Exit, exit_of
+from fairlead.terminal.output import option_of
 from fairlead.web.monitoring import Metric, gateway_metrics, process_metrics, replica_metrics
 from tests.tools.reference.markdown import code, table
 from tests.tools.reference.python_api import class_fields, prose
@@ -167,11 +168,21 @@ def _said(names: set[str]) -> dict[str, set[tuple[str, str]]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or (name := ast.unparse(node.func)) not in names:
                 continue
-            hints = [_text(word.value) for word in node.keywords if word.arg == "hint"]
+            given = {word.arg: word.value for word in node.keywords}
+            hint = _text(given["hint"]) if "hint" in given else None
             messages = [text for each in node.args if (text := _text(each))]
-            if hints and hints[0] and messages and len(messages[-1]) <= _LONGEST:
-                said.setdefault(name, set()).add((_literal(messages[-1]), _literal(hints[0])))
+            if hint and messages and len(messages[-1]) <= _LONGEST:
+                hint += _option(given.get("remedy"))
+                said.setdefault(name, set()).add((_literal(messages[-1]), _literal(hint)))
     return said
+
+
+def _option(remedy: ast.expr | None) -> str:
+    """What the command line adds to a hint for the input that settles the error."""
+    if not isinstance(remedy, ast.Call):
+        return ""
+    given = {word.arg: _text(word.value) or "…" for word in remedy.keywords}
+    return f": add {option_of(errors.Remedy(input=given['input'], value=given.get('value')))}"
 
 
 def _text(node: ast.expr) -> str | None:

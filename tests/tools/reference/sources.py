@@ -4,11 +4,14 @@ import ast
 import functools
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,38 @@ def _name_of(node: ast.stmt) -> str | None:
             return name
         case _:
             return None
+
+
+def own_names(module: str) -> set[str]:
+    """The names of a module that it defines, or imports from Fairlead."""
+    names = {name for node in module_tree(module).body if (name := _name_of(node)) is not None}
+    for node in ast.walk(module_tree(module)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fairlead"):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return {name for name in names if not re.fullmatch(r"_?[A-Z]\w*T|[PRT]", name)}  # type variables
+
+
+def annotated_names(node: ast.AST | None) -> Iterator[str]:
+    """The names in an annotation, or in the parameters and the result of a function; of strings as well."""
+    match node:
+        case (
+            ast.FunctionDef(args=arguments, returns=returns)
+            | ast.AsyncFunctionDef(args=arguments, returns=returns)
+        ):
+            for each in ast.walk(arguments):
+                if isinstance(each, ast.arg):
+                    yield from annotated_names(each)
+            yield from annotated_names(returns)
+        case ast.arg(annotation=annotation):
+            yield from annotated_names(annotation)
+        case ast.AST():
+            for each in ast.walk(node):
+                if isinstance(each, ast.Name):
+                    yield each.id
+                elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+                    yield from re.findall(r"[A-Za-z_]\w*", each.value)
+        case None:
+            return
 
 
 def signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

@@ -48,8 +48,11 @@ class SearchHit:
     """A found tool. `score` is at most 1 by words and meaning; a match by name adds to it."""
 
     key: ToolKey
+    """The tool."""
     score: float
+    """How well it fits."""
     why: MatchReason
+    """Why it was found."""
     twins: tuple[ToolKey, ...] = ()
     """The same tool at other servers."""
     query: str = ""

@@ -3,22 +3,18 @@
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from fairlead.actions.artifacts import clean_artifacts, list_artifacts, read_artifact
 from fairlead.catalog.sanitize import gate
 from fairlead.cli.options import json_option, load
-from fairlead.config.principal import LOCAL
-from fairlead.config.store_location import store_location
-from fairlead.errors import UnknownArtifact
-from fairlead.store.artifacts import SCHEME, Artifact, ArtifactFiles, RetentionLimits
+from fairlead.store.artifacts import SCHEME, Artifact
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import print_data, print_json, print_table, printable, printable_lines, say
-
-ResultT = TypeVar("ResultT")
 
 
 @click.group("artifacts", invoke_without_command=True)
@@ -48,7 +44,9 @@ def show_list(ctx: click.Context, *, as_json: bool) -> int:
       fairlead artifacts list
       fairlead artifacts list --json
     """
-    found = _with_files(ctx, lambda files: files.of(LOCAL)) or []
+    import anyio
+
+    found = anyio.run(list_artifacts, load(ctx), os.environ)
     if as_json:
         print_json({"artifacts": [_as_json(artifact) for artifact in found]})
     elif found:
@@ -71,7 +69,9 @@ def show_one(ctx: click.Context, handle: str, output: str | None, *, as_json: bo
       fairlead artifacts show artifact://2c26b46b
       fairlead artifacts show 2c26b46b -o page.html
     """
-    artifact, content = _read(ctx, handle)
+    import anyio
+
+    artifact, content = anyio.run(read_artifact, load(ctx), os.environ, handle)
     if output is not None:
         _write(content, output)
     if as_json:
@@ -110,58 +110,14 @@ def remove(ctx: click.Context, *, everything: bool, as_json: bool) -> int:
       fairlead artifacts clean
       fairlead artifacts clean --all
     """
-    change = ArtifactFiles.clear if everything else ArtifactFiles.tidy
-    removed = _with_files(ctx, change, for_reading=False) or 0
+    import anyio
+
+    removed = anyio.run(partial(clean_artifacts, load(ctx), os.environ, everything=everything))
     if as_json:
         print_json({"removed": removed})
     else:
         say(f"removed {removed}")
     return Exit.OK
-
-
-def _with_files(
-    ctx: click.Context, use: Callable[[ArtifactFiles], Awaitable[ResultT]], *, for_reading: bool = True
-) -> ResultT | None:
-    """Result of `use` with the artifacts; None without a store."""
-    import anyio
-
-    from fairlead.store.artifact_contents import open_contents
-    from fairlead.store.async_store import AsyncStore
-
-    config = load(ctx).config
-    path = store_location(os.environ, config.store)
-    if not path.exists():
-        return None
-    limits = RetentionLimits(
-        max_bytes=config.artifacts.max_bytes, max_age_seconds=config.artifacts.max_age_days * 86_400.0
-    )
-
-    async def main() -> ResultT:
-        async with (
-            AsyncStore.open(path, for_reading=for_reading) as store,
-            open_contents(os.environ, config) as contents,
-        ):
-            return await use(ArtifactFiles(store, contents, limits))
-
-    return anyio.run(main)
-
-
-def _read(ctx: click.Context, handle: str) -> tuple[Artifact, bytes]:
-    wanted = handle.removeprefix(SCHEME).rstrip("…")
-
-    async def find(files: ArtifactFiles) -> tuple[Artifact, bytes] | None:
-        meant = [
-            artifact for artifact in await files.of(LOCAL) if wanted and artifact.sha256.startswith(wanted)
-        ]
-        if len(meant) > 1:
-            raise UnknownArtifact(f"`{handle}` could be any of {len(meant)}", hint="write more of it")
-        content = await files.content(meant[0]) if meant else None
-        return (meant[0], content) if content is not None else None
-
-    found = _with_files(ctx, find)
-    if found is None:
-        raise UnknownArtifact(f"there is no artifact `{handle}`", hint="run `fairlead artifacts`")
-    return found
 
 
 def _write(content: bytes, output: str) -> None:

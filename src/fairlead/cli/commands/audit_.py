@@ -8,11 +8,10 @@ from datetime import datetime
 
 import click
 
+from fairlead.actions.audit_log import AuditReader, open_audit_log
 from fairlead.cli.options import json_option, load
 from fairlead.config.store_location import store_location
-from fairlead.policy.audit import LOG, AuditQuery, decode, encode, latest_calls, latest_records
-from fairlead.store.opening import open_database, open_database_for_reading
-from fairlead.store.protocol import Database
+from fairlead.policy.audit import AuditQuery, encode
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import print_data, print_table, printable, say
 from fairlead.terminal.tables import COLUMNS, audit_row
@@ -76,38 +75,31 @@ def command(  # noqa: PLR0913 - one parameter for each option
     wanted = AuditQuery(
         since=since, until=until, server=server, tool=tool, principal=principal, outcome=outcome
     )
-    path = store_location(os.environ, load(ctx).config.store)
-    if not path.exists() and not follow:
-        say("nothing was recorded yet")
-        return Exit.OK
-    opened = open_database(path) if follow else open_database_for_reading(path)
-    with opened as database:
-        last = next(iter(database.last_records(LOG, limit=1)), None)
-        _show(database, wanted, limit, as_json=as_json)
+    location = store_location(os.environ, load(ctx).config.store)
+    with open_audit_log(location, create=follow) as reader:
+        if reader is None:
+            say("nothing was recorded yet")
+            return Exit.OK
+        _show(reader, wanted, limit, as_json=as_json)
         if follow:
-            _follow(database, wanted, last.sequence if last else 0, as_json=as_json)
+            _follow(reader, wanted, as_json=as_json)
     return Exit.OK
 
 
-def _show(database: Database, wanted: AuditQuery, limit: int, *, as_json: bool) -> None:
+def _show(reader: AuditReader, wanted: AuditQuery, limit: int, *, as_json: bool) -> None:
+    records = reader.latest(wanted, limit, every=as_json)
     if as_json:
-        for record in latest_records(database, wanted, limit):
+        for record in records:
             print_data(encode(record).decode())
-        return
-    calls = latest_calls(database, wanted, limit)
-    if calls:
-        print_table(COLUMNS, [audit_row(call) for call in calls])
+    elif records:
+        print_table(COLUMNS, [audit_row(record) for record in records])
     else:
         say("nothing of that kind was recorded")
 
 
-def _follow(database: Database, wanted: AuditQuery, after: int, *, as_json: bool) -> None:
+def _follow(reader: AuditReader, wanted: AuditQuery, *, as_json: bool) -> None:
     while True:
-        for stored in database.read_log(LOG, after=after):
-            after = stored.sequence
-            record = decode(stored)
-            if record is None or not wanted.fits(record):
-                continue
+        for record in reader.new(wanted):
             if as_json:
                 print_data(encode(record).decode())
             elif record.stage != "sent":  # its end is a line of its own

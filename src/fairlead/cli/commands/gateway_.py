@@ -16,7 +16,7 @@ from fairlead.cli.gateway_service import SERVICE_COMMANDS
 from fairlead.cli.options import json_option, load, override, server_argument
 from fairlead.config.command_lines import command_line
 from fairlead.config.store_location import store_location
-from fairlead.errors import FairleadError, UnknownBundle
+from fairlead.errors import FairleadError
 from fairlead.gateway.install import AGENTS
 from fairlead.gateway.registry import StartedBy, find, sources_of
 from fairlead.terminal.exit_codes import Exit, exit_of
@@ -152,11 +152,8 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     if store is not None:
         override(ctx, {"store": store})
     require_known_risk(auth, i_know=i_know)
-    if bundle is not None and bundle not in load(ctx).config.bundles:
-        raise UnknownBundle(
-            f"there is no bundle `{bundle}`",
-            hint="`fairlead bundle list` names them, `fairlead bundle add` makes one",
-        )
+    if bundle is not None:
+        load(ctx).bundle(bundle)  # raises where there is none
     options = GatewayArguments(
         host=host,
         port=port,
@@ -462,7 +459,9 @@ def restart_command(ctx: click.Context, server_id: str) -> int:
             attach_to_gateway(running, loaded, operator_here()) as host,
             spinning(f"restarting {server_id} …"),
         ):
-            await host.restart(server_id)
+            notices = await host.restart(server_id)
+        for notice in notices:
+            warn(notice)
         say(f"`{server_id}` was restarted")
         return Exit.OK
 

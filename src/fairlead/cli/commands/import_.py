@@ -17,6 +17,7 @@ from fairlead.terminal.output import (
     confirm,
     display_path,
     is_interactive,
+    option_of,
     print_json,
     print_table,
     printable,
@@ -158,7 +159,7 @@ def _show(candidates: list[Candidate], notes: list[ConversionNote], *, as_json: 
             candidate.server_id,
             candidate.shown_target,
             display_path(candidate.source),
-            candidate.reason or f"to {display_path(candidate.target.path)}",
+            _remark(candidate),
         )
         for candidate in candidates
     ]
@@ -175,6 +176,12 @@ def _show(candidates: list[Candidate], notes: list[ConversionNote], *, as_json: 
     for note in notes:
         subject = f"{note.server_id}.{note.field}" if note.server_id else note.field
         say(f"  note: {printable(subject)}: {printable(note.message)}")
+
+
+def _remark(candidate: Candidate) -> str:
+    if candidate.remedy is not None:
+        return f"{candidate.reason}; {option_of(candidate.remedy)} takes it over"
+    return candidate.reason or f"to {display_path(candidate.target.path)}"
 
 
 def _write(ctx: click.Context, wanted: list[Candidate], plan: ImportPlan, *, replace: bool) -> None:

@@ -72,7 +72,7 @@ def command(ctx: click.Context, file: Path, *, project: bool, dry_run: bool, yes
         for path, _, _ in plan.files:
             say(f"  {'replaces' if path.exists() else 'writes'} {display_path(path)}")
     for words in plan.left_out:
-        say(f"  leaves out {words}")
+        say(f"  leaves out {words}: `--project` writes it into the current folder")
     if dry_run:
         if as_json:
             print_json({"restored": False, **shown})

@@ -4,11 +4,10 @@ import os
 
 import click
 
-from fairlead.actions.store_keys import rekey_store
+from fairlead.actions.store_keys import rekey_store, save_new_key
 from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import json_option, load
-from fairlead.config.document.files import write_atomic
-from fairlead.config.store_location import KEY_FILE, key_file
+from fairlead.config.store_location import KEY_FILE
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import display_path, print_data, print_json, print_notices, say
 
@@ -42,22 +41,20 @@ def new_key(*, save: bool, as_json: bool) -> int:
       fairlead store key new
       fairlead store key new --save
     """
-    from fairlead.store.cluster_key import new_cluster_key
-
-    made = new_cluster_key()
     if not save:
+        from fairlead.store.cluster_key import new_cluster_key
+
+        made = new_cluster_key()
         if as_json:
             print_json({"key": made})
         else:
             print_data(made)
         return Exit.OK
-    path = key_file(os.environ)
-    before = path.read_text().split() if path.exists() else []
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_atomic(path, "\n".join([made, *before]) + "\n", mode=0o600)
+    saved = save_new_key(os.environ)
     if as_json:
-        print_json({"file": str(path), "keys": 1 + len(before)})
-    say(f"wrote {display_path(path)}; copy it to every replica, and keep a copy apart from Redis's backups")
+        print_json({"file": str(saved.path), "keys": saved.keys})
+    path = display_path(saved.path)
+    say(f"wrote {path}; copy it to every replica, and keep a copy apart from Redis's backups")
     return Exit.OK
 
 

@@ -50,7 +50,9 @@ class ExportedDocument:
     """Document in the other format, with notes."""
 
     document: dict[str, Any]
+    """What is written."""
     notes: list[ConversionNote] = field(default_factory=list[ConversionNote])
+    """What is not in it, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,10 +47,12 @@ async def _run(session: ConsoleSession, rest: str) -> None:
 async def _answer(session: ConsoleSession, call: str, word: str) -> None:
     """Answer a call of an agent that waits at a gateway."""
     gateways = await to_thread.run_sync(gateways_running, session.env)
-    is_taken, failures = await to_thread.run_sync(give_answer, session.actions, gateways, call, word)
-    for failure in failures:
+    given = await to_thread.run_sync(give_answer, session.actions, gateways, call, word)
+    for failure in given.failures:
         session.screen.warn(str(failure))
-    if not is_taken:
+    for notice in given.notices:
+        session.screen.warn(notice.message, notice.hint)
+    if not given.is_taken:
         raise ArgumentsInvalid(f"no call `{call}` is waiting", hint="`/approve` shows those that are")
     session.screen.say(f"{call}: {HOW[word]}")
 

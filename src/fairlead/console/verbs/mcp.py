@@ -110,7 +110,8 @@ async def _reload(session: ConsoleSession) -> None:
 
 
 async def _restart(session: ConsoleSession, server_id: str) -> None:
-    await restart_server(session.actions, session.host, server_id)
+    for notice in await restart_server(session.actions, session.host, server_id):
+        session.screen.warn(notice.message, notice.hint)
     _show_ready(session, server_id)
 
 

@@ -1,6 +1,6 @@
 """Client of the control API: the part of a host that commands use, run by a gateway that is up already."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,7 @@ from fairlead.gateway.control.protocol import (
     KnownServer,
     ListServers,
     ListTools,
+    RestartedServer,
     RestartServer,
 )
 from fairlead.gateway.registry import RunningGateway, contents_of
@@ -49,6 +50,7 @@ MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 _encode = msgspec.json.Encoder().encode
 _event = msgspec.json.Decoder(CommandEvent).decode
 _definitions = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_restarted = msgspec.json.Decoder(RestartedServer).decode
 _servers = msgspec.json.Decoder(dict[str, KnownServer]).decode
 
 
@@ -128,9 +130,13 @@ class ControlClient:
         """Remember the user's approval of this tool as it is defined now."""
         await self._run_command(AllowTool(server_id, tool))
 
-    async def restart(self, server_id: str) -> None:
-        """End every connection that the gateway has to a server, and begin another."""
-        await self._run_command(RestartServer(server_id))
+    async def restart(self, server_id: str) -> Sequence[str]:
+        """End every connection that the gateway has to a server, and begin another.
+
+        Returns:
+            What the user should know besides.
+        """
+        return _restarted(await self._run_command(RestartServer(server_id))).notices
 
     async def servers(self, server_ids: tuple[str, ...], *, refresh: bool) -> dict[str, KnownServer]:
         """List what is known of servers, after listing those that never were; with `refresh`, all of them."""

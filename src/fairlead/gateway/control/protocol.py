@@ -57,6 +57,13 @@ class RestartServer(msgspec.Struct, frozen=True, tag="restart"):
     server: str
 
 
+class RestartedServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a restart."""
+
+    notices: tuple[str, ...] = ()
+    """What the user should know besides: that it is not in the audit log."""
+
+
 CommandWork = ListTools | CallTool | AllowTool | ListServers | RestartServer
 
 

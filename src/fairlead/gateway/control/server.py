@@ -5,7 +5,7 @@ They need the scope `decide` or `admin`, which agents' tokens do not have.
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -44,6 +44,7 @@ from fairlead.gateway.control.protocol import (
     KnownServer,
     ListServers,
     ListTools,
+    RestartedServer,
     RestartServer,
 )
 from fairlead.gateway.gateway import Gateway
@@ -67,8 +68,8 @@ _decode_command = msgspec.json.Decoder(ControlCommand).decode
 _decode_reply = msgspec.json.Decoder(ElicitationReply).decode
 
 
-Restart = Callable[[str, str], Awaitable[None]]
-"""Restarts a server for a principal: `actions.switch`, which is above this layer."""
+Restart = Callable[[str, str], Awaitable[Sequence[str]]]
+"""Restarts a server for a principal, and says what the user should know: `actions.switch`, a layer above."""
 
 
 def control_routes(
@@ -206,8 +207,8 @@ class _ControlServer:
             if command.config != contents_of(self._gateway.loaded):
                 await self._reload()
             if isinstance(command.work, RestartServer):
-                await self._restart(command.work.server, principal)
-                return Done(msgspec.Raw(b"{}"))
+                notices = await self._restart(command.work.server, principal)
+                return Done(msgspec.Raw(_encode(RestartedServer(notices=tuple(notices)))))
             async with self._open_context(frozenset(command.can), principal, put) as context:
                 return Done(msgspec.Raw(await _run(command.work, context, put)))
         except FairleadError as exc:
@@ -421,8 +422,11 @@ class ApprovalReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _decode_approval = msgspec.json.Decoder(ApprovalReply).decode
 
-AnswerApproval = Callable[[ApprovalReply, AuthenticatedRequest], Awaitable[bool]]
-"""Answers a pending call for a user; False where it waits no more: `actions.approvals`, above this layer."""
+AnswerApproval = Callable[[ApprovalReply, AuthenticatedRequest], Awaitable[Sequence[str] | None]]
+"""Answers a pending call for a user, and says what they should know; None where it waits no more.
+
+This is `actions.approvals`, above this layer.
+"""
 
 
 def approval_routes(
@@ -440,9 +444,10 @@ def approval_routes(
         except (ValueError, RecursionError) as exc:
             return JSONResponse({"error": f"invalid answer: {exc}"}, 400)
         try:
-            return JSONResponse({"answered": await answer(reply, admitted)})
+            notices = await answer(reply, admitted)
         except (ReplicaFailed, StoreError) as exc:
             return JSONResponse({"answered": False, "error": join_clauses(str(exc), exc.hint)})
+        return JSONResponse({"answered": notices is not None, **({"notices": [*notices]} if notices else {})})
 
     return [
         Route(APPROVALS_PATH, _admitting(access, list_pending), methods=["GET"]),

@@ -27,13 +27,15 @@ class FormContent:
     """Answers that fit the form: `content` is what the server gets."""
 
     content: dict[str, FormValue]
+    """The values by the name of the field."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problems:
+class FormProblems:
     """Validation errors, by field name."""
 
     by_field: dict[str, str]
+    """What is wrong, by the name of the field."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +43,9 @@ class Choice:
     """One choice of a field: `value` is sent, `label` is shown."""
 
     value: str
+    """What is sent."""
     label: str
+    """What is shown."""
 
 
 # Fields. Each describes what it expects and parses an answer: a value, or text the user typed.
@@ -62,9 +66,13 @@ class TextField(_Field):
     """A field for text."""
 
     min_length: int = 0
+    """The fewest characters."""
     max_length: int = MAX_ANSWER_CHARACTERS
+    """The most characters."""
     format: TextFormat | None = None
+    """The format of the text, if it has one."""
     default: str | None = None
+    """The value without an answer; None for none."""
 
     @property
     def expects(self) -> str:
@@ -89,11 +97,17 @@ class NumberField(_Field):
     """A field for a number, or for an integer."""
 
     whole: bool = False
+    """Whether it has no fraction."""
     minimum: float | None = None
+    """The smallest value."""
     maximum: float | None = None
+    """The largest value."""
     above: float | None = None
+    """The value has to be larger than this."""
     below: float | None = None
+    """The value has to be smaller than this."""
     default: int | float | None = None
+    """The value without an answer; None for none."""
 
     @property
     def expects(self) -> str:
@@ -129,6 +143,7 @@ class YesNoField(_Field):
     """A field for yes or no."""
 
     default: bool | None = None
+    """The value without an answer; None for none."""
 
     @property
     def expects(self) -> str:
@@ -150,7 +165,9 @@ class ChoiceField(_Field):
     """A field for one of several choices."""
 
     choices: tuple[Choice, ...]
+    """What can be chosen."""
     default: str | None = None
+    """The value without an answer; None for none."""
 
     @property
     def expects(self) -> str:
@@ -170,9 +187,13 @@ class ChoicesField(_Field):
     """A field for several choices, within limits."""
 
     choices: tuple[Choice, ...]
+    """What can be chosen."""
     min_items: int = 0
+    """How many have to be chosen."""
     max_items: int | None = None
+    """How many can be chosen; None for all."""
     default: tuple[str, ...] | None = None
+    """The value without an answer; None for none."""
 
     @property
     def expects(self) -> str:
@@ -204,7 +225,7 @@ Field = TextField | NumberField | YesNoField | ChoiceField | ChoicesField
 class Form:
     """The fields of a form elicitation, in the server's order."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[TextField | NumberField | YesNoField | ChoiceField | ChoicesField, ...]
     """The fields."""
 
     def defaults(self) -> dict[str, FormValue]:
@@ -215,7 +236,7 @@ class Form:
             if field.default is not None
         }
 
-    def check(self, answers: Mapping[str, object]) -> FormContent | Problems:
+    def check(self, answers: Mapping[str, object]) -> FormContent | FormProblems:
         """Validate answers: values, or text the user typed.
 
         An answer that is absent or `None` stands for the default, a blank one says that there is none.
@@ -237,7 +258,7 @@ class Form:
                     raise _type_mismatch(field)
             except ValueError as exc:
                 problems[field.name] = str(exc)
-        return Problems(by_field=problems) if problems else FormContent(content=content)
+        return FormProblems(by_field=problems) if problems else FormContent(content=content)
 
 
 def _type_mismatch(field: Field) -> ValueError:

@@ -8,8 +8,6 @@ from fairlead.catalog.tools import ToolEntry
 from fairlead.config.load import LoadedConfig
 from fairlead.config.models import ApprovalMode, BundleMode, EmbeddingSettings
 from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
-from fairlead.config.validate import suggestion
-from fairlead.errors import UnknownBundle
 from fairlead.policy.decision import BundleFilter, CallPolicy, Decision
 from fairlead.policy.tool_names import matches_any
 
@@ -105,10 +103,7 @@ def _select(config: LoadedConfig, name: str | None) -> Selection:
             remembers=config.config.search.memory,
             embeddings=config.config.search.embeddings,
         )
-    bundle = config.config.bundles.get(name)
-    if bundle is None:
-        hint = suggestion(name, config.config.bundles) or "`fairlead bundle list` names them"
-        raise UnknownBundle(f"there is no bundle `{name}`", hint=hint)
+    bundle = config.bundle(name)
     origin = config.origin("bundles", name)
     is_foreign = origin is not None and origin.layer.name == "project"
     servers = {

@@ -41,7 +41,9 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     """A skill as its server lists it. Its words are the server's own, with nothing hidden in them."""
 
     uri: str
+    """Its address."""
     frontmatter: dict[str, Any]
+    """Its fields, such as `name` and `description`."""
     resources: tuple[SkillFile, ...] = ()
 
 
@@ -60,6 +62,9 @@ class Skills:
         self._custom = custom
         self._resources = resources
         self._server_id = server_id
+
+    def __repr__(self) -> str:
+        return f"<Skills of {self._server_id}>"
 
     async def list(self) -> tuple[Skill, ...]:
         """The skills of the server, without reading their files."""

@@ -28,7 +28,9 @@ class ServedEndpoint:
     """The URL of a served server, and its bearer token."""
 
     url: str
+    """Where clients connect."""
     token: str | None = field(repr=False)
+    """The token they send; None where none is needed."""
 
 
 def own_token(path: Path) -> str:

@@ -12,6 +12,7 @@ from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import button, code, form, page, server_link, table
 from fairlead.web.page_request import Answer, PageRequest, confirm
+from fairlead.wording import join_clauses
 
 PATH = "/tokens/bundles"
 
@@ -87,7 +88,7 @@ async def _make(request: PageRequest, panel: HostPanel, name: str) -> Response:
             name, draft, "", principal=request.principal, replace=request.field("replace") == "on"
         )
     except FairleadError as exc:
-        problem = f"{exc} ({exc.hint})" if exc.hint else str(exc)
+        problem = join_clauses(str(exc), exc.hint)
         return HTMLResponse(_page(request, panel, problem=problem), 422)
     return confirm(request, PATH, said)
 

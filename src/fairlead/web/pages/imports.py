@@ -88,7 +88,7 @@ def _tick(candidate: Candidate) -> Child:
 
 def _outcome(candidate: Candidate) -> Child:
     if candidate.action == "skip":
-        return tag("span", f"left out: {candidate.reason.replace('--replace', 'overwriting')}", class_="dim")
+        return tag("span", f"left out: {candidate.reason}", class_="dim")
     verb = "overwrites the one in" if candidate.action == "replace" else "goes to"
     where = (f"{verb} ", code(str(candidate.target.path)))
     better = candidate.native

@@ -14,6 +14,7 @@ from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import code, form, page, server_link, server_path
 from fairlead.web.page_request import Answer, PageRequest, confirm
 from fairlead.web.server_form import BUILTINS, KINDS, LOGINS, TRUSTS, ServerForm, entry_of, form_of
+from fairlead.wording import join_clauses
 
 LABELS: Final = {
     "id": "Id",
@@ -85,7 +86,7 @@ def take_added(panel: HostPanel) -> Answer:
             except ConfigInvalid as exc:
                 typed.take_problems(exc)
             except ConfigError as exc:
-                typed.complain("id" if "id" in str(exc) or "server `" in str(exc) else "", str(exc))
+                typed.complain("id" if exc.field == "id" else "", join_clauses(str(exc), exc.hint))
             else:
                 return confirm(
                     request, server_path(server_id), f"{said} It is being connected; look at its tools next."

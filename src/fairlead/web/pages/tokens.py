@@ -13,6 +13,7 @@ from fairlead.web.layout import button, code, form, moment, page, prose, table
 from fairlead.web.page_request import Answer, PageRequest, confirm
 from fairlead.web.pages.bundles import bundle_table
 from fairlead.web.panel import with_notices
+from fairlead.wording import join_clauses
 
 SCOPES: Final = {
     "mcp": "call tools",
@@ -61,7 +62,7 @@ async def _make(request: PageRequest, panel: HostPanel, name: str) -> Response:
             by=request.principal,
         )
     except FairleadError as exc:
-        problem = f"{exc} ({exc.hint})" if exc.hint else str(exc)
+        problem = join_clauses(str(exc), exc.hint)
         return HTMLResponse(await _page(request, panel, problem=problem), 422)
     shown = text_input(
         FormField(
