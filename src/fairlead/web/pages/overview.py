@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.catalog.tools import ToolKey
 from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.events import DOWN
 from fairlead.host.server_status import ServerStatus
@@ -31,7 +32,7 @@ from fairlead.web.layout import (
 )
 from fairlead.web.page_request import Answer, PageRequest
 from fairlead.web.panel import PendingCall
-from fairlead.wording import end_sentence
+from fairlead.wording import end_sentence, without_server
 
 T = TypeVar("T")
 
@@ -123,7 +124,7 @@ def _pending(pending: Sequence[PendingCall]) -> Html:
             "p",
             tag("strong", first.principal),
             " wants to call ",
-            code(f"{first.server_id}.{first.tool}"),
+            code(ToolKey(first.server_id, first.tool).qualified),
             " since ",
             moment(pending[0].created),
         ),
@@ -142,7 +143,11 @@ def _broken(request: PageRequest, status: ServerStatus) -> Html:
     return tag(
         "article",
         tag("h3", server_link(server_id), " ", state(status.state)),
-        tag("div", status.last_error or "No reason is known.", class_="trouble text"),
+        tag(
+            "div",
+            without_server(status.last_error or "No reason is known.", server_id),
+            class_="trouble text",
+        ),
         hint(status.hint),
         tag(
             "div",

@@ -45,6 +45,7 @@ from fairlead.web.layout import (
 from fairlead.web.page_request import Answer, PageRequest, confirm, own_path, see
 from fairlead.web.pages.tool import tool_path
 from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails, with_notices
+from fairlead.wording import without_server
 
 COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Tokens", "Calls", "Last error", "Actions")
 PAGE = 100
@@ -242,7 +243,7 @@ def _tool_count(status: ServerStatus) -> Child:
 
 def _error(status: ServerStatus) -> Html:
     """The last error: its first line, and the whole of it on demand where there is more."""
-    error = status.last_error or ""
+    error = without_server(status.last_error or "", status.server_id)
     first = first_line(error)
     if first == error and not status.hint:
         return tag("span", prose(first), class_="trouble")
@@ -311,7 +312,8 @@ def _facts(details: ServerDetails, tokens: int | None, *, is_approved: bool) -> 
     if details.description:
         facts.insert(0, ("Description", details.description))
     if status.last_error:
-        facts.append(("Last error", tag("div", status.last_error, class_="trouble text")))
+        error = without_server(status.last_error, status.server_id)
+        facts.append(("Last error", tag("div", error, class_="trouble text")))
     if status.hint and status.state in DOWN:  # what was wrong needs no more advice
         facts.append(("Hint", prose(status.hint)))
     return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts])
