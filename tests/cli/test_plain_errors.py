@@ -78,3 +78,23 @@ def test_the_audit_names_a_tool_as_it_is_typed(
     shown = fairlead("audit").out
     assert "repo.listDir" in shown
     assert "repo.repo" not in shown
+
+
+def test_a_name_of_a_file_in_place_of_arguments_is_answered_with_how_to_read_it(
+    fairlead: Fairlead, machine: Machine
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=["echo"])
+    machine.write_user(json.dumps({"servers": {"x": server.entry()}}))
+    named = fairlead("call", "x.echo", "--input", "arguments.json", "--yes")
+    assert named.status == 2
+    assert "a file is read with `--input - < FILE`" in named.err
+    broken = fairlead("call", "x.echo", "--input", '{"a": ', "--yes")
+    assert broken.status == 2
+    assert "FILE" not in broken.err
+
+
+def test_questions_that_are_not_there_are_said_to_be_missing(fairlead: Fairlead) -> None:
+    outcome = fairlead("search", "--eval", "nosuch.jsonl")
+    assert outcome.status == 1
+    assert "error: cannot read `nosuch.jsonl`: No such file or directory" in outcome.err
+    assert "Errno" not in outcome.err
