@@ -134,7 +134,7 @@ def test_a_moment_nobody_understands_is_a_usage_error(fairlead: Fairlead, moment
 
 def test_what_a_model_wrote_cannot_steer_the_terminal(fairlead: Fairlead, machine: Machine) -> None:
     record(machine, call(1, tool="a\x1b[2Jb\u202e"))
-    assert "github.a\\x1b[2Jb\\u202e" in fairlead("audit").out
+    assert "github.a\\u001b[2Jb\\u202e" in fairlead("audit").out
 
 
 @pytest.mark.parametrize("as_json", [False, True])

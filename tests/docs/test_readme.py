@@ -1,14 +1,15 @@
 """Every code block of the README works as it is printed.
 
 The Python blocks run under `asyncio.run` in `tests/host/test_event_loops.py`, the installation in
-`tests/tools/try-package`, and the commands are read in `test_blocks.py`; here it is made sure that none is
-left out.
+`tests/tools/try-package`, the login, the model and the console in `test_readme_runs.py`, and the commands are
+read in `test_blocks.py`; here it is made sure that none is left out.
 """
 
 import re
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from fairlead.config.command_lines import extra_hint
 from fairlead.console.verbs import load_verbs
@@ -82,6 +83,13 @@ def test_every_python_block_is_run_under_asyncio() -> None:
     marks = re.findall(r"snippet_with\(\"([^\"]+)\"\)", source)
     for block in blocks("python"):
         assert any(mark in block for mark in marks), f"no test runs this:\n{block}"
+
+
+def test_every_block_of_commands_is_typed_by_a_test() -> None:
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_readme*.py"))
+    marks = re.findall(r"block_with\(\"([^\"]+)\"\)|\"([^\"]+)\" in block", source)
+    for text in blocks("console"):
+        assert any(mark in text for pair in marks for mark in pair if mark), f"no test types this:\n{text}"
 
 
 def test_every_line_of_the_console_is_one_that_it_takes() -> None:

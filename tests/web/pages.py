@@ -8,6 +8,8 @@ from fairlead.web.page_request import AccessCheck
 
 EXAMPLES = {"server": "github", "tool": "search_issues", "path": "no-such-page"}
 """What stands for the parts of a path, in the demo."""
+SERVERS = {"/servers/{server}/approve": "deploy"}
+"""What stands for the server where a page is about another than most."""
 QUERIES = {
     "/logs": "?server=github",
     "/calls": "?window=6h",
@@ -29,7 +31,8 @@ def page_paths(routes: Sequence[BaseRoute]) -> Mapping[str, str]:
         check = route.endpoint
         if isinstance(check, AccessCheck) and check.is_for_people and check.is_shown:
             path = route.path
-            for name, value in EXAMPLES.items():
+            examples = {**EXAMPLES, "server": SERVERS.get(path, EXAMPLES["server"])}
+            for name, value in examples.items():
                 path = path.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
             assert "{" not in path, f"say in EXAMPLES what stands for the parts of {route.path}"
             found[_name_of(route.path)] = path + QUERIES.get(path, "")

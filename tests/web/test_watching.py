@@ -335,7 +335,7 @@ async def test_what_needs_the_user_comes_first(machine: Machine) -> None:
         assert "no-such-program" in page
         assert "Hint: install it" in page
         assert "waits for your consent" in page
-        assert "fairlead approve p" in page
+        assert f'href="{client.base}/servers/p/approve"' in page
         assert page.index("Needs you") < page.index("servers without trouble")
         assert page.index('id="restart-broken"') < page.index("waits for your consent")
     async with dashboard(machine, {"off": {"command": "x", "enabled": False}}) as board:

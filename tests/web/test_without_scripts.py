@@ -1,5 +1,6 @@
 """The dashboard in a real browser that runs no scripts: everything can be read, and every form works."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from fairlead.testing import ScriptedServer
 from tests.conftest import Machine
 from tests.host.test_quarantine import ChangingServer
 from tests.web.browsing import Browser, browsing
-from tests.web.support import TOKEN, Dashboard, dashboard
+from tests.web.support import TOKEN, Dashboard, dashboard, dashboard_of
 
 if shutil.which("chromium") is None:
     pytest.skip("there is no Chromium here", allow_module_level=True)
@@ -64,6 +65,28 @@ async def test_a_server_is_added_reviewed_tried_disabled_and_removed(
         await browser("click", "main button[type=submit]")
         await browser("see", "[role=status]", "Removed")
         assert '"notes"' not in machine.user_file.read_text()
+        assert await browser("complaints") == []
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("NEED-24", "NEED-32")
+async def test_a_projects_server_is_approved(machine: Machine, tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "record", tools=[ECHO])
+    machine.write_user("{}")
+    machine.write_project(
+        json.dumps({"servers": {"notes": server.entry(args=[*server.argv[1:], "a\u200bb"])}})
+    )
+    async with dashboard_of(machine) as board, browsing("--no-scripts") as browser:
+        await log_in(browser, board)
+        await browser("click", "#approve-notes")
+        await browser("see", "h1", "May notes run?")
+        await browser("see", "main", "a⟨U+200B⟩b")
+        assert server.starts == 0
+        await browser("click", "#approve-server")
+        await browser("see", "[role=status]", "Approved notes")
+        await browser("gone", "#approve-notes", "")
+        await board.host.list_now("notes")
+        assert server.starts == 1
         assert await browser("complaints") == []
 
 

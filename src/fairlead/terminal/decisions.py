@@ -1,20 +1,16 @@
 """Display of pending decisions: calls that wait, servers to approve, tools to review."""
 
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from fairlead.actions.consent import consent_question
 from fairlead.actions.review import RecordedReview
 from fairlead.catalog.sanitize.text import reveal_hidden, suspicious
 from fairlead.catalog.tools import Listing
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
 from fairlead.config.load import LoadedServer
-from fairlead.config.models import CHILD_TRANSPORTS, ApprovalSettings
-from fairlead.config.secrets.redaction import redact_entry
-from fairlead.config.untyped import as_list, is_object
-from fairlead.errors import ConnectFailed
 from fairlead.policy.decision import claims_of
 from fairlead.policy.findings import findings_of, has_findings, words_of
 from fairlead.policy.pins import Pins
@@ -50,87 +46,23 @@ def lines_of_calls(same: Sequence[dict[str, Any]]) -> list[str]:
 
 def show_consent(server: LoadedServer, key: ConsentKey) -> None:
     """Show an entry before consent: the whole command, its rights, and what consent is bound to."""
-    print_data(f"{server.server_id}, from {server.definition.origin(())}")
-    entry = redact_entry(server.entry)
-    for line in _describe_start(server, entry):
-        print_data(f"  {line}")
-    for name, value in entry.items():
-        if name not in ("command", "args", "url", "extension"):
-            print_data(f"  {name}: {printable(str(value))}")
+    asked = consent_question(server, key)
+    print_data(f"{asked.server_id}, from {asked.origin}")
+    print_data(f"  {printable(asked.start)}")
+    for word in asked.words:
+        print_data(f"    {printable(word)}")
+    if asked.caution:
+        print_data(f"  {asked.caution}")
+    for name, value in asked.fields:
+        print_data(f"  {name}: {printable(str(value))}")
     for fact in key.facts:
         print_data(f"  {fact.label}: {printable(fact.text)}")
-    if server.transport in CHILD_TRANSPORTS:
-        _show_rights(server, entry.get("sandbox"))
-    if any(name in entry for name in ("trust", "allow_tools", "approval")):
-        command = command_line("review", server.server_id)
-        print_data(f"  It says what its tools may do: {_tool_rights(server)}. `{command}` changes that.")
-
-
-def _describe_start(server: LoadedServer, entry: Mapping[str, Any]) -> Iterator[str]:
-    """Command that starts a server, or the URL it connects to."""
-    target = printable(server.target or "")
-    if server.transport == "stdio":
-        yield "runs this program, with these arguments:"
-        for word in (entry.get("command"), *entry.get("args", [])):
-            yield f"  {printable(str(word))}"
-    elif server.transport == "extension":
-        yield f"runs the Python files of the folder {target}"
-    elif server.transport == "builtin":
-        yield f"is the server `{target}` that comes with Fairlead"
-        if server.target == "shell":
-            yield "It runs commands that agents choose, in a sandbox that can change these folders."
-    else:
-        yield f"talks to {target}"
-
-
-def _tool_rights(server: LoadedServer) -> str:
-    """Permissions of tools before a review, if the entry is approved."""
-    config = server.config
-    assert config is not None, "only what is sound can be approved"
-    is_trusted = config.trust == "trusted"
-    if config.allow_tools is None and not is_trusted:
-        return "agents get none of them before a review"
-    which = "all of them" if config.allow_tools is None else "those in allow_tools"
-    if isinstance(config.approval, ApprovalSettings):
-        return f"agents get {which}, and may call them as `approval` says"
-    mode = config.approval or server.approval or ("auto" if is_trusted else "ask")
-    return f"agents get {which}, and {_MODES[mode]}"
-
-
-_MODES = {
-    "allow": "may call them without asking",
-    "ask": "calls need approval",
-    "auto": "may call those that a trusted server annotates as read-only without asking",
-    "deny": "no one may call them",
-}
-
-
-def _show_rights(server: LoadedServer, sandbox: object) -> None:
-    if not is_object(sandbox):
-        print_data(
-            "  It is not sandboxed: it has your rights, and can read and change everything that you can."
-        )
-        return
-    network = "can use the network" if sandbox.get("network") is True else "has no network"
-    print_data(
-        f"  It is sandboxed: it {network}, and of your files it sees its program, the folder it starts in"
-    )
-    for access in ("read", "write"):
-        for path in as_list(sandbox.get(access)):
-            print_data(f"    and may {access} {printable(str(path))}")
-    for line in sandbox_lines(server):
-        print_data(f"    {line}")
-
-
-def sandbox_lines(server: LoadedServer) -> Iterator[str]:
-    """The paths that a program brings into a server's sandbox, which the entry does not name."""
-    from fairlead.connection.transport.factory import paths_brought_by  # only sandboxes need it
-
-    try:
-        for path in paths_brought_by(server, os.environ):
-            yield f"and, for its program, may read {printable(str(path))}"
-    except ConnectFailed as exc:
-        yield f"and it could not start now: {printable(str(exc))}"
+    if asked.rights:
+        print_data(f"  {asked.rights}")
+    for line in asked.shared:
+        print_data(f"    {printable(line)}")
+    if asked.tools:
+        print_data(f"  {asked.tools}")
 
 
 def show_tool(tool: ReviewedTool) -> None:

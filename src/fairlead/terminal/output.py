@@ -287,7 +287,7 @@ def usage_message(error: click.ClickException) -> str:
     if isinstance(error, click.BadParameter) and (message := _choice_message(error)) is not None:
         return message
     if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand):
-        return error.format_message()
+        return _in_plain_words(error.format_message())
     of = f" of `{error.ctx.command_path}`" if error.ctx is not None and error.ctx.parent is not None else ""
     if isinstance(error, click.NoSuchOption):
         message = f"there is no option `{error.option_name}`{of}."
@@ -295,6 +295,14 @@ def usage_message(error: click.ClickException) -> str:
         message = f"there is no command `{error.command_name}`{of}."
     near = " or ".join(f"`{word}`" for word in error.possibilities or ())
     return f"{message} Did you mean {near}?" if near else message
+
+
+def _in_plain_words(message: str) -> str:
+    """A message of the option parser without the names of its types, and with choices on one line."""
+    message = message.replace("is not a valid integer range.", "is not a whole number.")
+    message = message.replace("is not a valid integer.", "is not a whole number.")
+    before, choose, choices = message.partition("Choose from:\n")
+    return f"{before}{choose.rstrip()} {' '.join(choices.split())}." if choose else message
 
 
 def _choice_message(error: click.BadParameter) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from fairlead.catalog.tools import ToolEntry
+from fairlead.catalog.tools import ToolEntry, ToolKey
 from fairlead.loop.events import RunOutcome, ToolReturned
 from fairlead.policy.audit import AuditRecord
 from fairlead.terminal.output import print_data, print_json, print_table, printable, say
@@ -40,7 +40,7 @@ def audit_row(record: AuditRecord) -> tuple[str, ...]:
 
 def _describe_record(record: AuditRecord) -> str:
     if record.kind == "call":
-        return f"{record.server}.{record.tool}"
+        return ToolKey(record.server, record.tool).qualified
     details = " ".join(f"{name}={value}" for name, value in (record.details or {}).items())
     return " ".join(filter(None, (record.kind, record.server, details)))
 

@@ -21,6 +21,7 @@ from fairlead.actions.agents import (
 )
 from fairlead.actions.bundles import BundleDraft, make_bundle, remove_bundle
 from fairlead.actions.config_edits import EditOutcome, add_choices, existing_servers
+from fairlead.actions.consent import ConsentQuestion, approve_shown, open_question
 from fairlead.actions.context import ActionContext, Notice
 from fairlead.actions.entries import add_server, edit_server, remove_server
 from fairlead.actions.imports import ImportPlan, find_sources, import_servers, natural_target, plan_import
@@ -142,6 +143,36 @@ class ConfigPanel:
             layer = removed.remaining.definition.source
             said.append(f"It is still defined in {layer.path or layer.label}, which is in effect now.")
         return with_notices(" ".join(filter(None, said)), notices)
+
+    # Servers of a project's file.
+
+    async def consent(self, server_id: str, principal: str) -> ConsentQuestion | None:
+        """What the user is asked before a project's server runs; None where it needs no approval.
+
+        Raises:
+            UnknownServer: There is no such server.
+            ConfigInvalid: There are mistakes in its entry, so that there is no telling what would run.
+        """
+        return await to_thread.run_sync(open_question, self._actions(principal), server_id)
+
+    async def approve(self, server_id: str, digest: str, *, principal: str) -> str:
+        """Record the user's consent, connect the server in the background, and say what was done.
+
+        Args:
+            server_id: The server.
+            digest: That of what the user was shown.
+            principal: Who consents.
+
+        Raises as `consent` does, and:
+            ConfigError: What would run is no longer what was shown. Nothing was recorded.
+        """
+        notices = await self._run(partial(approve_shown, self._actions(principal), server_id, digest))
+        if notices is None:
+            return f"`{server_id}` needed no approval any more."
+        self._connect(server_id)
+        return with_notices(
+            f"Approved `{server_id}`. It is being connected; look at its tools next.", _log(notices)
+        )
 
     # Other agents' files.
 

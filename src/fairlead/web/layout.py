@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from anyio import to_thread
 
 from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.text import reveal_hidden
 from fairlead.config.edit_scope import EditTarget
 from fairlead.errors import FairleadError
 from fairlead.web.host_panel import HostPanel
@@ -356,6 +357,20 @@ def code(text: str) -> Html:
     return tag("code", text)
 
 
+def spell_out(text: str) -> str:
+    """A text with every character named that shows as nothing or as a space, line breaks among them."""
+    if text.isascii() and text.isprintable():
+        return text
+    shown = "".join(each if each.isprintable() else f"⟨U+{ord(each):04X}⟩" for each in text)
+    return reveal_hidden(shown)  # fillers and selectors, which count as printable
+
+
+def exact(text: str) -> Html:
+    """A text as code that shows each of its characters: spaces as they are, hidden ones by their number."""
+    # Secrets are masked before anything is put between their characters.
+    return tag("code", spell_out(gate.mask_secrets(text)) or '""', class_="exact")
+
+
 def block(lines: Iterable[str], label: str) -> Html:
     """Lines of text as a code block that can be scrolled with the keyboard."""
     return tag("pre", "\n".join(lines), tabindex="0", role="region", aria_label=label)
@@ -388,6 +403,13 @@ def server_path(server_id: str, *rest: str) -> str:
 def server_link(server_id: str) -> Html:
     """A link to a server's page."""
     return tag("a", server_id, href=server_path(server_id), id=f"server-{server_id}")
+
+
+def approve_link(server_id: str) -> Html:
+    """A link to the page that asks whether a project's server may run."""
+    label = f"Approve {server_id}"
+    path, key = server_path(server_id, "approve"), f"approve-{server_id}"
+    return tag("a", "Approve", href=path, class_="button main", id=key, aria_label=label)
 
 
 def plural(count: int, noun: str) -> str:

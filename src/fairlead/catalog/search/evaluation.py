@@ -133,7 +133,8 @@ def _read(path: Path, kind: type[LineT]) -> Iterator[LineT]:
         data = path.read_bytes()
         lines = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
     except (OSError, EOFError, zlib.error) as exc:
-        raise ConfigUnreadable(f"cannot read {path}: {exc}") from exc
+        reason = (isinstance(exc, OSError) and exc.strerror) or exc
+        raise ConfigUnreadable(f"cannot read `{path}`: {reason}", hint="check the path") from exc
     decoder = msgspec.json.Decoder(kind)
     for number, line in enumerate(lines, start=1):
         # Editors begin files with a mark of the byte order, and end parts of them with blank lines.

@@ -10,7 +10,7 @@ from fairlead.cli.options import edit_scope_option, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.edit_scope import relative_to_file
 from fairlead.config.models import BuiltinName
-from fairlead.terminal.output import display_path, is_interactive, report, say
+from fairlead.terminal.output import display_path, is_interactive, printable, report, say
 
 
 class AddOptions(TypedDict):
@@ -165,10 +165,10 @@ def command(
     if loaded is None or server is None or server.config is None or not server.usable:
         return
     if "sandbox" in entry:
-        from fairlead.terminal.decisions import sandbox_lines
+        from fairlead.actions.consent import program_paths
 
-        for line in sandbox_lines(server):
-            say(f"  sandboxed, {line}")
+        for line in program_paths(server):
+            say(f"  sandboxed, {printable(line)}")
     if options["allow"] not in (None, "none"):
         from fairlead.cli.review import allow_named
 

@@ -226,7 +226,9 @@ def _document(text: str | None) -> dict[str, Any]:
     try:
         return read_document(sys.stdin.read() if text == "-" else text)
     except ValueError as exc:
-        raise click.BadParameter(str(exc), param_hint="--input") from None
+        is_name = text != "-" and "{" not in text and "[" not in text
+        rest = "; a file is read with `--input - < FILE`" if is_name else ""
+        raise click.BadParameter(f"{exc}{rest}", param_hint="--input") from None
 
 
 def _argument(pair: str, schema: object) -> tuple[str, Any]:

@@ -11,7 +11,9 @@ from fairlead.cli.options import json_option, load, target_file
 from fairlead.config.command_lines import command_line
 from fairlead.config.dialects.dialect import ConversionNote, Location
 from fairlead.config.edit_scope import EditTarget
+from fairlead.config.faults import suggestion
 from fairlead.config.sources import place_of
+from fairlead.errors import UnknownServer
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import (
     confirm,
@@ -79,6 +81,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
             print_json({"servers": [], "notes": []})
         return _report_nothing(agent)
     plan = plan_import(sources, place, lambda location: _target(ctx, scope, location), replace=replace)
+    _require_servers(plan, only, is_named=file is not None or agent is not None)
     for title, failure in plan.failures:
         warn(f"{title}: {failure}", failure.hint)
     chosen = _choose_candidates(plan, only, native=native, ask=not dry_run)
@@ -94,6 +97,19 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         return Exit.OK
     _write(ctx, wanted, plan, replace=replace)
     return _review(ctx, [candidate.server_id for candidate in wanted], later=later)
+
+
+def _require_servers(plan: ImportPlan, only: tuple[str, ...], *, is_named: bool) -> None:
+    """Refuse a file that cannot be read where the user named it, and ids that no file has."""
+    if is_named and plan.failures and not plan.candidates:
+        raise plan.failures[0][1]
+    found = sorted({candidate.server_id for candidate in plan.candidates})
+    unknown = next((server_id for server_id in only if server_id not in found), None)
+    if unknown is not None:
+        hint = suggestion(unknown, found) or (
+            f"there are {', '.join(found)}" if found else "no server was found; run it without `--only`"
+        )
+        raise UnknownServer(f"no server `{unknown}` was found", hint=hint)
 
 
 def _review(ctx: click.Context, server_ids: list[str], *, later: bool) -> int:

@@ -59,7 +59,7 @@ def command(ctx: click.Context, server_id: str, name: str, pairs: tuple[str, ...
                 async with spinning(f"asking {server_id} …"):
                     result = await host.prompts.get(server_id, name, arguments)
             except CallRejected as exc:
-                if prompt is None:
+                if prompt is None and (known or exc.hint is None):
                     exc.hint = suggestion(name, [prompt.name for prompt in known]) or (
                         f"run `{command_line('prompts', server_id)}`"
                     )

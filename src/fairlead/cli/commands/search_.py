@@ -278,7 +278,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
         _show(found, hits, before, explain=explain)
         if explain:
             _say_what_left(hits, before, limit)
-        _say_what_is_hidden(found, text)
+        _say_what_is_hidden(found, text, found_none=not hits)
         warn_of_absent(found, servers)
     return Exit.OK if complete else Exit.NOT_READY
 
@@ -309,16 +309,20 @@ def _show(
         ]
         print_table(("score", "tool", last), rows)
         return
-    say("nothing fits" if len(found.catalog) else "there are no tools that agents may use")
+    say(
+        "nothing fits among the tools that agents may use"
+        if len(found.catalog)
+        else "there are no tools that agents may use"
+    )
 
 
-def _say_what_is_hidden(found: KnownCatalog, wanted: str) -> None:
-    """Say that a tool of that name is there, if not for agents."""
+def _say_what_is_hidden(found: KnownCatalog, wanted: str, *, found_none: bool) -> None:
+    """Say that a tool of that name is there, if not for agents; where nothing fits, that others are."""
     named = [key for key in found.catalog.hidden if means_key(wanted, key)]
     for key in named:
         say(f"\nhint: {printable(_render_key(key))} is not for agents; `fairlead explain tool` says why")
-    if found.catalog.hidden and not len(found.catalog):
-        say("\nhint: `fairlead tools` shows what there is, and what agents may use")
+    if found.catalog.hidden and found_none and not named:
+        say("\nhint: `fairlead tools` shows what there is besides, and what agents may use")
 
 
 def _describe_move(hit: SearchHit, place: int, before: Mapping[ToolKey, int]) -> str:

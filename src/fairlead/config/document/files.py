@@ -80,6 +80,7 @@ _WRITE_REASONS = {
     errno.ELOOP: ("it is a symbolic link that leads back to itself", "point the link at a file"),
     errno.EISDIR: ("it is a folder", "name a file in it"),
     errno.ENXIO: ("it is a pipe, a socket or a device", "name a regular file"),
+    errno.ENOENT: ("its folder is not there, and cannot be made", _CHECK_PATH),
     errno.ENOTDIR: ("what should be a folder on its path is a file", _CHECK_PATH),
     errno.EEXIST: ("what should be a folder on its path is a file", _CHECK_PATH),
     errno.EBUSY: ("it is mounted on its own, so it cannot be replaced", "mount its folder instead"),

@@ -149,7 +149,12 @@ class OfferRequests:
             CallFailed: No answer came, or it cannot be parsed.
         """
         connection = await self._servers.reach(server_id)
-        raw = await connection.request(method, params, safe_to_repeat=True)
+        try:
+            raw = await connection.request(method, params, safe_to_repeat=True)
+        except CallRejected as exc:
+            if exc.rpc_code == METHOD_NOT_FOUND and exc.hint is None:
+                exc.hint = f"it offers no {method.partition('/')[0]}"
+            raise
         return await kind.read(server_id, raw, untrusted=self._servers.is_untrusted(server_id))
 
     async def complete(

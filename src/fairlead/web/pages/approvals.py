@@ -12,6 +12,7 @@ from fairlead.host.operator import ApprovalAnswer
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
+    approve_link,
     as_json,
     block,
     build,
@@ -53,7 +54,7 @@ def approvals(panel: HostPanel) -> Answer:
                 or tag("p", "No call waits for you.", class_="card dim")
             )
         )
-        reviews = (tag("h2", "Reviews"), _reviews(panel)) if request.is_admin else ()
+        reviews = (*_servers(panel), tag("h2", "Reviews"), _reviews(panel)) if request.is_admin else ()
         content = (
             tag("p", tag("button", "Notify me in this browser", type="button", id="notify", hidden=True)),
             live("approvals", tag("h2", "Calls"), asked, *reviews),
@@ -184,6 +185,13 @@ def _buttons(request: PageRequest, calls: Sequence[PendingCall], what: str) -> H
         buttons.append(button(f"Always allow{some}", "answer", "always", key=key))
     buttons.append(button(f"Refuse{some}", "answer", "no", key=key, kind="danger"))
     return tag("div", form(request, "/approvals", ids, buttons), class_="actions")
+
+
+def _servers(panel: HostPanel) -> Sequence[Child]:
+    """The servers of a project that do not run before the user approves them."""
+    waiting = panel.unapproved()
+    links = [tag("li", server_link(server_id), " ", approve_link(server_id)) for server_id in waiting]
+    return (tag("h2", "Servers"), tag("ul", links, class_="card plain")) if waiting else ()
 
 
 def _reviews(panel: HostPanel) -> Child:

@@ -11,6 +11,7 @@ from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.catalog.sanitize import gate
+from fairlead.catalog.tools import ToolKey
 from fairlead.policy.audit import AuditQuery, AuditRecord, encode
 from fairlead.web.charts import duration
 from fairlead.web.host_panel import HostPanel
@@ -165,7 +166,7 @@ def _row(record: AuditRecord) -> tuple[Child, ...]:
 
 def _what(record: AuditRecord) -> Child:
     if record.kind == "call":
-        return code(f"{record.server}.{record.tool}")
+        return code(ToolKey(record.server, record.tool).qualified)
     details = _in_words(record.details or {})
     return (
         tag("strong", record.kind.replace("_", " ")),

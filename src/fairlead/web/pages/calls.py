@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
 
+from fairlead.catalog.tools import ToolKey
 from fairlead.errors import ConfigError
 from fairlead.gateway.client_session import SessionInfo
 from fairlead.web.call_history import (
@@ -107,7 +108,7 @@ def _running(request: PageRequest, running: Sequence[RunningCall]) -> Child:
         return tag("p", "No call is under way.", class_="dim")
     rows = [
         (
-            code(f"{call.server_id}.{call.tool}"),
+            code(ToolKey(call.server_id, call.tool).qualified),
             call.principal or "-",
             moment(call.since),
             call.progress or "-",
@@ -119,7 +120,7 @@ def _running(request: PageRequest, running: Sequence[RunningCall]) -> Child:
                     tag(
                         "button",
                         "Cancel",
-                        tag("span", f" {call.server_id}.{call.tool}", class_="hidden"),
+                        tag("span", f" {ToolKey(call.server_id, call.tool).qualified}", class_="hidden"),
                         type="submit",
                         name="cancel",
                         value=call.call_id,
@@ -221,7 +222,7 @@ def _timeline(recent: Sequence[FinishedCall], total: int) -> Child:
     rows = [
         (
             moment(call.at),
-            tag("a", code(f"{call.server}.{call.tool}"), href=tool_path(call.server, call.tool)),
+            tag("a", code(ToolKey(call.server, call.tool).qualified), href=tool_path(call.server, call.tool)),
             call.principal or "-",
             outcome(call.outcome, call.fate),
             (duration(call.seconds), time_bar(call.seconds, slowest)),

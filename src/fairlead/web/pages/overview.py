@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
 
-from fairlead.config.command_lines import command_line
+from fairlead.catalog.tools import ToolKey
 from fairlead.config.models import CHILD_TRANSPORTS
 from fairlead.events import DOWN
 from fairlead.host.server_status import ServerStatus
@@ -16,6 +16,7 @@ from fairlead.web.charts import calls_chart, duration, latency_chart
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
+    approve_link,
     button,
     code,
     form,
@@ -24,12 +25,14 @@ from fairlead.web.layout import (
     moment,
     page,
     plural,
+    prose,
     server_link,
     server_path,
     state,
 )
 from fairlead.web.page_request import Answer, PageRequest
 from fairlead.web.panel import PendingCall
+from fairlead.wording import end_sentence, without_server
 
 T = TypeVar("T")
 
@@ -121,7 +124,7 @@ def _pending(pending: Sequence[PendingCall]) -> Html:
             "p",
             tag("strong", first.principal),
             " wants to call ",
-            code(f"{first.server_id}.{first.tool}"),
+            code(ToolKey(first.server_id, first.tool).qualified),
             " since ",
             moment(pending[0].created),
         ),
@@ -140,7 +143,11 @@ def _broken(request: PageRequest, status: ServerStatus) -> Html:
     return tag(
         "article",
         tag("h3", server_link(server_id), " ", state(status.state)),
-        tag("div", status.last_error or "No reason is known.", class_="trouble text"),
+        tag(
+            "div",
+            without_server(status.last_error or "No reason is known.", server_id),
+            class_="trouble text",
+        ),
         hint(status.hint),
         tag(
             "div",
@@ -178,10 +185,9 @@ def _render_unapproved(server_id: str) -> Html:
         "article",
         tag("h3", server_link(server_id), " waits for your consent"),
         tag(
-            "p",
-            "It comes from a project's file, so it does not start before you have approved what it runs: ",
-            code(command_line("approve", server_id)),
+            "p", "It comes from a project's file, so it does not start before you have approved what it runs."
         ),
+        tag("p", approve_link(server_id)),
         class_="card attention",
     )
 
@@ -191,7 +197,7 @@ def _render_unreviewed(server_id: str, why: str) -> Html:
     return tag(
         "article",
         tag("h3", server_link(server_id), " needs a review"),
-        tag("p", why[:1].upper() + why[1:]),
+        tag("p", prose(end_sentence(why[:1].upper() + why[1:]))),
         tag("p", link),
         class_="card",
     )

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.page_request import Answer
-from fairlead.web.pages import agents, bundles, imports, review, reviews, server_edit, tokens, tool
+from fairlead.web.pages import agents, approve, bundles, imports, review, reviews, server_edit, tokens, tool
 
 
 class RouteFactory(Protocol):
@@ -34,6 +34,7 @@ def working_pages(panel: HostPanel, route: RouteFactory) -> list[Route]:
         route("/tokens", tokens.show(panel), tokens.act(panel)),
         route("/tokens/bundles", bundles.show(panel), bundles.act(panel)),
         route("/tool", tool.one(panel), tool.call(panel), has_arguments=True),
+        route("/servers/{server}/approve", approve.question(panel), approve.approve(panel)),
         route("/servers/{server}/edit", server_edit.edit(panel), server_edit.take_edited(panel)),
         route("/servers/{server}/remove", server_edit.confirm_removal(panel), server_edit.remove(panel)),
         route("/servers/{server}/review", review.review(panel), review.decide(panel)),

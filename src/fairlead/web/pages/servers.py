@@ -18,6 +18,7 @@ from fairlead.host.server_status import ServerStatus
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, join, tag
 from fairlead.web.layout import (
+    approve_link,
     block,
     build,
     button,
@@ -44,6 +45,7 @@ from fairlead.web.layout import (
 from fairlead.web.page_request import Answer, PageRequest, confirm, own_path, see
 from fairlead.web.pages.tool import tool_path
 from fairlead.web.panel import MOST_EXPLAINED, PendingLogin, ServerDetails, with_notices
+from fairlead.wording import without_server
 
 COLUMNS = ("Server", "State", "Transport", "Protocol", "Tools", "Tokens", "Calls", "Last error", "Actions")
 PAGE = 100
@@ -67,7 +69,11 @@ def overview(panel: HostPanel) -> Answer:
         costs = await panel.tool_costs()
         shown = _sort_servers(_matching(servers, request), request.query("sort"), costs)
         start = page_start(request)
-        rows = [_row(request, status, costs.get(status.server_id)) for status in shown[start : start + PAGE]]
+        unapproved = panel.unapproved()
+        rows = [
+            _row(request, status, costs.get(status.server_id), is_approved=status.server_id not in unapproved)
+            for status in shown[start : start + PAGE]
+        ]
         adding = tag(
             "p",
             tag("a", "Add a server", href="/add", class_="button main", id="add-server"),
@@ -91,6 +97,7 @@ def overview(panel: HostPanel) -> Answer:
 
 
 _NONE = "No MCP servers configured."
+_UNAPPROVED = tag("span", "waits for you to approve what it runs", class_="note")
 
 
 def _count_states(servers: Sequence[ServerStatus]) -> str:
@@ -151,12 +158,20 @@ def one(panel: HostPanel) -> Answer:
         server_id = details.status.server_id
         tokens = (await panel.tool_costs()).get(server_id)
         path = server_path(server_id)
-        acts = _actions(request, details.status, path, can_switch=details.can_switch, files=details.files)
+        is_approved = server_id not in panel.unapproved()
+        acts = _actions(
+            request,
+            details.status,
+            path,
+            can_switch=details.can_switch,
+            files=details.files,
+            is_approved=is_approved,
+        )
         changes, login = _changes(panel, details), panel.login(server_id)
         content = await build(
             lambda: (
                 tag("div", live("actions", acts), changes, class_="row"),
-                live("facts", _facts(details, tokens), _notes(details)),
+                live("facts", _facts(details, tokens, is_approved=is_approved), _notes(details)),
                 live("permissions", _permissions(details)),
                 live("login", _login(request, details, login)) if details.has_login else None,
                 live("log", _log(details)) if details.status.transport in CHILD_TRANSPORTS else None,
@@ -193,7 +208,9 @@ def act(panel: HostPanel) -> Answer:
     return answer
 
 
-def _row(request: PageRequest, status: ServerStatus, tokens: int | None) -> Sequence[Child]:
+def _row(
+    request: PageRequest, status: ServerStatus, tokens: int | None, *, is_approved: bool
+) -> Sequence[Child]:
     return (
         server_link(status.server_id),
         state(status.state),
@@ -204,9 +221,16 @@ def _row(request: PageRequest, status: ServerStatus, tokens: int | None) -> Sequ
         f"{status.calls:,}",
         (
             _error(status) if status.last_error else None,
-            [tag("span", first_line(note), class_="note") for note in status.notes],
+            None if is_approved else _UNAPPROVED,
+            [tag("span", prose(first_line(note)), class_="note") for note in status.notes],
         ),
-        _actions(request, status, "/servers", can_switch=status.transport != "in_process"),
+        _actions(
+            request,
+            status,
+            "/servers",
+            can_switch=status.transport != "in_process",
+            is_approved=is_approved,
+        ),
     )
 
 
@@ -219,12 +243,12 @@ def _tool_count(status: ServerStatus) -> Child:
 
 def _error(status: ServerStatus) -> Html:
     """The last error: its first line, and the whole of it on demand where there is more."""
-    error = status.last_error or ""
+    error = without_server(status.last_error or "", status.server_id)
     first = first_line(error)
     if first == error and not status.hint:
-        return tag("span", first, class_="trouble")
+        return tag("span", prose(first), class_="trouble")
     whole = (tag("div", error, class_="text"), hint(status.hint))
-    summary = tag("summary", first, class_="trouble")
+    summary = tag("summary", prose(first), class_="trouble")
     return tag("details", summary, *whole, id=f"error-{status.server_id}")
 
 
@@ -234,11 +258,14 @@ def _actions(
     back: str,
     *,
     can_switch: bool,
+    is_approved: bool,
     files: Sequence[EditTarget] = (),
 ) -> Html:
     server_id = status.server_id
     buttons: list[Child] = []
-    if status.enabled:
+    if not is_approved:
+        buttons.append(approve_link(server_id))  # before that, starting it would only fail
+    elif status.enabled:
         word = "Start" if status.state == "idle" else "Restart"
         buttons.append(button(word, "do", "restart", key=server_id))
     if can_switch:
@@ -263,10 +290,10 @@ def _changes(panel: HostPanel, details: ServerDetails) -> Child:
     )
 
 
-def _facts(details: ServerDetails, tokens: int | None) -> Html:
+def _facts(details: ServerDetails, tokens: int | None, *, is_approved: bool) -> Html:
     status = details.status
     facts: list[tuple[str, Child]] = [
-        ("State", state(status.state)),
+        ("State", (state(status.state), None if is_approved else _UNAPPROVED)),
         ("What it is", code(details.target)),
         ("Transport", status.transport or "?"),
         ("Protocol", status.version or "not known yet"),
@@ -285,7 +312,8 @@ def _facts(details: ServerDetails, tokens: int | None) -> Html:
     if details.description:
         facts.insert(0, ("Description", details.description))
     if status.last_error:
-        facts.append(("Last error", tag("div", status.last_error, class_="trouble text")))
+        error = without_server(status.last_error, status.server_id)
+        facts.append(("Last error", tag("div", error, class_="trouble text")))
     if status.hint and status.state in DOWN:  # what was wrong needs no more advice
         facts.append(("Hint", prose(status.hint)))
     return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts])
