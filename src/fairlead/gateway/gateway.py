@@ -384,7 +384,7 @@ class Gateway:
 
     async def drain(self) -> None:
         """Let requests under way finish while others are sent elsewhere, and leave the other replicas."""
-        if not self.is_draining:
+        if not self.is_draining or (self.cluster is not None and not self.cluster.directory.is_draining):
             await self.announce_drain()
         await self.finish()
         if self.cluster is not None:
