@@ -420,6 +420,7 @@ class Gateway:
         cluster = Cluster(store, place, keys, load=self.load, on_end=self.note_request_end, owners=owners)
         await self.tasks.start(cluster.directory.run)
         self.tasks.start_soon(cluster.forwarder.run)
+        self.tasks.start_soon(owners.run)
         cluster.share_servers(store, self._start_shared, self._close_shared, self._wake_finish)
         self.cluster = cluster
 

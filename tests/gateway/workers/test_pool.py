@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fairlead.connection.peer import SESSION_META_KEY
-from fairlead.gateway.cluster.server_owners import MEMORY_LOST
+from fairlead.gateway.cluster.peer_transport import MEMORY_LOST
 from fairlead.gateway.registry import APPROVALS_PATH, DASHBOARD_LINKS_PATH, RELOAD_PATH, STATUS_PATH, living
 from tests.cli.gateway_support import INITIALIZE, Up, command
 from tests.conftest import Machine
