@@ -306,9 +306,7 @@ class Cluster:
         # A token of this machine opens no other one, and is not to leave it.
         if FORWARDED in scope or admitted.is_of_machine:
             return False
-        groups = sorted(admitted.groups)
-        parts = (admitted.principal, admitted.credential, groups, bundle, client)
-        name = msgspec.json.encode(parts)
+        name = self.home_name(client, bundle, admitted)
         # While the store is away, leases cannot be renewed: then those that were known last count.
         takes_all = not self.directory.is_announced
         homes = [
@@ -330,6 +328,18 @@ class Cluster:
             else:
                 return True
         return False
+
+    @staticmethod
+    def home_name(client: str, bundle: str | None, admitted: AuthenticatedRequest) -> bytes:
+        """Return the name by which a stateless client's home is chosen: no two credentials have one.
+
+        Args:
+            client: What tells the client from others with its token.
+            bundle: The bundle that it uses.
+            admitted: Who makes its requests.
+        """
+        groups = sorted(admitted.groups)
+        return msgspec.json.encode((admitted.principal, admitted.credential, groups, bundle, client))
 
     async def _forward_to_owner(
         self, owner_id: str, scope: Scope, body: bytes, receive: Receive, send: Send
