@@ -97,7 +97,8 @@ class GatewayApp:
             bundle or None
         )
         if endpoint is None:
-            await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
+            refused = RequestRefused.saying(404, f"there is no bundle `{bundle}`")
+            await refusal_of_client(kind, scope, refused)(scope, receive, send)
         # Workers find each other's sessions without a directory; they have one for the servers they share.
         elif (
             cluster is not None

@@ -28,6 +28,7 @@ from fairlead.store.protocol import (
     PublishedMessage,
     StoredValue,
     TokenGrant,
+    read_values,
 )
 from fairlead.store.redis_connection import MESSAGES, META, RENEWAL_SECONDS, RedisConnection
 
@@ -125,10 +126,12 @@ class RedisDatabase:
         lowest, highest = (b"[" + low, b"(" + low + b"\xff") if low else (b"-", b"+")
         base = _VALUE + _place(namespace, "")
         found: list[bytes] = self._redis.call(scripts.SCAN, [_index(namespace)], base, lowest, highest)
-        pairs = zip(found[::2], found[1::2], strict=True)
-        return [
-            self._read(member.decode(), _place(namespace, "") + member, stored) for member, stored in pairs
-        ]
+        # A name that Fairlead did not write may be no text.
+        names = (member.decode(errors="replace") for member in found[::2])
+        return read_values(
+            zip(names, found[1::2], strict=True),
+            lambda key, stored: self._read(key, _place(namespace, key), stored),
+        )
 
     def _change(
         self,
@@ -156,6 +159,11 @@ class RedisDatabase:
         return self._keys.seal(value, place)
 
     def _read(self, key: str, place: bytes, stored: bytes) -> StoredValue:
+        if not stored[:_VERSION_BYTES].isdigit():
+            raise StoreError(
+                "a value of the store was written by another program than Fairlead",
+                hint="find out who else writes to this Redis; then restore a backup",
+            )
         value = self._keys.open(stored[_VERSION_BYTES:], place)
         return StoredValue(key=key, value=value, version=int(stored[:_VERSION_BYTES]))
 

@@ -430,10 +430,10 @@ class PeerApp:
 
 
 def refusal_of_client(kind: str, scope: Scope, refused: RequestRefused) -> RequestRefused:
-    """The refusal of a client's token. To the replica that accepted it, it says that nothing was carried out.
+    """The refusal of a client's token or bundle. To the replica that accepted it, nothing was carried out.
 
-    That one has heard of the token before this one did, and can answer by itself; not what names a session,
-    which is here alone.
+    That one has heard of the token, or of a new bundle, before this one did, and can answer by itself; not
+    what names a session, which is here alone.
     """
     if FORWARDED not in scope or _session_id(kind, scope) is not None:
         return refused
