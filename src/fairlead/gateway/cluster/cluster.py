@@ -128,6 +128,7 @@ class Cluster:
     ) -> None:
         self.directory = ReplicaDirectory(store, address=place.address, load=load, namespace=place.namespace)
         self.session_ids = SessionIds(keys.session_ids, self.directory.id)
+        self.name_keys = keys.names
         self._signatures = PeerSignatures(keys.peers, self.directory.id)
         self.forwarder = Forwarder(self.directory, self._signatures, on_end)
         self.owners = owners

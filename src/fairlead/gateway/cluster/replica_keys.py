@@ -42,6 +42,8 @@ class ReplicaKeys:
     """For sealing session ids: 32 bytes each."""
     peers: tuple[bytes, ...]
     """For authentication between replicas: 32 bytes each."""
+    names: tuple[bytes, ...] = ()
+    """For names in the store that are made from a secret, such as a cookie: 32 bytes each."""
 
     @classmethod
     def derive(cls, secrets: Sequence[bytes]) -> "ReplicaKeys":
@@ -50,6 +52,7 @@ class ReplicaKeys:
         return cls(
             session_ids=tuple(_derive(secret, b"session ids") for secret in secrets),
             peers=tuple(_derive(secret, b"peers") for secret in secrets),
+            names=tuple(_derive(secret, b"names") for secret in secrets),
         )
 
     @classmethod
