@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -144,6 +145,14 @@ class PeerSignatures:
         key = self._keys[0]
         signature = _signature(key, said, method, target, headers)
         return said + b" " + signature, _answer(key, signature)
+
+    def seconds_from(self, date: bytes) -> float:
+        """Return by how much the clock of who sent a `Date` header differs; 0 where it is none."""
+        try:
+            sent = parsedate_to_datetime(date.decode("latin-1")).timestamp()
+        except (ValueError, OverflowError):
+            return 0.0
+        return abs(sent - self._clock())
 
     def check(
         self, value: bytes, method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]]
