@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -86,7 +87,8 @@ class GatewayApp:
         send = close_connection_after(send) if self._gateway.is_draining else send
         kind, _, bundle = scope["path"].strip("/").partition("/")
         if kind not in _MCP_PATHS or "/" in bundle:
-            await self._others(scope, receive, send)
+            answer = partial(cluster.answer_page, self._others) if cluster is not None else self._others
+            await answer(scope, receive, send)
             return
         admitted = await self._access.admit(scope)
         if isinstance(admitted, RequestRefused):
@@ -424,6 +426,8 @@ class Gateway:
         self.tasks.start_soon(owners.run)
         cluster.share_servers(store, self._start_shared, self._close_shared, self._wake_finish)
         self.cluster = cluster
+        if self.member is None:
+            self.login_links.id_prefix = cluster.page_prefix
 
     def _start_shared(self, server_id: str, key: str) -> bool:
         """Start a server for another replica, which is about to stop. False where it is not the same here."""

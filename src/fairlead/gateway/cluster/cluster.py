@@ -20,6 +20,7 @@ from fairlead.errors import ReplicaFailed, StoreError
 from fairlead.gateway.access.auth import FORWARDED, AuthenticatedRequest
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER, Forwarder, failure_answer, target_of
+from fairlead.gateway.cluster.page_owners import keep_address, page_owner, page_prefix, restore_address
 from fairlead.gateway.cluster.peer_client import GREETING_PATH, PeerUnreachable
 from fairlead.gateway.cluster.peer_transport import SERVERS_PATH
 from fairlead.gateway.cluster.replica_keys import (
@@ -37,7 +38,7 @@ from fairlead.gateway.cluster.replicas import (
 )
 from fairlead.gateway.cluster.server_owners import JoinedReplicas, ServerOwners
 from fairlead.gateway.cluster.session_ids import UNKNOWN_SESSION, SessionIds
-from fairlead.net.exchange import read_body
+from fairlead.net.exchange import read_body, replay_body
 from fairlead.net.listen import mark_authenticated
 from fairlead.store.cluster_key import ClusterKeys
 from fairlead.store.protocol import Store
@@ -199,6 +200,7 @@ class Cluster:
         if scope["path"].startswith(SERVERS_PATH):
             return partial(self.owners.serve, found.sender)
         scope["headers"] = others
+        restore_address(scope)
         scope["client"] = found.client
         scope[FORWARDED] = found
         return None
@@ -246,6 +248,39 @@ class Cluster:
         if body is not None and not await self._forward_to_owner(sealed.owner, scope, body, receive, send):
             await UNKNOWN_SESSION(scope, receive, send)
         return True
+
+    @property
+    def page_prefix(self) -> str:
+        """What the addresses of this replica's login links and dashboard sessions begin with."""
+        return page_prefix(self.directory.id)
+
+    async def answer_page(self, pages: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a browser's request, at the replica whose login link or dashboard session it is for.
+
+        Where that is this one, is gone or cannot be reached, it is answered here: what is shared is found
+        here, too, and the rest is unknown.
+
+        Args:
+            pages: Answers here.
+            scope: The request.
+            receive: Its body.
+            send: Where the answer goes.
+        """
+        owner_id = page_owner(scope)
+        owner = self.directory.known(owner_id) if owner_id not in (None, self.directory.id) else None
+        if (
+            owner is None
+            or FORWARDED in scope
+            or owner.protocol != PEER_PROTOCOL
+            or self.forwarder.is_silent(owner.id)
+        ):
+            await pages(scope, receive, send)
+        elif (body := await read_body(receive)) is not None:
+            try:
+                await self.forwarder.forward(owner, keep_address(scope), body, receive, send)
+            except PeerUnreachable as exc:
+                logger.info("a replica is unreachable", extra={"replica": owner.id, "reason": str(exc)})
+                await pages(scope, replay_body(body, receive), send)
 
     async def resume_elsewhere(  # noqa: PLR0913 - what a request is, and where it goes on
         self,

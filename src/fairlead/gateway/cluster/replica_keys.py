@@ -21,6 +21,9 @@ from fairlead.store.cluster_key import ClusterKeys
 
 REPLICA_HEADER: Final = b"fairlead-replica"
 """The header that only replicas send."""
+PAGE_HOST: Final = b"fairlead-page-host"
+PAGE_ORIGIN: Final = b"fairlead-page-origin"
+"""The `Host` and `Origin` of a browser's request that one replica forwards to another."""
 SIGNATURE_SECONDS: Final = 30.0
 """How old a signature may be, and how far the clocks of two machines may differ."""
 
@@ -31,7 +34,13 @@ _WINDOW: Final = 65_536
 """How many requests of a replica may overtake one that it signed before them."""
 _FORGOTTEN_SECONDS: Final = 3 * SIGNATURE_SECONDS
 """When the numbers of a replica that sends nothing are forgotten: its signatures are too old by then."""
-_SIGNED_HEADERS: Final = (b"authorization", b"mcp-session-id", b"content-length")
+_SIGNED_HEADERS: Final = (
+    b"authorization",
+    b"mcp-session-id",
+    b"content-length",
+    PAGE_HOST,
+    PAGE_ORIGIN,
+)
 """The headers that would make another request of a signed one."""
 
 
