@@ -95,11 +95,22 @@ class RoundBrowser:
         self._served = served
         self._requests = 0
         self._cookies: dict[str, str] = {}
+        self.location = ""
+        """Where the last answer sent it."""
+
+    def at(self, served: list[ServedPages]) -> "RoundBrowser":
+        """The same browser at other gateways."""
+        other = RoundBrowser(self._http, served)
+        other._cookies = self._cookies
+        return other
+
+    def headers(self) -> dict[str, str]:
+        return {"Host": NAME, "Cookie": "; ".join(f"{name}={it}" for name, it in self._cookies.items())}
 
     async def request(self, method: str, path: str, **fields: str) -> tuple[int, str]:
         at = self._served[self._requests % len(self._served)]
         self._requests += 1
-        headers = {"Host": NAME, "Cookie": "; ".join(f"{name}={it}" for name, it in self._cookies.items())}
+        headers = self.headers()
         if method == "POST":
             headers["Origin"] = f"https://{NAME}"
         async with self._http.request(
@@ -107,6 +118,7 @@ class RoundBrowser:
         ) as response:
             for name, morsel in response.cookies.items():
                 self._cookies[name] = morsel.value
+            self.location = response.headers.get("location", "")
             return response.status, await response.text()
 
 
@@ -237,3 +249,43 @@ async def test_pages_of_a_replica_that_is_gone_are_answered_by_another(
             await until(lambda: here.directory.known(gone.directory.id) is None)
             status, said = await browser.request("GET", path)
             assert (status, "too old" in said) == (404, True)
+
+
+async def test_a_dashboard_session_is_served_and_told_of_changes_by_its_replica_wherever_the_browser_comes(
+    machine: Machine, tmp_path: Path
+) -> None:
+    with authorization_server() as issuer:
+        jar = aiohttp.DummyCookieJar()
+        async with (
+            three(machine, tmp_path, issuer) as (served, bob),
+            aiohttp.ClientSession(cookie_jar=jar) as http,
+        ):
+            browser = browser_of(http, served[:1])
+            _, form = await browser.request("GET", "/login")
+            status, _ = await browser.request("POST", "/login", form_token=form_token(form), secret=PERSON)
+            assert status == 303
+            base = browser.location.rstrip("/")
+            assert served[0].gateway.cluster is not None
+            assert base.startswith(f"/~r{served[0].gateway.cluster.directory.id}-")
+            everywhere = browser.at(served)
+            for _ in range(3):
+                status, page = await everywhere.request("GET", f"{base}/servers/notes")
+                assert (status, "notes" in page) == (200, True)
+            # A login that was begun at one of them is shown at all.
+            status, _ = await everywhere.request(
+                "POST", f"{base}/servers/notes", form_token=form_token(page), do="log_in"
+            )
+            assert status == 303
+            for _ in range(3):
+                assert 'id="login-page"' in (await everywhere.request("GET", f"{base}/servers/notes"))[1]
+            # What changes is streamed through the other replica, for as long as both sides want it.
+            async with http.get(f"{served[1].url}{base}/events", headers=browser.headers()) as stream:
+                assert stream.status == 200
+                line = await stream.content.readline()
+                assert line
+            # Its cookie alone, or its address alone, opens nothing.
+            bare = browser_of(http, served)
+            for _ in range(3):
+                assert (await bare.request("GET", f"{base}/servers/notes"))[0] in (303, 401)
+                assert (await everywhere.request("GET", "/servers/notes"))[0] in (303, 401)
+            assert bob
