@@ -513,3 +513,51 @@ def test_that_redis_was_restarted_is_said_once_by_all_processes_together(
                 eventually(lambda database=database: database.put("pins", "a", b"two", expect=ANY))
             said = [each.getMessage() for each in caplog.records]
             assert said.count("the store was restarted, restored or failed over") == 1
+
+
+FOREIGN_ENTRIES = [
+    ("x", "y"),
+    ("t", "news", "p"),
+    ("t", "news", "p", "not sealed"),
+    ("t", b"\xff\xfe", "p", b"\x01" * 100),
+    ("t", "nan?", "v", b"\x01" * 100),
+    ("a", "b", "c", "d", "e", "f"),
+]
+
+
+@pytest.mark.parametrize("entry", FOREIGN_ENTRIES)
+async def test_an_entry_of_another_program_stops_neither_messages_nor_logs(
+    redis: RedisServer, entry: tuple[str | bytes, ...]
+) -> None:
+    pairs = entry if len(entry) % 2 == 0 else (*entry, "")
+    with anyio.fail_after(60):
+        async with AsyncStore.open(redis.location) as store:
+            async with store.subscribe("news") as news:
+                await store.publish("news", b"one")
+                assert await anext(news) == b"one"
+                redis.run("XADD", "fairlead:messages", "*", *pairs)
+                await store.publish("news", b"two")
+                found = await anext(news)
+                assert (found if found is not None else await anext(news)) == b"two"
+            store.append("calls", b"first")
+            await store.flush()
+            redis.run("XADD", "fairlead:log:calls", "*", *pairs)
+            store.append("calls", b"last")
+            await store.flush()
+            values = [record.value for record in await store.read_log("calls")]
+            assert values == [b"first", b"", b"last"]
+
+
+def test_names_that_are_no_text_are_an_error_of_a_backup_and_of_new_keys(redis: RedisServer) -> None:
+    with RedisDatabase.open(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("SET", b"fairlead:value:\xff\xfe", b"0000000000000007" + b"\x01" * 80)
+        with pytest.raises(StoreError):
+            database.reseal_all()
+        redis.run("DEL", b"fairlead:value:\xff\xfe")
+        redis.run("ZADD", b"fairlead:index:\xff\xfe", "0", "a")
+        values, _ = database.read_all()
+        assert ("pins", "a", b"one") in values
+        redis.run("HSET", META, "message", "many")
+        with pytest.raises(StoreError, match="damaged"):
+            database.last_position()

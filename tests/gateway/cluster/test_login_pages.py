@@ -90,19 +90,19 @@ async def three(
 class RoundBrowser:
     """A browser whose every request goes to the next gateway, all under one name."""
 
-    def __init__(self, http: aiohttp.ClientSession, served: list[ServedPages]) -> None:
+    def __init__(
+        self, http: aiohttp.ClientSession, served: list[ServedPages], cookies: dict[str, str] | None = None
+    ) -> None:
         self._http = http
         self._served = served
         self._requests = 0
-        self._cookies: dict[str, str] = {}
+        self._cookies = {} if cookies is None else cookies
         self.location = ""
         """Where the last answer sent it."""
 
     def at(self, served: list[ServedPages]) -> "RoundBrowser":
         """The same browser at other gateways."""
-        other = RoundBrowser(self._http, served)
-        other._cookies = self._cookies
-        return other
+        return RoundBrowser(self._http, served, self._cookies)
 
     def headers(self) -> dict[str, str]:
         return {"Host": NAME, "Cookie": "; ".join(f"{name}={it}" for name, it in self._cookies.items())}
@@ -268,6 +268,7 @@ async def test_a_dashboard_session_is_served_and_told_of_changes_by_its_replica_
             assert served[0].gateway.cluster is not None
             assert base.startswith(f"/~r{served[0].gateway.cluster.directory.id}-")
             everywhere = browser.at(served)
+            page = ""
             for _ in range(3):
                 status, page = await everywhere.request("GET", f"{base}/servers/notes")
                 assert (status, "notes" in page) == (200, True)
