@@ -188,13 +188,18 @@ class Callers:
         return self.outcomes.total()
 
     async def be_client(
-        self, number: int, target: Target, connections: int, end: float, session_seconds: tuple[float, float]
+        self,
+        number: int,
+        target: Target,
+        connections: int,
+        is_over: Callable[[], bool],
+        session_seconds: tuple[float, float],
     ) -> None:
-        """Be one client after the other until a time, each for a while. `number` tells clients apart."""
+        """Be one client after the other until it is over, each for a while. `number` tells clients apart."""
         chance = random.Random(f"{self._seed}:{number}")
         callers = [Caller(f"{self._seed}:{number}:{place}") for place in range(connections)]
-        while (now := time.monotonic()) < end:
-            until = min(end, now + chance.uniform(*session_seconds))
+        while not is_over():
+            until = time.monotonic() + chance.uniform(*session_seconds)
             # Where the gateway takes no new sessions for now, it is asked again.
             with suppress(UnexpectedAnswer, Unanswered, OSError, TimeoutError):
                 async with open_client(target, connections) as client:
@@ -202,17 +207,23 @@ class Callers:
                     gone = anyio.Event()
                     async with anyio.create_task_group() as tasks:
                         for caller, line in zip(callers, client.lines, strict=True):
-                            tasks.start_soon(self._make_calls, caller, client, line, until, gone)
+                            tasks.start_soon(self._make_calls, caller, client, line, until, gone, is_over)
                     if isinstance(client, LegacyClient) and not gone.is_set():
                         await _end_session(client)
                     continue
             await anyio.sleep(0.2)
 
     async def _make_calls(
-        self, caller: Caller, client: Client, line: Line, until: float, gone: anyio.Event
+        self,
+        caller: Caller,
+        client: Client,
+        line: Line,
+        until: float,
+        gone: anyio.Event,
+        is_over: Callable[[], bool],
     ) -> None:
-        """Make calls until a time, or until the session is gone."""
-        while time.monotonic() < until and not gone.is_set():
+        """Make calls until a time, or until the session is gone or all is over."""
+        while time.monotonic() < until and not gone.is_set() and not is_over():
             server, more = caller.chance.choice(self.servers), self._draw_fault(caller)
             outcome = await self.make_call(client, line, server, more)
             if outcome == "session":

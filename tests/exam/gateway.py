@@ -156,12 +156,18 @@ class GatewayExam:
     async def _under_load(self, where: Sequence[Target]) -> None:
         began = time.monotonic()
         end = began + self.seconds
+
+        def is_over() -> bool:
+            return time.monotonic() >= end
+
         async with anyio.create_task_group() as tasks:
             for number, target in enumerate([*where] * CLIENTS):
-                tasks.start_soon(self.callers.be_client, number, target, CONNECTIONS, end, SESSION_SECONDS)
+                tasks.start_soon(
+                    self.callers.be_client, number, target, CONNECTIONS, is_over, SESSION_SECONDS
+                )
             tasks.start_soon(self._watch, began, end)
             waiting = self._chance.sample(self._kinds, len(self._kinds))
-            while time.monotonic() < end:
+            while not is_over():
                 if not waiting:  # each of them once, before any of them again; processes die more often
                     waiting = self._chance.sample([*self._kinds, *self._kinds[:1] * 3], len(self._kinds) + 3)
                 kind = waiting.pop()

@@ -1,8 +1,9 @@
-"""Chaos exam of replicas: `python -m tests.exam.replicas [--seconds 600] [--seed 1] [--only FAULT]`.
+"""Chaos exam of replicas: `python -m tests.exam.replicas [--seconds 600] [--calls 1000000] [--only FAULT]`.
 
 Three gateways with one Redis, behind a balancer that sends each request to the next one, twelve servers of
 all kinds and clients of both eras, while faults drawn from the seed happen one after the other. No answer may
-cross, no call may be executed twice, each must be answered or its connection end, and soon enough.
+cross, no call may be executed twice, each must be answered or its connection end, and soon enough. It goes on
+until each kind of fault was there, and until there were as many calls as wanted.
 """
 
 import argparse
@@ -101,19 +102,28 @@ class ReplicaExam:
     """One run.
 
     Args:
-        seconds: How long there are calls.
+        seconds: How long there are calls, at least.
         seed: What all chance comes from.
-        only: The faults to draw from; all if empty.
+        only: The faults to draw from; all if empty. Each of them happens.
+        calls: How many calls there are, at least.
         busy_seconds: How much later than promised things may happen, on a busy machine.
     """
 
     def __init__(
-        self, seconds: float, seed: int, *, only: Sequence[str] = (), busy_seconds: float = 0.0
+        self,
+        seconds: float,
+        seed: int,
+        *,
+        only: Sequence[str] = (),
+        calls: int = 0,
+        busy_seconds: float = 0.0,
     ) -> None:
         self.faults: list[Fault] = []
         self.troubles: list[str] = []
         self.seconds = seconds
+        """How long there are calls; once it is over, how long there were."""
         self.callers: Callers
+        self._least_calls = calls
         self._seed = seed
         self._chance = random.Random(seed)
         self._mark = secrets.token_hex(8)
@@ -242,22 +252,31 @@ class ReplicaExam:
     # The load, and the faults.
 
     async def _under_load(self, token: str) -> None:
-        end = time.monotonic() + self.seconds
+        began = time.monotonic()
+
+        def is_over() -> bool:
+            if time.monotonic() - began < self.seconds or self.callers.calls < self._least_calls:
+                return False
+            return {fault.kind for fault in self.faults if fault.over} == {*self._kinds}
+
         async with anyio.create_task_group() as tasks:
             where = targets(f"{self._balancer.url}/mcp", token)
             for number, target in enumerate([*where] * CLIENTS):
-                tasks.start_soon(self.callers.be_client, number, target, CONNECTIONS, end, SESSION_SECONDS)
-            tasks.start_soon(self._read_record, end)
+                tasks.start_soon(
+                    self.callers.be_client, number, target, CONNECTIONS, is_over, SESSION_SECONDS
+                )
+            tasks.start_soon(self._read_record, is_over)
             await anyio.sleep(min(4.0, self.seconds / 8))
             waiting: list[str] = []
-            while time.monotonic() < end:
+            while not is_over():
                 if not waiting:  # each of them once, before any of them again
                     waiting = self._chance.sample(self._kinds, len(self._kinds))
                 await self._actions[waiting.pop()]()
                 await anyio.sleep(self._chance.uniform(1.0, 3.0))
+        self.seconds = time.monotonic() - began
 
-    async def _read_record(self, end: float) -> None:
-        while time.monotonic() < end:
+    async def _read_record(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
             await anyio.sleep(0.5)
             self.callers.ledger.read()
 
@@ -480,9 +499,9 @@ def show_exam(exam: ReplicaExam) -> None:
     show("Errors", ("what", "times"), [(what, times) for what, times in callers.errors.most_common(25)])
 
 
-async def main(seconds: float, seed: int, only: Sequence[str], busy_seconds: float) -> int:
+async def main(seconds: float, seed: int, only: Sequence[str], calls: int, busy_seconds: float) -> int:
     """Run it, and say what happened."""
-    exam = ReplicaExam(seconds, seed, only=only, busy_seconds=busy_seconds)
+    exam = ReplicaExam(seconds, seed, only=only, calls=calls, busy_seconds=busy_seconds)
     faults = await exam.run()
     show_exam(exam)
     return show_verdict(seed, faults)
@@ -491,9 +510,10 @@ async def main(seconds: float, seed: int, only: Sequence[str], busy_seconds: flo
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--calls", type=int, default=0, help="go on until there were so many")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", choices=[*LIMITS], default=[], help="these faults alone")
     parser.add_argument("--busy-seconds", type=float, default=1.0, help="what a busy machine may add")
     given = parser.parse_args()
-    work = partial(main, given.seconds, given.seed, given.only, given.busy_seconds)
+    work = partial(main, given.seconds, given.seed, given.only, given.calls, given.busy_seconds)
     sys.exit(anyio.run(work, backend_options={"use_uvloop": True}))

@@ -30,7 +30,6 @@ async def test_replicas_under_faults_cross_no_answer_and_execute_nothing_twice(
         faults = await exam.run()
 
     assert faults == []
-    assert exam.faults
-    assert {fault.kind for fault in exam.faults} <= {*only}
-    assert exam.callers.outcomes["answered"] > 5 * seconds
+    assert {fault.kind for fault in exam.faults} == {*only}
+    assert exam.callers.outcomes["answered"] > 5 * exam.seconds
     assert exam.callers.ledger.refreshes

@@ -3,16 +3,19 @@
 import contextlib
 import itertools
 import sqlite3
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from fairlead.errors import LockLost, StoreError
 from fairlead.store.async_store import AsyncStore
 from fairlead.store.opening import open_database
 from fairlead.store.protocol import Store
+from fairlead.store.sqlite import SqliteDatabase
 
 PATIENCE = 30.0
 
@@ -301,3 +304,23 @@ async def test_records_that_cannot_be_flushed_at_the_end_are_reported(
             stack.enter_context(write_locked(path))
             store.append("audit", b"one")
     assert "log records lost" in caplog.text
+
+
+class SlowDatabase(SqliteDatabase):
+    """A database that takes a while to say whether there are messages, as a Redis far away does."""
+
+    def has_changed_elsewhere(self) -> bool:
+        time.sleep(0.1)
+        return super().has_changed_elsewhere()
+
+
+async def test_a_slow_store_is_looked_at_for_messages_less_often(path: Path) -> None:
+    async with AsyncStore.open(path) as store:
+        messages = store._messages  # pyright: ignore[reportPrivateUsage]
+
+        def look() -> float:
+            with SlowDatabase.open(path) as slow:
+                return messages._look_if_changed(slow)  # pyright: ignore[reportPrivateUsage]
+
+        # The thread has leases to renew, and replicas to announce.
+        assert await anyio.to_thread.run_sync(look) >= 0.9

@@ -16,7 +16,7 @@ from fairlead.errors import LockLost, StoreError, StoreUnavailable
 from fairlead.store.async_store import AsyncStore
 from fairlead.store.cluster_key import new_cluster_key
 from fairlead.store.opening import open_database
-from fairlead.store.protocol import ANY, Database, lease_now
+from fairlead.store.protocol import ANY, Database, UnreadableValues, lease_now
 from fairlead.store.redis_connection import CONNECT_SECONDS, META, OPERATION_SECONDS
 from fairlead.store.redis_database import RedisDatabase
 
@@ -432,3 +432,132 @@ def test_without_the_package_the_error_says_what_to_install(
     ):
         pass
     assert "fairlead[redis]" in (caught.value.hint or "")
+
+
+FOREIGN = {
+    "empty": b"",
+    "short": b"0000",
+    "text": b"hello world, this is no value of Fairlead's at all",
+    "version alone": b"0000000000000007",
+    "json": b'0000000000000007{"id": "a", "__proto__": {}}',
+    "not a number": b"-000000000000007" + b"\x01" * 80,
+    "other digits": "\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667".encode() + b"\x01" * 80,
+    "large": b"0000000000000007" + b"\x01" * 3_000_000,
+}
+
+
+@pytest.mark.parametrize("kind", [*FOREIGN])
+def test_a_value_that_another_program_wrote_is_an_error_and_costs_no_other(
+    redis: RedisServer, kind: str
+) -> None:
+    with open_database(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+        database.put("pins", "c", b"three", expect=None)
+        redis.run("SET", "fairlead:value:pins:b", FOREIGN[kind])
+        redis.run("ZADD", "fairlead:index:pins", "0", "b")
+        with pytest.raises(StoreError, match=r"a value of the store was"):
+            database.get("pins", "b")
+        # Pins and denials are all there, or the answer is an error.
+        with pytest.raises(UnreadableValues) as caught:
+            database.scan("pins")
+        assert caught.value.keys == ("b",)
+        assert [found.value for found in caught.value.readable] == [b"one", b"three"]
+        found = database.get("pins", "a")
+        assert found is not None
+        assert found.value == b"one"
+
+
+def test_a_name_that_is_no_text_is_an_error_and_not_a_failure(redis: RedisServer) -> None:
+    with open_database(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("SET", b"fairlead:value:pins:\xff\xfe", b"0000000000000007" + b"\x01" * 80)
+        redis.run("ZADD", "fairlead:index:pins", "0", b"\xff\xfe")
+        with pytest.raises(UnreadableValues) as caught:
+            database.scan("pins")
+        assert len(caught.value.keys) == 1
+
+
+@pytest.mark.parametrize("name", ["value:pins:a", "index:pins", "lease:x", "bucket:ada", "messages"])
+def test_a_name_of_another_type_is_an_error_of_the_store(redis: RedisServer, name: str) -> None:
+    with open_database(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("DEL", f"fairlead:{name}")
+        redis.run("SADD" if name != "index:pins" else "SET", f"fairlead:{name}", "x")
+        attempts: dict[str, Callable[[], object]] = {
+            "value:pins:a": lambda: database.put("pins", "a", b"two", expect=1),
+            "index:pins": lambda: database.scan("pins"),
+            "lease:x": lambda: database.acquire("x", 5),
+            "bucket:ada": lambda: database.take_tokens("ada", per_minute=60, wanted=1),
+            "messages": lambda: database.publish("news", b"one"),
+        }
+        with pytest.raises(StoreError):
+            attempts[name]()
+        assert database.put("pins", "b", b"other", expect=None) if name != "index:pins" else True
+
+
+def test_that_redis_was_restarted_is_said_once_by_all_processes_together(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        open_database(redis.location) as first,
+        open_database(redis.location) as second,
+        open_database(redis.location) as third,
+    ):
+        for database in (first, second, third):
+            database.put("pins", "a", b"one", expect=ANY)
+        for _ in range(2):
+            redis.kill()
+            redis.start()
+            caplog.clear()
+            for database in (first, second, third, second):
+                eventually(lambda database=database: database.put("pins", "a", b"two", expect=ANY))
+            said = [each.getMessage() for each in caplog.records]
+            assert said.count("the store was restarted, restored or failed over") == 1
+
+
+FOREIGN_ENTRIES = [
+    ("x", "y"),
+    ("t", "news", "p"),
+    ("t", "news", "p", "not sealed"),
+    ("t", b"\xff\xfe", "p", b"\x01" * 100),
+    ("t", "nan?", "v", b"\x01" * 100),
+    ("a", "b", "c", "d", "e", "f"),
+]
+
+
+@pytest.mark.parametrize("entry", FOREIGN_ENTRIES)
+async def test_an_entry_of_another_program_stops_neither_messages_nor_logs(
+    redis: RedisServer, entry: tuple[str | bytes, ...]
+) -> None:
+    pairs = entry if len(entry) % 2 == 0 else (*entry, "")
+    with anyio.fail_after(60):
+        async with AsyncStore.open(redis.location) as store:
+            async with store.subscribe("news") as news:
+                await store.publish("news", b"one")
+                assert await anext(news) == b"one"
+                redis.run("XADD", "fairlead:messages", "*", *pairs)
+                await store.publish("news", b"two")
+                found = await anext(news)
+                assert (found if found is not None else await anext(news)) == b"two"
+            store.append("calls", b"first")
+            await store.flush()
+            redis.run("XADD", "fairlead:log:calls", "*", *pairs)
+            store.append("calls", b"last")
+            await store.flush()
+            values = [record.value for record in await store.read_log("calls")]
+            assert values == [b"first", b"", b"last"]
+
+
+def test_names_that_are_no_text_are_an_error_of_a_backup_and_of_new_keys(redis: RedisServer) -> None:
+    with RedisDatabase.open(redis.location) as database:
+        database.put("pins", "a", b"one", expect=None)
+        redis.run("SET", b"fairlead:value:\xff\xfe", b"0000000000000007" + b"\x01" * 80)
+        with pytest.raises(StoreError):
+            database.reseal_all()
+        redis.run("DEL", b"fairlead:value:\xff\xfe")
+        redis.run("ZADD", b"fairlead:index:\xff\xfe", "0", "a")
+        values, _ = database.read_all()
+        assert ("pins", "a", b"one") in values
+        redis.run("HSET", META, "message", "many")
+        with pytest.raises(StoreError, match="damaged"):
+            database.last_position()

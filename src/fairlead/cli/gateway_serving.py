@@ -227,7 +227,13 @@ async def open_surfaces(
         shared_tokens=mirror,
     )
     origins = [f"http://{dashboard_name(env)}:{port}", url] if is_loopback_host(host) else [url]
-    sessions = LoginSessions(authenticator, origins, shared, id_prefix=gateway.id_prefix)
+    sessions = LoginSessions(
+        authenticator,
+        origins,
+        shared,
+        name_keys=gateway.cluster.name_keys if gateway.cluster is not None else (),
+        id_prefix=gateway.login_links.id_prefix,
+    )
     gateway.login_links.origin = (_settings(gateway).public_url or url).rstrip("/")
     panel = HostPanel(
         gateway.host,

@@ -31,7 +31,7 @@ from fairlead.config.untyped import as_list
 from fairlead.errors import ConfigError, ConnectFailed, FairleadError
 from fairlead.gateway.access.tokens import decide_token, local_token
 from fairlead.gateway.registry import DASHBOARD_LINKS_PATH, RunningGateway, dashboard_name, service_log
-from fairlead.gateway.workers.messages import RELOAD
+from fairlead.gateway.workers.messages import DRAIN, RELOAD
 from fairlead.gateway.workers.pool import WorkerPool, open_pool, worker_command
 from fairlead.store.cluster_key import new_cluster_key
 from fairlead.terminal.exit_codes import Exit, exit_of
@@ -89,6 +89,9 @@ def serve_with_workers(
                     show_snippets(served.reach, snippets)
                     await pool.ended.wait()
                     logger.info("stopping")
+                    seconds = configuration.loaded.config.gateway.drain_ms / 1000
+                    if seconds and pool.failed is None:
+                        await pool.drain(seconds)
                 await pool.stop()
                 if pool.failed is not None:
                     raise pool.failed
@@ -207,6 +210,13 @@ def serve_as_worker(ctx: click.Context, options: GatewayArguments, descriptors: 
                     ):
                         address = options.address(loaded)
                         surfaces = await open_surfaces(gateway, configuration, options, address)
+
+                        async def announce_drain(_: str) -> str:
+                            # Not to the other workers: each stops too, and takes what comes until then.
+                            gateway.is_draining = surfaces.panel.is_stopping = True
+                            return ""
+
+                        member.answer(DRAIN, announce_drain)
                         async with (
                             listening(PeerApp(gateway.cluster), calls),
                             listening(surfaces.app, None) as server,
@@ -215,6 +225,8 @@ def serve_as_worker(ctx: click.Context, options: GatewayArguments, descriptors: 
                         ):
                             gateway.meter.count_connections = lambda: server.connections
                             await _work_until_end(member)
+                            if gateway.is_draining:
+                                server.close_idle()
                             await gateway.drain()
             except FairleadError as exc:
                 await member.fail(exc)

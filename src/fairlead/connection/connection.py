@@ -113,10 +113,10 @@ class Connection:
         """Set the log level of a handshake server, for this and all later runs."""
         await self._supervisor.set_log_level(level)
 
-    def take_notice(self) -> str:
+    def take_notice(self) -> str | None:
         """Notice about this run of the server that its callers must know; it is given out once."""
-        notice, self.vitals.notice = self.vitals.notice or "", None
-        return notice
+        link = self._supervisor.link
+        return link.session.dispatcher.take_notice() if link is not None else None
 
     @property
     def is_answering(self) -> bool:

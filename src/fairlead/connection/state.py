@@ -36,8 +36,6 @@ class ConnectionStatus:
     """The server's own name and version."""
     keeps_sessions: bool = False
     """Whether it is a gateway that keeps sessions for stateless requests."""
-    notice: str | None = None
-    """A message about this run that callers have not got yet."""
     download: str | None = None
     """What is downloaded for its start, in the words of the program that does."""
     noise: str | None = None

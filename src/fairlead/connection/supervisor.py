@@ -353,7 +353,6 @@ class Supervisor:
         self.link, self._attempt = link, None
         self._known_version = self.vitals.version = session.version
         self.vitals.keeps_sessions = session.keeps_sessions
-        self.vitals.notice = session.dispatcher.notice
         info = session.sdk.server_info
         self.vitals.server = f"{info.name} {info.version}" if info else None
         self.vitals.connects += 1

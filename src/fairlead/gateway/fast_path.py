@@ -7,21 +7,20 @@ way, down to a header, goes to the SDK's server, which knows every rule.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Final
 
 import mcp_types as types
 import msgspec
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types.version import KNOWN_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
-from msgspec import UNSET, Raw, UnsetType
-from starlette.types import Message, Receive, Scope, Send
+from msgspec import UNSET
+from starlette.types import Receive, Scope, Send
 
 from fairlead.catalog.catalog import CatalogTool
 from fairlead.catalog.repair.protocol_versions import version_number
 from fairlead.catalog.results import ToolResult
-from fairlead.catalog.sanitize.slices import has_slow_numbers
-from fairlead.connection.peer import AGENT_META_KEY, SESSION_META_KEY
+from fairlead.connection.peer import SESSION_META_KEY
 from fairlead.connection.tracing import (
     TRACEPARENT,
     TRACESTATE,
@@ -37,6 +36,7 @@ from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.batches import answer_batch, post_batch
 from fairlead.gateway.client_session import LIST_FIELDS, MAX_SESSION_KEY, ClientKey, ClientSession
 from fairlead.gateway.endpoint import GatewayEndpoint
+from fairlead.gateway.fast_request import FastParams, FastRequest, read_client_info, read_request
 from fairlead.gateway.request_context import (
     DISCONNECT_SECONDS,
     UNASKABLE,
@@ -51,14 +51,12 @@ from fairlead.gateway.tool_results import fit_result
 from fairlead.gateway.workers.member import PoolMember
 from fairlead.host.operator import Ability
 from fairlead.jsonrpc.incoming import MessageRefusal, repair_body, split_batch
-from fairlead.net.exchange import read_body, send_response
+from fairlead.net.exchange import read_body, replay_body, send_response
 from fairlead.net.listen import connection_of, was_passed
 
 PLAIN_VERSIONS: Final = frozenset({"2025-06-18", "2025-11-25"})
 """The older versions whose results take what servers of today put into them."""
 
-_UNREADABLE: Final = (ValueError, RecursionError)
-"""What reading JSON raises: `msgspec`'s errors, and `UnicodeDecodeError`, which is none of them."""
 _MODERN: Final = LATEST_MODERN_VERSION.encode()
 _HEADER: Final = TRACEPARENT.encode()
 _CALLS_TO_MOVE: Final = 8
@@ -66,47 +64,8 @@ _CALLS_TO_MOVE: Final = 8
 _CANCELLED: Final = b'"error":{"code":0,"message":"the request was cancelled"}'
 
 
-class _Meta(msgspec.Struct):
-    version: str | None = msgspec.field(name=types.PROTOCOL_VERSION_META_KEY, default=None)
-    capabilities: Raw = msgspec.field(name=types.CLIENT_CAPABILITIES_META_KEY, default=Raw())
-    client_info: Raw = msgspec.field(name=types.CLIENT_INFO_META_KEY, default=Raw())
-    log_level: Raw = msgspec.field(name=types.LOG_LEVEL_META_KEY, default=Raw())
-    progress_token: Raw = msgspec.field(name="progressToken", default=Raw())
-    session: object = msgspec.field(name=SESSION_META_KEY, default=None)
-    agent: Raw = msgspec.field(name=AGENT_META_KEY, default=Raw())
-    traceparent: object = None
-    tracestate: object = None
+_Answer = Callable[[FastRequest], Awaitable[bool]]
 
-
-class _Params(msgspec.Struct, rename="camel"):
-    name: str = ""
-    arguments: dict[str, Any] | None = None
-    cursor: str | None = None
-    request_id: int | str | None = None
-    input_responses: Raw = Raw()
-    request_state: Raw = Raw()
-    task: Raw = Raw()
-    meta: _Meta = msgspec.field(name="_meta", default_factory=_Meta)
-
-
-class _FastRequest(msgspec.Struct):
-    method: str
-    jsonrpc: str
-    id: int | str | UnsetType = UNSET
-    params: _Params = msgspec.field(default_factory=_Params)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it wants an answer, without progress, log messages or rounds, and is no agent's."""
-        params = self.params
-        extras = (params.meta.log_level, params.meta.progress_token, params.meta.agent)
-        rounds = (params.input_responses, params.request_state, params.task)
-        return self.id is not UNSET and self.jsonrpc == "2.0" and not any(map(len, (*extras, *rounds)))
-
-
-_Answer = Callable[[_FastRequest], Awaitable[bool]]
-
-_decode = msgspec.json.Decoder(_FastRequest).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -135,7 +94,7 @@ class FastPath:
             await self._member.pass_on(number, scope, receive, send)
         elif self._member is not None and await _move_to_calls(body, scope, receive, self._member):  # noqa: SIM114
             return
-        elif self._member is None and await _answer_at_home(endpoint, body, scope, receive, send):
+        elif await _answer_at_home(endpoint, body, scope, receive, send, self._member):
             return
         else:
             await self._handle_body(endpoint, body, scope, receive, send)
@@ -145,7 +104,7 @@ class FastPath:
     ) -> None:
         """Answer one message."""
         exchange = _HttpExchange(endpoint, scope, receive, send, self._tracer, self._member)
-        request = _read(body)
+        request = read_request(body)
         if request is not None and await exchange.try_answer(request):
             return
         if request is not None and await exchange.try_resume_elsewhere(request, body):
@@ -154,9 +113,13 @@ class FastPath:
         if isinstance(sound, MessageRefusal):
             await _unreadable(sound)(scope, receive, send)
             return
-        if request is None and (repaired := _read(sound)) is not None and await exchange.try_answer(repaired):
+        if (
+            request is None
+            and (repaired := read_request(sound)) is not None
+            and await exchange.try_answer(repaired)
+        ):
             return
-        await endpoint.handle(scope, _replay_body(sound, receive), send)
+        await endpoint.handle(scope, replay_body(sound, receive), send)
 
     async def handle_message(
         self, endpoint: GatewayEndpoint, scope: Scope, receive: Receive, send: Send
@@ -178,7 +141,7 @@ class FastPath:
         if isinstance(sound, MessageRefusal):
             await _unreadable(sound)(scope, receive, send)
         else:
-            await endpoint.handle_message(scope, _replay_body(sound, receive), send)
+            await endpoint.handle_message(scope, replay_body(sound, receive), send)
 
 
 def _other_worker(body: bytes, scope: Scope, member: PoolMember) -> int | None:
@@ -189,7 +152,7 @@ def _other_worker(body: bytes, scope: Scope, member: PoolMember) -> int | None:
     """
     if was_passed(scope) or not (b"requestState" in body or SESSION_META_KEY.encode() in body):
         return None  # most requests: they need not be read twice
-    request = _read(body)
+    request = read_request(body)
     if request is None:
         return None
     state = bytes(request.params.request_state)
@@ -216,22 +179,38 @@ async def _move_to_calls(body: bytes, scope: Scope, receive: Receive, member: Po
 
 
 async def _answer_at_home(
-    endpoint: GatewayEndpoint, body: bytes, scope: Scope, receive: Receive, send: Send
+    endpoint: GatewayEndpoint,
+    body: bytes,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    member: PoolMember | None,
 ) -> bool:
-    """Have the replica answer that has what a stateless client keeps, if that is another one.
+    """Have the replica or worker answer that has what a stateless client keeps, if that is another one.
 
-    That is for clients that name their session, and for requests to servers of which each has its own.
+    That is for requests to servers of which each client has its own, and among replicas for all of clients
+    that name their session: a worker has got those already.
     """
     cluster, is_modern = endpoint.gateway.cluster, (b"mcp-protocol-version", _MODERN) in scope["headers"]
     # A request that waits somewhere goes on there.
-    if cluster is None or not is_modern or b"requestState" in body or (request := _read(body)) is None:
+    if cluster is None or not is_modern or b"requestState" in body or was_passed(scope):
+        return False
+    if (request := read_request(body)) is None:
         return False
     params, admitted, client = request.params, scope[ADMITTED], request.params.meta.session
     if client is None:
         if not await endpoint.uses_own_server(admitted.caller, request.method, params.name, params.arguments):
             return False
-        client = (_info(bytes(params.meta.client_info)).name,)  # which spells no session
-    return await cluster.answer_at_home(repr(client), endpoint.bundle, admitted, scope, body, receive, send)
+        client = (read_client_info(bytes(params.meta.client_info)).name,)  # which spells no session
+    elif member is not None:
+        return False
+    client_name = repr(client)
+    if member is None:
+        return await cluster.answer_at_home(
+            client_name, endpoint.bundle, admitted, scope, body, receive, send
+        )
+    home = member.home(cluster.home_name(client_name, endpoint.bundle, admitted).decode())
+    return home is not None and await member.try_pass_on(home, scope, receive)
 
 
 class _HttpExchange:
@@ -256,7 +235,7 @@ class _HttpExchange:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self._session_id = b""
 
-    async def try_answer(self, request: _FastRequest) -> bool:
+    async def try_answer(self, request: FastRequest) -> bool:
         """Answer the request, if it is a plain one. Returns whether it was answered."""
         if b"application/json" not in self._headers.get(b"content-type", b""):
             return False
@@ -270,7 +249,7 @@ class _HttpExchange:
             return await answer(request)
         return await self._answer_traced(request, answer)
 
-    async def try_resume_elsewhere(self, request: _FastRequest, body: bytes) -> bool:
+    async def try_resume_elsewhere(self, request: FastRequest, body: bytes) -> bool:
         """Have the replica answer that a request waits at, if it is another one."""
         cluster, state = self._endpoint.gateway.cluster, bytes(request.params.request_state)
         if cluster is None or not state:
@@ -280,7 +259,7 @@ class _HttpExchange:
             state, bundle, admitted, self._scope, body, self._receive, self._send
         )
 
-    async def _answer_traced(self, request: _FastRequest, answer: _Answer) -> bool:
+    async def _answer_traced(self, request: FastRequest, answer: _Answer) -> bool:
         """Answer a request as part of the trace that its `_meta` or its headers name."""
         meta = request.params.meta
         parent = read_trace({TRACEPARENT: meta.traceparent, TRACESTATE: meta.tracestate})
@@ -306,13 +285,13 @@ class _HttpExchange:
 
     # Stateless versions.
 
-    async def _answer_stateless(self, request: _FastRequest) -> bool:
+    async def _answer_stateless(self, request: FastRequest) -> bool:
         if not self._is_proper(request):
             return False
         capabilities = bytes(request.params.meta.capabilities)
         abilities = UNASKABLE if capabilities == b"{}" else _abilities(capabilities)
         admitted: AuthenticatedRequest = self._scope[ADMITTED]
-        session, info = request.params.meta.session, _info(bytes(request.params.meta.client_info))
+        session, info = request.params.meta.session, read_client_info(bytes(request.params.meta.client_info))
         if session is not None and not (isinstance(session, str) and 0 < len(session) <= MAX_SESSION_KEY):
             return False
         name = info.name if session is None else ""
@@ -352,7 +331,7 @@ class _HttpExchange:
         else:
             connection.note_call(member.at_address(owner.address))
 
-    def _is_proper(self, request: _FastRequest) -> bool:
+    def _is_proper(self, request: FastRequest) -> bool:
         """Return whether the headers repeat what the request says, once each, as the protocol requires."""
         headers, params = self._headers, request.params
         accept = headers.get(b"accept", b"")
@@ -371,7 +350,7 @@ class _HttpExchange:
 
     # Handshake versions.
 
-    async def _answer_in_session(self, request: _FastRequest) -> bool:
+    async def _answer_in_session(self, request: FastRequest) -> bool:
         client = _session_client(self._endpoint, self._headers, self._scope)
         if (
             client is None
@@ -398,7 +377,7 @@ class _HttpExchange:
             await self._call(request, client, UNASKABLE, client.find_tool(request.params.name))
         return is_plain
 
-    async def _cancel_call(self, request: _FastRequest) -> bool:
+    async def _cancel_call(self, request: FastRequest) -> bool:
         client = _session_client(self._endpoint, self._headers, self._scope)
         call = client.plain_calls.get(request.params.request_id) if client is not None else None
         if call is None:
@@ -411,7 +390,7 @@ class _HttpExchange:
 
     async def _call(
         self,
-        request: _FastRequest,
+        request: FastRequest,
         client: ClientSession,
         abilities: frozenset[Ability],
         tool: CatalogTool | None,
@@ -451,7 +430,7 @@ class _HttpExchange:
                 del client.plain_calls[request.id]
         await self._conclude(request, error, result)
 
-    async def _conclude(self, request: _FastRequest, error: MCPError | None, result: bytes | None) -> None:
+    async def _conclude(self, request: FastRequest, error: MCPError | None, result: bytes | None) -> None:
         """Answer with the outcome of a call; with neither of the two, it was cancelled."""
         in_session = bool(self._session_id)
         if self._span is not None:
@@ -472,11 +451,11 @@ class _HttpExchange:
 
     # Answers.
 
-    async def _answer(self, request: _FastRequest, *result: bytes) -> None:
+    async def _answer(self, request: FastRequest, *result: bytes) -> None:
         """Answer with a result. Parts of it may be large, and are not copied."""
         await self._respond(200, b'{"jsonrpc":"2.0","id":%b,"result":' % _encode(request.id), *result, b"}")
 
-    async def _refuse(self, request: _FastRequest, exc: MCPError, *, in_session: bool) -> None:
+    async def _refuse(self, request: FastRequest, exc: MCPError, *, in_session: bool) -> None:
         # Only the stateless protocol maps JSON-RPC errors to HTTP statuses.
         status = 200 if in_session else ERROR_CODE_HTTP_STATUS.get(exc.error.code, 200)
         error = exc.error.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -525,7 +504,7 @@ def _note(span: Span, error: MCPError | None, result: bytes | None) -> None:
 
 
 async def _call_in_rounds(
-    client: ClientSession, params: _Params, tool: CatalogTool | None, abilities: frozenset[Ability]
+    client: ClientSession, params: FastParams, tool: CatalogTool | None, abilities: frozenset[Ability]
 ) -> ToolResult | types.InputRequiredResult:
     """Call a tool, up to its result or to elicitations in its place."""
     identity = RequestIdentity("tools/call", params.name, params.arguments)
@@ -554,46 +533,5 @@ _LIST_HEAD: Final = b'{"resultType":"complete","ttlMs":0,"cacheScope":"private",
 _LIST_TAIL: Final = b',"_meta":%b}' % _encode({types.SERVER_INFO_META_KEY: SERVER_INFO})
 
 
-class _Info(msgspec.Struct, frozen=True):
-    name: str = ""
-    version: str = ""
-
-    @property
-    def shown(self) -> str | None:
-        return f"{self.name} {self.version}".strip() or None
-
-
-@lru_cache(maxsize=1024)
-def _info(info: bytes) -> _Info:
-    """Parse a request's `clientInfo`."""
-    try:
-        return msgspec.json.decode(info, type=_Info)
-    except _UNREADABLE:
-        return _Info()
-
-
-def _read(body: bytes) -> _FastRequest | None:
-    try:
-        if not body.isascii():
-            body.decode()  # `msgspec` does not look into the names that it passes over
-        return None if has_slow_numbers(body) else _decode(body)
-    except _UNREADABLE:
-        return None
-
-
 def _unreadable(refusal: MessageRefusal) -> RequestRefused:
     return RequestRefused(status=400, headers={"Content-Type": "application/json"}, body=refusal.encode())
-
-
-def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that brings a body which was read already."""
-    is_read = False
-
-    async def again() -> Message:
-        nonlocal is_read
-        if is_read:
-            return await receive()
-        is_read = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -86,7 +87,8 @@ class GatewayApp:
         send = close_connection_after(send) if self._gateway.is_draining else send
         kind, _, bundle = scope["path"].strip("/").partition("/")
         if kind not in _MCP_PATHS or "/" in bundle:
-            await self._others(scope, receive, send)
+            answer = partial(cluster.answer_page, self._others) if cluster is not None else self._others
+            await answer(scope, receive, send)
             return
         admitted = await self._access.admit(scope)
         if isinstance(admitted, RequestRefused):
@@ -97,7 +99,8 @@ class GatewayApp:
             bundle or None
         )
         if endpoint is None:
-            await RequestRefused.saying(404, f"there is no bundle `{bundle}`")(scope, receive, send)
+            refused = RequestRefused.saying(404, f"there is no bundle `{bundle}`")
+            await refusal_of_client(kind, scope, refused)(scope, receive, send)
         # Workers find each other's sessions without a directory; they have one for the servers they share.
         elif (
             cluster is not None
@@ -384,7 +387,7 @@ class Gateway:
 
     async def drain(self) -> None:
         """Let requests under way finish while others are sent elsewhere, and leave the other replicas."""
-        if not self.is_draining:
+        if not self.is_draining or (self.cluster is not None and not self.cluster.directory.is_draining):
             await self.announce_drain()
         await self.finish()
         if self.cluster is not None:
@@ -420,8 +423,11 @@ class Gateway:
         cluster = Cluster(store, place, keys, load=self.load, on_end=self.note_request_end, owners=owners)
         await self.tasks.start(cluster.directory.run)
         self.tasks.start_soon(cluster.forwarder.run)
+        self.tasks.start_soon(owners.run)
         cluster.share_servers(store, self._start_shared, self._close_shared, self._wake_finish)
         self.cluster = cluster
+        if self.member is None:
+            self.login_links.id_prefix = cluster.page_prefix
 
     def _start_shared(self, server_id: str, key: str) -> bool:
         """Start a server for another replica, which is about to stop. False where it is not the same here."""

@@ -38,7 +38,7 @@ class LoginLinks:
 
     def __init__(self, id_prefix: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin with none; the codes of links begin with `id_prefix`, which says what process has them."""
-        self._id_prefix = id_prefix
+        self.id_prefix = id_prefix
         self._clock = clock
         self._links: OrderedDict[str, LoginLink] = OrderedDict()
         self._given: dict[tuple[str, str], str] = {}
@@ -53,7 +53,7 @@ class LoginLinks:
         code = self._given.get(key)
         link = self._links.get(_digest(code)) if code is not None else None
         if code is None or link is None or link.is_begun or link.ends < self._clock():
-            code = self._given[key] = f"{self._id_prefix}{secrets.token_urlsafe(24)}"
+            code = self._given[key] = f"{self.id_prefix}{secrets.token_urlsafe(24)}"
             self._links[_digest(code)] = LoginLink(
                 principal=principal, server_id=server_id, ends=self._clock() + LINK_SECONDS
             )

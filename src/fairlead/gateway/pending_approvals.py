@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.errors import ApprovalRequired, ReplicaFailed, StoreError, VersionConflict
 from fairlead.host.operator import ApprovalAnswer, ApprovalRequest
-from fairlead.store.protocol import ANY, Store, StoredValue
+from fairlead.store.protocol import ANY, Store, StoredValue, scan_readable
 from fairlead.wording import join_clauses
 
 PATIENCE_SECONDS = 120.0
@@ -148,7 +148,8 @@ class PendingApprovals:
 
     async def _look(self, store: Store) -> None:
         elsewhere: dict[str, PendingApproval] = {}
-        for stored in await store.scan(NAMESPACE):
+        values, _ = await scan_readable(store, NAMESPACE)
+        for stored in values:
             shared = _read(stored)
             own = self._waiting.get(stored.key)
             if own is not None and shared is not None and shared.answer is not None:

@@ -397,8 +397,8 @@ class CallRunner:
             result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:
                 result = await self._artifacts.deliver_cleaned(raw, source, principal=proposal.principal)
-            if connection.vitals.notice is not None:
-                result = result.with_note(connection.take_notice())
+            if (notice := connection.take_notice()) is not None:
+                result = result.with_note(notice)
             is_error, found = says_error(result.raw), result.remarks.findings
         except BaseException as exc:
             error = _record_failure(audited, exc)

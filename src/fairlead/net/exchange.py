@@ -136,3 +136,17 @@ def close_connection_after(send: "Send") -> "Send":
         await send(message)
 
     return send_closing
+
+
+def replay_body(body: bytes, receive: "Receive") -> "Receive":
+    """Return a `receive` that brings a body which was read already."""
+    is_read = False
+
+    async def again() -> "Message":
+        nonlocal is_read
+        if is_read:
+            return await receive()
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

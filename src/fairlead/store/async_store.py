@@ -161,6 +161,8 @@ def _fail(answer: asyncio.Future[T], error: BaseException) -> None:
 _FLUSH_SECONDS = 0.08
 UNFLUSHED_RECORDS = 10_000
 _LOOK_SECONDS = 0.2
+_LOOK_SHARE = 9.0
+"""How many times as long as a look at the messages took there is none."""
 UNREAD_MESSAGES = 1000
 _RETRY_SECONDS = 1.0
 _PRUNED_AT_ONCE = 500
@@ -495,6 +497,7 @@ class _Messages:
         except StoreError as exc:
             self._worker.tell(self._fail, exc)
             return _RETRY_SECONDS
+        began = time.monotonic()
         try:
             self._changed = database.has_changed_elsewhere() or self._changed
             if self._changed:
@@ -505,7 +508,8 @@ class _Messages:
             self._failing = True
             return _RETRY_SECONDS
         self._changed = self._failing = False
-        return _LOOK_SECONDS
+        # Messages are hints: where the store is slow, most of the thread's time is for all else.
+        return max(_LOOK_SECONDS, _LOOK_SHARE * (time.monotonic() - began))
 
     def _look_closely(self, database: Database) -> None:
         database.require_trusted()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal, Protocol, TypeAlias
 
-from fairlead.errors import VersionConflict
+from fairlead.errors import StoreError, VersionConflict
 
 AT_ONCE_BYTES = 256 * 1024
 """A larger value is changed in a thread."""
@@ -87,6 +87,18 @@ class StoredValue:
     key: str
     value: bytes
     version: int
+
+
+class UnreadableValues(StoreError):
+    """Some of the values that were asked for cannot be read; the others come with the error.
+
+    It is an error so that no one takes what is left for all there is: a denial may be among the rest.
+    """
+
+    def __init__(self, error: StoreError, *, keys: Sequence[str], readable: Sequence[StoredValue]) -> None:
+        super().__init__(str(error), hint=error.hint)
+        self.keys = tuple(keys)
+        self.readable = list(readable)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -366,6 +378,35 @@ class Database(Protocol):
     ) -> AbstractContextManager[None]:
         """Replace all values and logs at the end of the block; an error in the block changes nothing."""
         ...
+
+
+async def scan_readable(store: Store, namespace: str) -> tuple[list[StoredValue], tuple[str, ...]]:
+    """Return the values of a namespace that can be read, and the keys of the others.
+
+    For what each process writes for itself: a value that one of them sealed with a key that the others no
+    longer have is not to cost them the rest.
+    """
+    try:
+        return await store.scan(namespace), ()
+    except UnreadableValues as exc:
+        return exc.readable, exc.keys
+
+
+def read_values(
+    stored: Iterable[tuple[str, bytes]], read: Callable[[str, bytes], StoredValue]
+) -> list[StoredValue]:
+    """Return values as `read` makes them of what is stored. Raises `UnreadableValues` where it cannot."""
+    found: list[StoredValue] = []
+    failed: dict[str, StoreError] = {}
+    for key, value in stored:
+        try:
+            found.append(read(key, value))
+        except StoreError as exc:
+            failed[key] = exc
+    if failed:
+        error = next(iter(failed.values()))
+        raise UnreadableValues(error, keys=[*failed], readable=found) from error
+    return found
 
 
 async def update(

@@ -285,11 +285,11 @@ class RedisConnection:
                 f"store {self.name} was emptied while it was in use",
                 hint="restore it from a backup, or restart Fairlead to begin with an empty store",
             )
-        epoch, origin, layout, check = found
+        epoch, origin, layout, check, ended = found
         if layout != _LAYOUT:
             raise StoreError(f"store {self.name} was written by a newer Fairlead", hint="update Fairlead")
         self.keys.open(check, b"check")
-        if self._epoch not in (None, epoch):
+        if ended == b"1":  # once, by the process that found it so: all others follow
             logger.warning("the store was restarted, restored or failed over", extra={"store": self.name})
         self._epoch, self._origin = epoch, origin
 

@@ -28,10 +28,13 @@ from fairlead.store.protocol import (
     PublishedMessage,
     StoredValue,
     TokenGrant,
+    read_values,
 )
 from fairlead.store.redis_connection import MESSAGES, META, RENEWAL_SECONDS, RedisConnection
 
 _VERSION_BYTES: Final = 16
+_ENTRY_PARTS: Final = 4
+"""Names and values of an entry of a stream."""
 _RECORDS_AT_ONCE: Final = 500
 _VALUE: Final = b"fairlead:value:"
 _INDEX: Final = b"fairlead:index:"
@@ -125,10 +128,12 @@ class RedisDatabase:
         lowest, highest = (b"[" + low, b"(" + low + b"\xff") if low else (b"-", b"+")
         base = _VALUE + _place(namespace, "")
         found: list[bytes] = self._redis.call(scripts.SCAN, [_index(namespace)], base, lowest, highest)
-        pairs = zip(found[::2], found[1::2], strict=True)
-        return [
-            self._read(member.decode(), _place(namespace, "") + member, stored) for member, stored in pairs
-        ]
+        # A name that Fairlead did not write may be no text.
+        names = (member.decode(errors="replace") for member in found[::2])
+        return read_values(
+            zip(names, found[1::2], strict=True),
+            lambda key, stored: self._read(key, _place(namespace, key), stored),
+        )
 
     def _change(
         self,
@@ -156,6 +161,11 @@ class RedisDatabase:
         return self._keys.seal(value, place)
 
     def _read(self, key: str, place: bytes, stored: bytes) -> StoredValue:
+        if not stored[:_VERSION_BYTES].isdigit():
+            raise StoreError(
+                "a value of the store was written by another program than Fairlead",
+                hint="find out who else writes to this Redis; then restore a backup",
+            )
         value = self._keys.open(stored[_VERSION_BYTES:], place)
         return StoredValue(key=key, value=value, version=int(stored[:_VERSION_BYTES]))
 
@@ -195,13 +205,19 @@ class RedisDatabase:
 
     def last_position(self) -> int:
         """Position of the newest message."""
-        return int(self._redis.run("HGET", META, "message") or 0)
+        position: bytes = self._redis.run("HGET", META, "message") or b"0"
+        if not position.isdigit():
+            raise StoreError("the store's position of messages is damaged", hint="restore a backup")
+        return int(position)
 
     def messages(self, *, after: int) -> list[PublishedMessage]:
         """Messages published since, as far as they are kept, oldest first."""
         found = self._entries("XRANGE", MESSAGES, f"({after}-0", "+")
         messages: list[PublishedMessage] = []
-        for position, (_, topic, _, sealed) in found:
+        for position, fields in found:
+            if len(fields) != _ENTRY_PARTS:  # another program wrote it
+                continue
+            _, topic, _, sealed = fields
             # An empty topic marks a new epoch, and has no payload. One that does not open is left out: the
             # gap tells subscribers that they missed something.
             payload = self._open_if_possible(sealed, b"message:" + topic) if topic else b""
@@ -248,13 +264,21 @@ class RedisDatabase:
             return []
         name = _encode(log)
         found = self._entries(command, _LOG + name, first, last, "COUNT", limit)
-        # One that does not open, since its key is no longer there, is empty: the others can still be read.
-        return [
-            LogRecord(
-                sequence=sequence, time=float(at), value=self._open_if_possible(sealed, b"log:" + name) or b""
-            )
-            for sequence, (_, at, _, sealed) in found
-        ]
+        return [self._read_record(sequence, fields, b"log:" + name) for sequence, fields in found]
+
+    def _read_record(self, sequence: int, fields: list[bytes], place: bytes) -> LogRecord:
+        """Read a record. One that does not open, or that another program wrote, is empty.
+
+        Its key may be no longer there: the others can still be read.
+        """
+        try:
+            _, at, _, sealed = fields
+            time_of_it = float(at)
+        except ValueError:
+            return LogRecord(sequence=sequence, time=0.0, value=b"")
+        return LogRecord(
+            sequence=sequence, time=time_of_it, value=self._open_if_possible(sealed, place) or b""
+        )
 
     def _open_if_possible(self, sealed: bytes, place: bytes) -> bytes | None:
         try:
@@ -305,7 +329,7 @@ class RedisDatabase:
 
     def read_all(self) -> tuple[list[NewValue], list[NewRecord]]:
         """All values that have no end, and all records. What is written meanwhile may be there in part."""
-        namespaces = [name.removeprefix(_INDEX).decode() for name in self._names(_INDEX)]
+        namespaces = [name.removeprefix(_INDEX).decode(errors="replace") for name in self._names(_INDEX)]
         values: list[NewValue] = [
             (namespace, stored.key, stored.value)
             for namespace in sorted(namespaces)
@@ -314,7 +338,7 @@ class RedisDatabase:
         ]
         records: list[tuple[int, NewRecord]] = []
         for name in self._names(_LOG):
-            log, after = name.removeprefix(_LOG).decode(), 0
+            log, after = name.removeprefix(_LOG).decode(errors="replace"), 0
             while page := self.read_log(log, after=after):
                 after = page[-1].sequence
                 records += [(record.sequence, (log, record.time, record.value)) for record in page]
@@ -348,7 +372,7 @@ class RedisDatabase:
         changed = 0
         for name in self._names(_VALUE):
             place = name.removeprefix(_VALUE)
-            namespace, _, key = place.decode().partition(":")
+            namespace, _, key = place.decode(errors="replace").partition(":")
             stored: bytes | None = self._redis.run("GET", name)
             if stored is None or self._keys.is_current(stored[_VERSION_BYTES:]):
                 continue

@@ -51,10 +51,11 @@ def _script(body: str, *, checked: bool = True) -> Script:
 
 # KEYS: meta, messages. ARGV: run id of the server, a new epoch, the origin that the store must have or '', a
 # new origin, a sealed check. The origin stays for as long as the store has its data: another one is the mark
-# of a store that was emptied, and begun anew by another process.
+# of a store that was emptied, and begun anew by another process. The last part of the answer is 1 where this
+# call, of all processes', is the one that ended an epoch.
 BEGIN: Final = _script(
     """
-local meta, epoch = KEYS[1], redis.call('HGET', KEYS[1], 'epoch')
+local meta, epoch, ended = KEYS[1], redis.call('HGET', KEYS[1], 'epoch'), '0'
 local origin = redis.call('HGET', KEYS[1], 'origin')
 if ARGV[3] ~= '' and (not epoch or (origin and origin ~= ARGV[3])) then return false end
 if not origin then
@@ -75,9 +76,10 @@ if not epoch or redis.call('HGET', meta, 'run') ~= ARGV[1] then
     -- Subscribers see a gap, and read again what may have changed.
     local position = redis.call('HINCRBY', meta, 'message', 1)
     redis.call('XADD', KEYS[2], string.format('%.0f-0', position), 't', '', 'p', '')
+    ended = epoch and '1' or '0'
     epoch = ARGV[2]
 end
-return {epoch, origin, redis.call('HGET', meta, 'layout'), redis.call('HGET', meta, 'check')}
+return {epoch, origin, redis.call('HGET', meta, 'layout'), redis.call('HGET', meta, 'check'), ended}
 """,
     checked=False,
 )

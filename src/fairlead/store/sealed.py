@@ -21,6 +21,7 @@ from fairlead.store.protocol import (
     Store,
     StoredValue,
     TokenGrant,
+    read_values,
 )
 
 _RUN_ID_BYTES: Final = 8
@@ -83,9 +84,11 @@ class SealedStore:
 
     async def scan(self, namespace: str, prefix: str = "") -> list[StoredValue]:
         """All values whose key starts with `prefix`, in the order of their keys."""
-        return [
-            self._open(namespace, found) for found in await self._store.scan(self._own(namespace), prefix)
-        ]
+        found = {each.key: each for each in await self._store.scan(self._own(namespace), prefix)}
+        return read_values(
+            ((key, each.value) for key, each in found.items()),
+            lambda key, _: self._open(namespace, found[key]),
+        )
 
     def lock(
         self,

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -107,6 +107,9 @@ class _Session:
     ends: float
 
 
+_Kept = TypeVar("_Kept")
+
+
 class LoginSessions:
     """Sessions of browsers: login, authentication of their requests, and logout."""
 
@@ -116,6 +119,7 @@ class LoginSessions:
         origins: Sequence[str] = (),
         shared: Store | None = None,
         *,
+        name_keys: Sequence[bytes] = (),
         id_prefix: str = "",
     ) -> None:
         """Let in those whom `authenticator` lets in.
@@ -124,12 +128,13 @@ class LoginSessions:
             authenticator: The gateway's authenticator.
             origins: Where people reach it, the best first.
             shared: The store that all replicas share, if they do.
+            name_keys: The keys of all replicas for names in it: the first one names, all find.
             id_prefix: What the paths of sessions begin with: it says which process has their logins and
                 confirmations.
         """
         self._authenticator = authenticator
         self._id_prefix = id_prefix
-        self._store = shared
+        self._store = _SessionStore(shared, name_keys) if shared is not None else None
         self._origins = tuple(origins)
         self._key = secrets.token_bytes(32)
         self._has_shared_key = False
@@ -149,16 +154,14 @@ class LoginSessions:
         store, digest = self._store, _digest(cookie.value)
         if store is None:
             return
-        found = await store.get(SESSIONS, digest)
-        if found is None:
+        found = await store.find(SESSIONS, cookie.value)
+        session = _decode(found, _Session)
+        if session is None:
             self._sessions.pop(digest, None)
         else:
-            self._keep(digest, msgspec.json.decode(found.value, type=_Session))
+            self._keep(digest, session)
         if not self._has_shared_key:
-            with suppress(VersionConflict):  # another replica was first
-                await store.put(KEYS, "forms", self._key, expect=None)
-            key = await store.get(KEYS, "forms")
-            self._key = key.value if key is not None else self._key
+            self._key = await store.form_key(self._key)
             self._has_shared_key = True
 
     def cookie(self, scope: Scope) -> SessionCookie:
@@ -239,8 +242,7 @@ class LoginSessions:
         secret = secrets.token_urlsafe(24)
         code = _Code(grant=grant, ends=now + CODE_SECONDS)
         if self._store is not None:
-            value = msgspec.json.encode(code)
-            await self._store.put(CODES, _digest(secret), value, expect=ANY, expires_in=CODE_SECONDS)
+            await self._store.keep(CODES, secret, msgspec.json.encode(code), CODE_SECONDS)
             return secret
         self._codes[_digest(secret)] = code
         if len(self._codes) > MAX_SESSIONS:
@@ -259,7 +261,7 @@ class LoginSessions:
         """Begin a session for a one-time code, which is used up by that."""
         found = self._codes.pop(_digest(code), None)
         if self._store is not None:
-            found = await _take_code(self._store, _digest(code))
+            found = _decode(await self._store.take(CODES, code), _Code)
         if found is None or found.ends < time.time():
             return None
         is_granted = found.grant.confirm(await self._authenticator.identify(found.grant.token)) is not None
@@ -288,8 +290,7 @@ class LoginSessions:
         )
         digest = _digest(cookie.value)
         if self._store is not None:
-            value = msgspec.json.encode(session)
-            await self._store.put(SESSIONS, digest, value, expect=None, expires_in=SESSION_SECONDS)
+            await self._store.keep(SESSIONS, cookie.value, msgspec.json.encode(session), SESSION_SECONDS)
         self._keep(digest, session)
         return BrowserSession(cookie=cookie, base=base_of(place))
 
@@ -302,7 +303,7 @@ class LoginSessions:
         """End a session, at all replicas."""
         self._forget(_digest(cookie.value))
         if self._store is not None:
-            await self._store.delete(SESSIONS, _digest(cookie.value), expect=ANY)
+            await self._store.delete(SESSIONS, cookie.value)
 
     def _forget(self, digest: str) -> None:
         self._sessions.pop(digest, None)
@@ -339,16 +340,62 @@ class LoginSessions:
         return is_known and _is_from_its_origin(scope)
 
 
-async def _take_code(store: Store, digest: str) -> _Code | None:
-    """Take a one-time code out of the store: of all who try, one gets it."""
-    found = await store.get(CODES, digest)
-    if found is None:
-        return None
+def _decode(value: bytes | None, kind: type[_Kept]) -> _Kept | None:
+    """Decode what is kept of a secret; None where there is nothing, or what another version wrote."""
     try:
-        taken = await store.delete(CODES, digest, expect=found.version)
-    except VersionConflict:
+        return msgspec.json.decode(value, type=kind) if value is not None else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return msgspec.json.decode(found.value, type=_Code) if taken else None
+
+
+class _SessionStore:
+    """Sessions and codes in a shared store, under names that tell nothing of their secrets.
+
+    Names are readable in the store. A plain digest would let its readers test which cookie or code is a valid
+    one; these are keyed with what the replicas share and the store has not.
+    """
+
+    def __init__(self, store: Store, keys: Sequence[bytes]) -> None:
+        self._store = store
+        self._keys = tuple(keys) or (secrets.token_bytes(32),)
+
+    def _names(self, secret: str) -> list[str]:
+        """The names that a secret may have: while keys are changed, each replica may name by another one."""
+        text = secret.encode(errors="replace")
+        return [hmac.new(key, text, hashlib.sha256).hexdigest() for key in self._keys]
+
+    async def keep(self, namespace: str, secret: str, value: bytes, seconds: float) -> None:
+        """Keep a value for so long."""
+        await self._store.put(namespace, self._names(secret)[0], value, expect=None, expires_in=seconds)
+
+    async def find(self, namespace: str, secret: str) -> bytes | None:
+        """Return the value of a secret."""
+        for name in self._names(secret):
+            if (found := await self._store.get(namespace, name)) is not None:
+                return found.value
+        return None
+
+    async def take(self, namespace: str, secret: str) -> bytes | None:
+        """Take the value of a secret out of the store: of all who try, one gets it."""
+        for name in self._names(secret):
+            if (found := await self._store.get(namespace, name)) is None:
+                continue
+            with suppress(VersionConflict):
+                if await self._store.delete(namespace, name, expect=found.version):
+                    return found.value
+        return None
+
+    async def delete(self, namespace: str, secret: str) -> None:
+        """Delete the value of a secret."""
+        for name in self._names(secret):
+            await self._store.delete(namespace, name, expect=ANY)
+
+    async def form_key(self, own: bytes) -> bytes:
+        """Return the key of form tokens that all replicas have: this one's, where it is the first to ask."""
+        with suppress(VersionConflict):  # another replica was first
+            await self._store.put(KEYS, "forms", own, expect=None)
+        key = await self._store.get(KEYS, "forms")
+        return key.value if key is not None else own
 
 
 def base_of(place: str) -> str:

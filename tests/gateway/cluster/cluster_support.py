@@ -87,6 +87,7 @@ async def replica(
     *,
     over: Wire = "tcp",
     mode: str = "direct",
+    bundle: str = "work",
 ) -> AsyncGenerator[ServedReplica]:
     """Run one gateway with a home of its own, and the store that all have in the folder."""
     home, project = folder / name, folder / "project"
@@ -101,7 +102,7 @@ async def replica(
     document: dict[str, Any] = {
         "servers": servers,
         "gateway": {"approval": "allow", "startup_wait_ms": 60_000, "mode": mode},
-        "bundles": {"work": {"servers": {server: {} for server in servers}}},
+        "bundles": {bundle: {"servers": {server: {} for server in servers}}},
         "store": {"path": str(folder / "store.db")},
     }
     loaded = load_config(None, document, own, project)

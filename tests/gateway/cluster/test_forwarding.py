@@ -1,7 +1,11 @@
 """What is asked of other replicas: one that does not answer holds up neither the others nor its own twice."""
 
+import json
+import time
 from collections.abc import Callable
+from pathlib import Path
 
+import aiohttp
 import anyio
 import pytest
 
@@ -10,7 +14,9 @@ from fairlead.gateway.cluster.forwarding import Forwarder
 from fairlead.gateway.cluster.peer_client import PeerClient, PeerUnreachable
 from fairlead.gateway.cluster.replica_keys import PeerSignatures
 from fairlead.gateway.cluster.replicas import Replica, ReplicaDirectory
-from tests.gateway.cluster.cluster_support import KEYS
+from tests.gateway.cluster.cluster_support import KEYS, replicas
+from tests.gateway.support import Raw, until
+from tests.host.asking import AskingServer
 
 OWN, HUNG, HEALTHY, UNKNOWN = ("0" * 16, "1" * 16, "2" * 16, "3" * 16)
 
@@ -100,3 +106,33 @@ async def test_a_replica_that_hangs_holds_up_no_other_and_is_waited_for_once(
         await find(UNKNOWN)
     assert directory.asked.count(UNKNOWN) == 1
     assert failed[-5:] == ["the store does not answer"] * 5
+
+
+@pytest.mark.parametrize("seconds", [-3600.0, -45.0, 45.0, 3600.0])
+async def test_a_session_of_a_replica_whose_clock_is_wrong_is_not_said_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    server = AskingServer(tmp_path / "record", tools=["echo"])
+    async with replicas(tmp_path, 2, a=server.entry()) as served, aiohttp.ClientSession() as http:
+        owner, other = served
+        for each in served:
+            await until(lambda each=each: len(each.cluster.directory.living()) == 2)
+        client = Raw(http, f"{owner.url}/mcp")
+        await client.begin()
+        client.url = f"{other.url}/mcp"
+        signatures = other.cluster._signatures  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(signatures, "_clock", lambda: time.time() + seconds)
+        other.cluster.forwarder.peers.close()
+        refused = json.dumps(await client.older("tools/list"))
+        assert "its clock and this one differ by" in refused
+        assert "not_sent" in refused
+        monkeypatch.undo()
+        listed = await client.older("tools/list")
+        assert "a_echo" in {tool["name"] for tool in listed["result"]["tools"]}
+
+
+def test_a_date_that_is_none_says_nothing_of_a_clock() -> None:
+    signatures = PeerSignatures(KEYS.peers, OWN, clock=lambda: 1_000_000.0)
+    assert signatures.seconds_from(b"Mon, 12 Jan 1970 13:46:50 GMT") == 10
+    for text in (b"", b"now", b"\xff" * 100, b"Mon, 99 Foo 99999 99:99:99 GMT", b"1" * 5000):
+        assert signatures.seconds_from(text) == 0

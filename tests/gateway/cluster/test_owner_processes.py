@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.gateway.cluster.server_owners import MEMORY_LOST
+from fairlead.gateway.cluster.peer_transport import MEMORY_LOST
 from tests.connection.process.test_guardian import is_alive
 from tests.gateway.cluster.test_processes import metric
 from tests.gateway.test_replicas import Replica, eventually, replica

@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,9 @@ from fairlead.config.store_location import StoreLocation
 from fairlead.errors import StoreError
 from fairlead.gateway.cluster.replicas import LEASE_SECONDS, ReplicaDirectory, ReplicaLoad
 from fairlead.store.async_store import AsyncStore
+from fairlead.store.cluster_key import new_cluster_key
 from fairlead.store.protocol import ANY, Store
+from fairlead.store.redis_database import RedisDatabase
 from tests.gateway.support import until
 from tests.redis_server import RedisServer, redis_server
 
@@ -193,3 +196,41 @@ async def version_of(store: Store, key: str) -> int:
     found = await store.get("replicas", key)
     assert found is not None
     return found.version
+
+
+async def test_a_replica_left_behind_with_an_old_key_and_hostile_records_stop_no_other(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = new_cluster_key(), new_cluster_key()
+    both = redis.location_at(redis.url, keys=f"{old},{new}")
+    current = redis.location_at(redis.url, keys=f"{new},{old}")
+    with anyio.fail_after(60):
+        async with AsyncStore.open(both) as behind, AsyncStore.open(current) as ahead:
+            with RedisDatabase.open(redis.location_at(redis.url, keys=f"{new},{old}")) as database:
+                database.reseal_all()
+            async with AsyncStore.open(redis.location_at(redis.url, keys=new)) as alone:
+                left = ReplicaDirectory(behind, address="http://127.0.0.1:1", load=ReplicaLoad)
+                others = [
+                    ReplicaDirectory(store, address=f"http://127.0.0.1:{number}", load=ReplicaLoad)
+                    for number, store in ((2, ahead), (3, alone))
+                ]
+                async with running(left, *others):
+                    hostile = [b'{"id":', b"[" * 100_000, b'{"id":"x","address":7}', b"\xff\xfe", b"1" * 400]
+                    for number, value in enumerate(hostile):
+                        await alone.put("replicas", f"hostile{number}", value, expect=ANY)
+                    redis.run("SET", "fairlead:value:replicas:foreign", b"x" * 100)
+                    redis.run("ZADD", "fairlead:index:replicas", "0", "foreign")
+                    for _ in range(3):
+                        for directory in others:
+                            await directory.refresh()
+                    found = [{each.id for each in directory.living()} for directory in others]
+                    assert {each.id for each in others} <= found[0] & found[1]
+                    assert left.id in found[0], "it has both keys"
+                    assert left.id not in found[1]
+                    told = Counter(
+                        each.__dict__["replica"]
+                        for each in caplog.records
+                        if "not understood" in each.message
+                    )
+                    assert {*told} >= {"foreign", "hostile0", "hostile1", left.id}
+                    assert all(times <= 3 for times in told.values()), "each of the three says it once"

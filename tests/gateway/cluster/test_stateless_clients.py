@@ -173,3 +173,28 @@ async def test_requests_to_a_server_that_all_share_are_answered_where_they_come_
         for _ in range(6):
             assert text_of(await client.modern("tools/call", name="a_echo", arguments={"a": 1}))
         assert not any(each.cluster.forwarder.outcomes.total() for each in served)
+
+
+async def test_a_bundle_that_another_replica_does_not_have_yet_is_served_by_the_one_that_has_it(
+    tmp_path: Path,
+) -> None:
+    server = AskingServer(tmp_path / "record", version=HANDSHAKE, tools=[*TOOLS, "pid"])
+    servers = {"a": server.entry()}
+    with anyio.fail_after(120):
+        async with (
+            replica(tmp_path, "home-0", servers) as first,
+            replica(tmp_path, "home-1", servers, bundle="other") as second,
+            aiohttp.ClientSession() as http,
+        ):
+            served = [first, second]
+            for each in served:
+                await until(lambda each=each: len(each.cluster.directory.living()) == 2)
+            client = Raw(http, f"{first.url}/mcp/work")
+            for number in range(8):  # some of these sessions have their home at the other replica
+                meta = {SESSION: f"{number}"}
+                assert text_of(await client.modern("tools/call", name="a_pid", arguments={}, meta=meta))
+            assert first.cluster.forwarder.outcomes["not_sent"] > 0
+            # Where no replica has it, it is unknown, and is not looked for elsewhere.
+            missing = Raw(http, f"{first.url}/mcp/none")
+            status, _, _ = await missing.post(initialize())
+            assert status == 404

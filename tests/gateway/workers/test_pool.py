@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fairlead.connection.peer import SESSION_META_KEY
-from fairlead.gateway.cluster.server_owners import MEMORY_LOST
+from fairlead.gateway.cluster.peer_transport import MEMORY_LOST
 from fairlead.gateway.registry import APPROVALS_PATH, DASHBOARD_LINKS_PATH, RELOAD_PATH, STATUS_PATH, living
 from tests.cli.gateway_support import INITIALIZE, Up, command
 from tests.conftest import Machine
@@ -32,6 +32,7 @@ from tests.gateway.workers.support import (
     is_alive,
     modern_call,
     new_machine,
+    scripted_entry,
     serving,
     sockets_of,
     worker_of,
@@ -57,12 +58,12 @@ class Pool:
             yield [stack.enter_context(Client(self.up, token)) for _ in range(number)]
 
     @contextmanager
-    def both(self) -> Generator[tuple[Client, str, Client, str]]:
+    def both(self, token: str | None = None) -> Generator[tuple[Client, str, Client, str]]:
         """A connection and a session at each of two workers."""
         with ExitStack() as stack:
             found: dict[str, tuple[Client, str]] = {}
             for _ in range(60):  # a worker that just lost many connections gets the next ones
-                client = stack.enter_context(Client(self.up))
+                client = stack.enter_context(Client(self.up, token))
                 session = client.open_session()
                 found.setdefault(worker_of(session), (client, session))
                 if len(found) == 2:
@@ -186,6 +187,35 @@ def test_connections_of_stateless_clients_move_to_the_worker_that_runs_the_serve
         assert worker_of(one.open_session()) == worker_of(two.open_session())
         # A session stays where it is, and is found from there.
         assert one.list_tools(first).status == two.list_tools(second).status == 200
+
+
+def test_a_stateless_client_without_a_session_keeps_its_own_server_whichever_worker_it_comes_to(
+    tmp_path: Path,
+) -> None:
+    machine = new_machine(tmp_path)
+    own: dict[str, object] = {**scripted_entry(machine, "own"), "sharing": "session"}
+    machine.write_user(json.dumps({"servers": {"own": own}, "gateway": {"startup_wait_ms": 60_000}}))
+    with serving(machine) as up:
+        pool = Pool(machine, up)
+        token = pool.run("gateway", "token", "add", "ada").split()[0]
+
+        def pids(name: str, token: str | None = None) -> set[str]:
+            """The processes that answer a client on connections to both workers."""
+            info: dict[str, object] = {"io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
+            message, headers = modern_call("own_pid", info)
+            found: set[str] = set()
+            with pool.both(token) as (one, _, two, _):
+                for client in (one, two) * 3:
+                    result = client.send("/mcp", message, **headers).message(6)["result"]
+                    found.add(result["content"][0]["text"])
+            return found
+
+        asked = [("first", None), ("second", None), ("first", token)]
+        found = [pids(*who) for who in asked]
+        assert [len(each) for each in found] == [1, 1, 1]
+        # None gets what the server of another one keeps.
+        assert len({pid for each in found for pid in each}) == 3
+        assert [pids(*who) for who in asked] == found
 
 
 def test_an_answer_to_an_elicitation_reaches_the_worker_whose_call_waits_for_it(pool: Pool) -> None:

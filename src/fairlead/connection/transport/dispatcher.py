@@ -229,6 +229,11 @@ class WireDispatcher(Dispatcher[TransportContext]):
 
     # What the session and the host use.
 
+    def take_notice(self) -> str | None:
+        """Return what callers have to know about this run of the server; it is given out once."""
+        notice, self.notice = self.notice, None
+        return notice
+
     async def run(
         self,
         on_request: OnRequest,

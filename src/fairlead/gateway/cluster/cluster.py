@@ -20,6 +20,7 @@ from fairlead.errors import ReplicaFailed, StoreError
 from fairlead.gateway.access.auth import FORWARDED, AuthenticatedRequest
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER, Forwarder, failure_answer, target_of
+from fairlead.gateway.cluster.page_owners import keep_address, page_owner, page_prefix, restore_address
 from fairlead.gateway.cluster.peer_client import GREETING_PATH, PeerUnreachable
 from fairlead.gateway.cluster.peer_transport import SERVERS_PATH
 from fairlead.gateway.cluster.replica_keys import (
@@ -37,7 +38,7 @@ from fairlead.gateway.cluster.replicas import (
 )
 from fairlead.gateway.cluster.server_owners import JoinedReplicas, ServerOwners
 from fairlead.gateway.cluster.session_ids import UNKNOWN_SESSION, SessionIds
-from fairlead.net.exchange import read_body
+from fairlead.net.exchange import read_body, replay_body
 from fairlead.net.listen import mark_authenticated
 from fairlead.store.cluster_key import ClusterKeys
 from fairlead.store.protocol import Store
@@ -128,6 +129,7 @@ class Cluster:
     ) -> None:
         self.directory = ReplicaDirectory(store, address=place.address, load=load, namespace=place.namespace)
         self.session_ids = SessionIds(keys.session_ids, self.directory.id)
+        self.name_keys = keys.names
         self._signatures = PeerSignatures(keys.peers, self.directory.id)
         self.forwarder = Forwarder(self.directory, self._signatures, on_end)
         self.owners = owners
@@ -198,6 +200,7 @@ class Cluster:
         if scope["path"].startswith(SERVERS_PATH):
             return partial(self.owners.serve, found.sender)
         scope["headers"] = others
+        restore_address(scope)
         scope["client"] = found.client
         scope[FORWARDED] = found
         return None
@@ -245,6 +248,39 @@ class Cluster:
         if body is not None and not await self._forward_to_owner(sealed.owner, scope, body, receive, send):
             await UNKNOWN_SESSION(scope, receive, send)
         return True
+
+    @property
+    def page_prefix(self) -> str:
+        """What the addresses of this replica's login links and dashboard sessions begin with."""
+        return page_prefix(self.directory.id)
+
+    async def answer_page(self, pages: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a browser's request, at the replica whose login link or dashboard session it is for.
+
+        Where that is this one, is gone or cannot be reached, it is answered here: what is shared is found
+        here, too, and the rest is unknown.
+
+        Args:
+            pages: Answers here.
+            scope: The request.
+            receive: Its body.
+            send: Where the answer goes.
+        """
+        owner_id = page_owner(scope)
+        owner = self.directory.known(owner_id) if owner_id not in (None, self.directory.id) else None
+        if (
+            owner is None
+            or FORWARDED in scope
+            or owner.protocol != PEER_PROTOCOL
+            or self.forwarder.is_silent(owner.id)
+        ):
+            await pages(scope, receive, send)
+        elif (body := await read_body(receive)) is not None:
+            try:
+                await self.forwarder.forward(owner, keep_address(scope), body, receive, send)
+            except PeerUnreachable as exc:
+                logger.info("a replica is unreachable", extra={"replica": owner.id, "reason": str(exc)})
+                await pages(scope, replay_body(body, receive), send)
 
     async def resume_elsewhere(  # noqa: PLR0913 - what a request is, and where it goes on
         self,
@@ -306,9 +342,7 @@ class Cluster:
         # A token of this machine opens no other one, and is not to leave it.
         if FORWARDED in scope or admitted.is_of_machine:
             return False
-        groups = sorted(admitted.groups)
-        parts = (admitted.principal, admitted.credential, groups, bundle, client)
-        name = msgspec.json.encode(parts)
+        name = self.home_name(client, bundle, admitted)
         # While the store is away, leases cannot be renewed: then those that were known last count.
         takes_all = not self.directory.is_announced
         homes = [
@@ -330,6 +364,18 @@ class Cluster:
             else:
                 return True
         return False
+
+    @staticmethod
+    def home_name(client: str, bundle: str | None, admitted: AuthenticatedRequest) -> bytes:
+        """Return the name by which a stateless client's home is chosen: no two credentials have one.
+
+        Args:
+            client: What tells the client from others with its token.
+            bundle: The bundle that it uses.
+            admitted: Who makes its requests.
+        """
+        groups = sorted(admitted.groups)
+        return msgspec.json.encode((admitted.principal, admitted.credential, groups, bundle, client))
 
     async def _forward_to_owner(
         self, owner_id: str, scope: Scope, body: bytes, receive: Receive, send: Send
@@ -420,10 +466,10 @@ class PeerApp:
 
 
 def refusal_of_client(kind: str, scope: Scope, refused: RequestRefused) -> RequestRefused:
-    """The refusal of a client's token. To the replica that accepted it, it says that nothing was carried out.
+    """The refusal of a client's token or bundle. To the replica that accepted it, nothing was carried out.
 
-    That one has heard of the token before this one did, and can answer by itself; not what names a session,
-    which is here alone.
+    That one has heard of the token, or of a new bundle, before this one did, and can answer by itself; not
+    what names a session, which is here alone.
     """
     if FORWARDED not in scope or _session_id(kind, scope) is not None:
         return refused

@@ -25,6 +25,7 @@ from fairlead.connection.process.child import ProcessLease
 from fairlead.connection.transport.dispatcher import WireDispatcher
 from fairlead.gateway.access.origin import RequestRefused
 from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER
+from fairlead.gateway.cluster.peer_transport import NOTICE_HEADER
 
 NOT_OWNER: Final = RequestRefused.saying(
     503, "this replica does not run the server", {REFUSAL_HEADER.decode(): "not-sent"}
@@ -64,12 +65,19 @@ class PeerExchange:
         """Whether it is the session of another replica with a server that has sessions."""
         self.uris: set[str] = set()
         """The resources that are subscribed to in that session."""
+        self.says_memory_lost = False
+        """Whether its answer is the one to say that the server's memory was lost."""
         self._send = send
         self._begun = self._ended = False
         self._writing = anyio.Lock()
         self._lines: deque[bytes] = deque()
         self._bytes = 0
         self._news = anyio.Event()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the head of the answer was sent."""
+        return self._begun
 
     @property
     def is_stream(self) -> bool:
@@ -107,6 +115,8 @@ class PeerExchange:
             if not self._begun:
                 self._begun = True
                 headers = [(b"content-type", b"application/x-ndjson")]
+                if self.says_memory_lost:
+                    headers.append((NOTICE_HEADER, b"memory-lost"))
                 await self._send({"type": "http.response.start", "status": 200, "headers": headers})
             message = {"type": "http.response.body", "body": data + (last or b""), "more_body": last is None}
             await self._send(message)
@@ -255,6 +265,9 @@ class OwnedServer:
                 answer["result"] = {}
             else:
                 answer["result"] = await self.dispatcher.call_raw(request.method, params, options)
+                if request.method == "tools/call" and not exchange.has_begun:
+                    # Of all calls, over all replicas, the first one says it.
+                    exchange.says_memory_lost = self.dispatcher.take_notice() is not None
         except RequestRejected as exc:
             answer["error"] = exc.error.model_dump(exclude_none=True)
         except (RequestFailed, NotSent) as exc:

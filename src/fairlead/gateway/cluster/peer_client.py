@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from fairlead.gateway.cluster.addresses import authority, socket_path
-from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, PeerSignatures
+from fairlead.gateway.cluster.replica_keys import REPLICA_HEADER, SIGNATURE_SECONDS, PeerSignatures
 from fairlead.gateway.cluster.replicas import Replica
 
 GREETING_PATH: Final = b"/replica"
@@ -274,5 +274,12 @@ class PeerClient:
         except PeerLost:
             raise PeerUnreachable("it closed the connection") from None
         if (REPLICA_HEADER, answer) not in connection.headers:
+            apart = max(
+                (self._signatures.seconds_from(it) for name, it in connection.headers if name == b"date"),
+                default=0.0,
+            )
+            if connection.status == 403 and apart > SIGNATURE_SECONDS:
+                # It may well be the one that is meant: what it has is not lost.
+                raise PeerUnreachable(f"its clock and this one differ by {apart:,.0f} seconds")
             # Another replica, or another program, has the address by now. It gets no client's token.
             raise PeerUnreachable("another process is at its address", is_gone=True)

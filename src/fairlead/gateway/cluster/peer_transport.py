@@ -30,6 +30,12 @@ SERVERS_PATH: Final = "/replica/servers/"
 START: Final = b"/start"
 CLOSE: Final = b"/close"
 """After a server's key, where a replica is to start or close it rather than to pass a request on."""
+NOTICE_HEADER: Final = b"fairlead-notice"
+"""On the response to a call: its result is the one to say that the server's memory was lost."""
+MEMORY_LOST: Final = (
+    "this server was started anew, because the gateway process that ran it ended, or was cut off from the"
+    " store: its memory was lost"
+)
 CLOSE_SECONDS: Final = 20.0
 """How long a replica may take to close a server: more than it gives to the process."""
 
@@ -196,6 +202,8 @@ class PeerDispatcher(WireDispatcher):
         if any(name == REFUSAL_HEADER for name, _ in connection.headers):
             call.sent = False
             raise AnswerLost(f"{self._owner} does not do so any more", "not_sent")
+        if any(name == NOTICE_HEADER for name, _ in connection.headers):
+            self.notice = MEMORY_LOST
         await self._read_lines(call, connection)
         if not call.answer.done():
             raise AnswerLost("its process ended before the answer")

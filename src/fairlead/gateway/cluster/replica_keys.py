@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -20,6 +21,9 @@ from fairlead.store.cluster_key import ClusterKeys
 
 REPLICA_HEADER: Final = b"fairlead-replica"
 """The header that only replicas send."""
+PAGE_HOST: Final = b"fairlead-page-host"
+PAGE_ORIGIN: Final = b"fairlead-page-origin"
+"""The `Host` and `Origin` of a browser's request that one replica forwards to another."""
 SIGNATURE_SECONDS: Final = 30.0
 """How old a signature may be, and how far the clocks of two machines may differ."""
 
@@ -30,7 +34,13 @@ _WINDOW: Final = 65_536
 """How many requests of a replica may overtake one that it signed before them."""
 _FORGOTTEN_SECONDS: Final = 3 * SIGNATURE_SECONDS
 """When the numbers of a replica that sends nothing are forgotten: its signatures are too old by then."""
-_SIGNED_HEADERS: Final = (b"authorization", b"mcp-session-id", b"content-length")
+_SIGNED_HEADERS: Final = (
+    b"authorization",
+    b"mcp-session-id",
+    b"content-length",
+    PAGE_HOST,
+    PAGE_ORIGIN,
+)
 """The headers that would make another request of a signed one."""
 
 
@@ -42,6 +52,8 @@ class ReplicaKeys:
     """For sealing session ids: 32 bytes each."""
     peers: tuple[bytes, ...]
     """For authentication between replicas: 32 bytes each."""
+    names: tuple[bytes, ...] = ()
+    """For names in the store that are made from a secret, such as a cookie: 32 bytes each."""
 
     @classmethod
     def derive(cls, secrets: Sequence[bytes]) -> "ReplicaKeys":
@@ -50,6 +62,7 @@ class ReplicaKeys:
         return cls(
             session_ids=tuple(_derive(secret, b"session ids") for secret in secrets),
             peers=tuple(_derive(secret, b"peers") for secret in secrets),
+            names=tuple(_derive(secret, b"names") for secret in secrets),
         )
 
     @classmethod
@@ -141,6 +154,14 @@ class PeerSignatures:
         key = self._keys[0]
         signature = _signature(key, said, method, target, headers)
         return said + b" " + signature, _answer(key, signature)
+
+    def seconds_from(self, date: bytes) -> float:
+        """Return by how much the clock of who sent a `Date` header differs; 0 where it is none."""
+        try:
+            sent = parsedate_to_datetime(date.decode("latin-1")).timestamp()
+        except (ValueError, OverflowError):
+            return 0.0
+        return abs(sent - self._clock())
 
     def check(
         self, value: bytes, method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]]

@@ -19,7 +19,7 @@ import anyio.abc
 import msgspec
 
 from fairlead.errors import StoreError, VersionConflict
-from fairlead.store.protocol import ANY, Expected, Store
+from fairlead.store.protocol import ANY, Expected, Store, scan_readable
 
 LEASE_SECONDS: Final = 5.0
 """How long an announcement holds."""
@@ -314,23 +314,22 @@ class ReplicaDirectory:
             if self._read_at > asked_at:
                 return  # another task has read it meanwhile
             began = self._clock()
-            values = await self._store.scan(self._namespace)
+            values, unreadable = await scan_readable(self._store, self._namespace)
             self._read_at = began
         found: dict[str, Replica] = {}
-        misread: set[str] = set()
+        misread = {*unreadable}  # one that was left behind with an old cluster key stops no other
         for value in values:
             try:
                 replica = msgspec.json.decode(value.value, type=Replica)
-            except msgspec.DecodeError:
-                if value.key not in self._misread:  # once: it is read again and again
-                    logger.warning(
-                        "a replica announces itself in a way that is not understood",
-                        extra={"replica": value.key},
-                    )
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 misread.add(value.key)
                 continue
             if replica.id == value.key:
                 found[replica.id] = replica
+        for key in sorted(misread - self._misread):  # once: they are read again and again
+            logger.warning(
+                "a replica announces itself in a way that is not understood", extra={"replica": key}
+            )
         self._misread = misread
         self._merge(found, began)
         every = (known.replica for known in self._known.values())

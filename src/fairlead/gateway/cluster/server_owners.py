@@ -27,6 +27,7 @@ from fairlead.gateway.cluster.forwarding import Forwarder
 from fairlead.gateway.cluster.owned_server import NOT_OWNER, OwnedServer, PeerExchange, decode_message
 from fairlead.gateway.cluster.peer_transport import (
     CLOSE,
+    MEMORY_LOST,
     SERVERS_PATH,
     START,
     PeerDispatcher,
@@ -45,17 +46,14 @@ LEASE_SECONDS: Final = 5.0
 CLAIM_SECONDS: Final = 10.0
 """How long to wait for a server whose owner is gone: longer than its lease."""
 
-MEMORY_LOST: Final = (
-    "this server was started anew, because the gateway process that ran it ended, or was cut off from the"
-    " store: its memory was lost"
-)
-
 _LOOK_AGAIN_SECONDS: Final = 0.25
 _SENDER_SECONDS: Final = 5.0
 """How often an owner looks whether the replica that it works for still lives."""
 _JOIN_SECONDS: Final = 20.0
 _LEFT_SECONDS: Final = 86_400.0
-"""How long the record of an owner that stopped is kept for its successor."""
+"""How long the record of an owner that stopped, or was killed, is kept for its successor."""
+_RENEW_RECORDS_SECONDS: Final = 3600.0
+"""How often an owner writes its records again, so that they are kept for as long as it runs the servers."""
 _NAMESPACE: Final = "server owners"
 
 logger = logging.getLogger(__name__)
@@ -126,10 +124,10 @@ class ServerOwners:
         self._owned: dict[str, OwnedServer] = {}
         self._leases = 0
         self._hands_over = False
-        self._seen: dict[str, int] = {}
-        """The fencing token of each server's process that was last used here."""
         self._elsewhere: dict[str, Replica] = {}
         """The owners of the servers that are connected to and run at other replicas, by server."""
+        self._records: dict[str, tuple[_OwnerRecord, Lease]] = {}
+        """What is stored about the servers that this replica owns, by their keys."""
         self._lost: set[str] = set()
         """The servers that ended here with their lease, and have not been started here since."""
 
@@ -141,6 +139,30 @@ class ServerOwners:
     def stay_alone(self) -> None:
         """Start every server here: there are no other replicas."""
         self._is_settled.set()
+
+    async def run(self) -> None:
+        """Keep the records of what this replica owns from expiring, until cancelled."""
+        while True:
+            await anyio.sleep(_RENEW_RECORDS_SECONDS)
+            if self._joined is not None:
+                await self._renew_records(self._joined)
+
+    async def _renew_records(self, joined: JoinedReplicas) -> None:
+        for key, (record, held) in [*self._records.items()]:
+            try:
+                await self._store_record(key, record, held, joined)
+            except StoreError as exc:  # the record outlives many attempts
+                logger.warning("the record of a server's owner was not renewed", extra={"reason": str(exc)})
+
+    async def _store_record(
+        self, key: str, record: _OwnerRecord, held: Lease, joined: JoinedReplicas
+    ) -> None:
+        # With an end: where no replica ever runs the server again, as when its entry was changed, no one
+        # would take the record of a killed owner away.
+        value = msgspec.json.encode(record)
+        await joined.store.put(
+            _NAMESPACE, key, value, expect=ANY, fence=held, durable=False, expires_in=_LEFT_SECONDS
+        )
 
     @property
     def calls(self) -> int:
@@ -242,10 +264,9 @@ class ServerOwners:
                     lease=claim.lease,
                     max_seconds=server.config.max_request_ms / 1000,
                 )
+                if claim.record.is_successor:
+                    dispatcher.notice = MEMORY_LOST
                 stack.enter_context(self._offer(key, owned))
-            if claim.record.is_successor and self._seen.get(key) != claim.record.token:
-                dispatcher.notice = MEMORY_LOST
-            self._seen[key] = claim.record.token
             yield dispatcher
 
     async def _claim(self, server_id: str, key: str, joined: JoinedReplicas, stack: AsyncExitStack) -> _Claim:
@@ -299,27 +320,21 @@ class ServerOwners:
         own = joined.directory.id
         is_successor = (before is not None and before.replica != own) or key in self._lost
         record = _OwnerRecord(own, held.token, is_successor)
-        value = msgspec.json.encode(record)
-        await joined.store.put(_NAMESPACE, key, value, expect=ANY, fence=held, durable=False)
+        await self._store_record(key, record, held, joined)
+        self._records[key] = record, held
         self._lost.discard(key)
         stack.push_async_callback(self._sign_out, key, record, held, joined)
         return record
 
     async def _sign_out(self, key: str, record: _OwnerRecord, held: Lease, joined: JoinedReplicas) -> None:
-        # A replica that is about to stop leaves its record, so that its successor tells what is lost with it;
-        # not for ever, since there may be none: the server's entry may be another one by then.
+        # A replica that is about to stop, or lost its lease, leaves its record, so that its successor tells
+        # what is lost with it.
         # A process that was idle, or ended by itself, is started anew without a word, as everywhere.
+        if self._records.get(key) == (record, held):
+            del self._records[key]
         with suppress(StoreError), anyio.CancelScope(shield=True):
-            if joined.directory.is_draining:
-                await joined.store.put(
-                    _NAMESPACE,
-                    key,
-                    msgspec.json.encode(record),
-                    expect=ANY,
-                    fence=held,
-                    durable=False,
-                    expires_in=_LEFT_SECONDS,
-                )
+            if joined.directory.is_draining or key in self._lost:
+                await self._store_record(key, record, held, joined)
             else:
                 await joined.store.delete(_NAMESPACE, key, expect=ANY, fence=held)
 
@@ -421,7 +436,14 @@ class ServerOwners:
 
 async def _read_record(key: str, joined: JoinedReplicas) -> _OwnerRecord | None:
     stored = await joined.store.get(_NAMESPACE, key)
-    return None if stored is None else msgspec.json.decode(stored.value, type=_OwnerRecord)
+    if stored is None:
+        return None
+    try:
+        return msgspec.json.decode(stored.value, type=_OwnerRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # Of another version: the lease decides who owns it, and this only where it is.
+        logger.warning("the record of a server's owner is not understood", extra={"server": key})
+        return None
 
 
 async def _why_not(key: str, joined: JoinedReplicas) -> str:

@@ -17,6 +17,8 @@ SEND_SECONDS: Final = 5.0
 
 Question = str
 """What one worker asks all others: each name stands where its answer is made."""
+DRAIN: Final[Question] = "drain"
+"""The supervisor's request to say that the gateway is about to stop, and to serve on."""
 RELOAD: Final[Question] = "reload"
 """The request to read the configuration again, which the supervisor follows too."""
 
@@ -38,7 +40,7 @@ class LivingWorkers(msgspec.Struct, frozen=True, tag="living"):
 
 
 class PeerQuestion(msgspec.Struct, frozen=True, kw_only=True, tag="question"):
-    """Question of another worker to this one."""
+    """Question of another worker, or of the supervisor, to this one."""
 
     id: int
     about: Question

@@ -27,6 +27,7 @@ from fairlead.errors import FairleadError, ListenFailed
 from fairlead.gateway.carried_errors import decode_error
 from fairlead.gateway.workers.handover import HandoverSender
 from fairlead.gateway.workers.messages import (
+    DRAIN,
     AskPeers,
     BeginWork,
     FromWorker,
@@ -124,6 +125,7 @@ class WorkerPool:
         self._slots = [_Slot(number) for number in range(1, size + 1)]
         self._unplaced: deque[socket.socket] = deque()
         self._changed = anyio.Event()
+        self._is_draining = False
         self._stopping = anyio.Event()
         self._accepting = anyio.CancelScope()
         self._handed = 0
@@ -152,6 +154,14 @@ class WorkerPool:
         """Begin to accept connections. The listener is closed when no more are accepted."""
         listener.setblocking(False)
         self.tasks.start_soon(self._accept, listener)
+
+    async def drain(self, seconds: float) -> None:
+        """Have the workers say that they are about to stop, and serve on for so long, unless it is killed."""
+        self._is_draining = True
+        for worker in self._ready():
+            await self._tell_drain(worker)
+        with anyio.move_on_after(seconds):
+            await self._stopping.wait()
 
     async def stop(self) -> None:
         """Accept no more, let workers finish, and wait for them; those that take too long are killed."""
@@ -276,6 +286,8 @@ class WorkerPool:
                     worker.is_ready = True
                     slot.settled.set()
                     await self._tell_living()
+                    if self._is_draining:
+                        await self._tell_drain(worker)
                     self._note_change()
                 case WorkerFailed():
                     worker.failure = decode_error(message.error)
@@ -301,6 +313,10 @@ class WorkerPool:
         living = LivingWorkers(tuple(worker.number for worker in ready))
         for worker in ready:
             await worker.channel.send(living)
+
+    async def _tell_drain(self, worker: WorkerProcess) -> None:
+        # Its answer, under a number that no question of a worker has, is waited for by no one.
+        await worker.channel.send(PeerQuestion(id=0, about=DRAIN, payload=""))
 
     # Questions of workers to each other.
 
