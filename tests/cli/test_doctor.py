@@ -23,6 +23,9 @@ from fairlead.connection.process import guardian
 from fairlead.gateway.registry import RunningGateway
 from fairlead.host.host import Host
 from fairlead.net.http import tls_context
+from fairlead.policy.approvals import NAMESPACE as APPROVALS
+from fairlead.store.opening import open_database
+from fairlead.store.protocol import ANY
 from fairlead.testing import ScriptedServer
 from tests.conftest import Machine, Outcome, write
 
@@ -179,6 +182,29 @@ def test_a_damaged_store_and_a_lock_that_is_held_are_found(machine: Machine, fai
     assert "is damaged" in found["state", "store"]["message"]
     assert found["state", "lock"]["status"] == "problem"
     assert f"`kill -9 {os.getpid()}`" in found["state", "lock"]["fix"]
+
+
+def test_a_remembered_answer_that_cannot_be_read_is_named_where_a_user_looks(
+    machine: Machine, fairlead: Fairlead
+) -> None:
+    configure(machine, s={"command": sys.executable})
+    kept = {"principal": "local", "server_id": "s", "tool": "t", "approved_at": 1.0}
+    with open_database(store_file(machine.env)) as database:
+        database.put(APPROVALS, "sound", json.dumps(kept).encode(), expect=ANY)
+    assert ("state", "approvals") not in diagnose(fairlead, "--offline")[1]
+    with open_database(store_file(machine.env)) as database:
+        database.put(APPROVALS, "damaged", b"not JSON", expect=ANY)
+        database.put(APPROVALS, "newer", b'{"format":9}', expect=ANY)
+
+    status, found = diagnose(fairlead, "--offline")
+
+    assert status == 1
+    assert found["state", "approvals"]["message"].startswith("2 remembered answers cannot be read")
+    assert "answer again" in found["state", "approvals"]["fix"]
+    listed = fairlead("approvals")
+    assert "warning: 2 remembered answers cannot be read" in listed.err
+    assert "local" in listed.out
+    assert "note: 2 remembered answers cannot be read" in fairlead("status").err
 
 
 def test_a_gateway_that_lives_and_does_not_answer_is_found(machine: Machine, fairlead: Fairlead) -> None:

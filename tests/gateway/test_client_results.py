@@ -132,13 +132,13 @@ def _serve(tmp_path_factory: pytest.TempPathFactory, *, modern: bool) -> Generat
         yield Served(gateway.url, gateway.token, modern)
 
 
-def check(name: str, era: str, result: dict[str, Any], *, is_streamed: bool = False) -> None:
+def check(name: str, era: str, result: dict[str, Any]) -> None:
     """That the client took it is said by its being here: each of them raises what it would not take."""
     text = "".join(block.get("text", "") for block in result["content"])
     shape = name.partition("_")[2]
     is_error = bool(result.get("isError"))
     structured = result.get("structuredContent")
-    if shape in ("above_limit", "both_huge") or (is_streamed and shape == "below_limit"):
+    if shape in ("above_limit", "both_huge"):
         assert is_error
         assert "artifact://" in text
     elif shape in SIZED:
@@ -162,10 +162,10 @@ def check(name: str, era: str, result: dict[str, Any], *, is_streamed: bool = Fa
             assert (structured == [1, 2]) or (is_older and "[1,2]" in text)
 
 
-def check_all(served: Served, era: str, said: dict[str, Any], *, is_streamed: bool = False) -> None:
+def check_all(served: Served, era: str, said: dict[str, Any]) -> None:
     assert said["version"] == VERSIONS[era]
     for call, result in zip(served.calls, said["results"], strict=True):
-        check(call["name"], era, result, is_streamed=is_streamed)
+        check(call["name"], era, result)
 
 
 def arguments(served: Served, era: str) -> list[str]:
@@ -181,8 +181,7 @@ def test_the_python_sdk_takes_every_result(served: Served, era: str, tmp_path: P
 @pytest.mark.parametrize("era", MARKED_ERAS)
 def test_fastmcp_takes_every_result(served: Served, era: str, tmp_path: Path) -> None:
     command = [FASTMCP / "bin" / "python", SCRIPTS / "fastmcp_client.py", *arguments(served, era)]
-    # It always asks for progress, and so is answered by a stream, of which it takes 1 MiB an event.
-    check_all(served, era, run(command, cwd=tmp_path), is_streamed=era == "legacy")
+    check_all(served, era, run(command, cwd=tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Answers that are too large for an event of a stream, in a client of the Python SDK that can be asked."""
+"""Answers that are too large for an event of a stream, in a client of the Python SDK that can be asked.
+
+Over Streamable HTTP they are no events, unless something came before them. Over HTTP+SSE everything is one.
+"""
 
 import base64
 import json
@@ -9,9 +12,10 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp import Client
+from mcp.client.sse import sse_client
 from mcp.shared.exceptions import MCPError
 
-from tests.gateway.support import HANDSHAKE, serving
+from tests.gateway.support import HANDSHAKE, MODERN, serving
 from tests.gateway.test_results import OBJECT, TEXT, entry, tool
 from tests.host.asking import AskingServer
 
@@ -23,7 +27,7 @@ pytestmark = pytest.mark.requirement("HARD-87")
 
 
 async def no_roots(context: Any) -> types.ListRootsResult:
-    """A client that declares this gets the answers to its requests in streams of events."""
+    """A client that declares this is not answered by the fast path."""
     return types.ListRootsResult(roots=[])
 
 
@@ -58,7 +62,7 @@ async def test_the_largest_blocks_of_a_result_become_artifacts(
     results = entry(tmp_path, HANDSHAKE, tools)
     async with (
         serving(tmp_path, results=results) as served,
-        Client(f"{served.url}/mcp", mode="legacy", list_roots_callback=no_roots) as client,
+        Client(sse_client(f"{served.url}/sse"), mode="legacy", list_roots_callback=no_roots) as client,
     ):
         got = await client.call_tool("results_large", {})
         assert not got.is_error
@@ -87,7 +91,7 @@ async def test_a_resource_is_an_error_with_a_handle(tmp_path: Path) -> None:
     )
     async with (
         serving(tmp_path, a=server.entry()) as served,
-        Client(f"{served.url}/mcp", mode="legacy", list_roots_callback=no_roots) as client,
+        Client(sse_client(f"{served.url}/sse"), mode="legacy", list_roots_callback=no_roots) as client,
     ):
         with pytest.raises(MCPError, match="too large for an event of a stream") as raised:
             await client.read_resource(uri)
@@ -98,3 +102,47 @@ async def test_a_resource_is_an_error_with_a_handle(tmp_path: Path) -> None:
         assert words(page).startswith("all of it")
         contents = (await client.read_resource("test://small")).contents
         assert contents[0].model_dump()["text"] == ""
+
+
+@pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
+async def test_an_answer_that_nothing_comes_before_arrives_whole(tmp_path: Path, version: str) -> None:
+    tools = {"large": tool(f'{{"content":[{{"type":"text","text":"see"}},{IMAGE}]}}')}
+    server = AskingServer(
+        tmp_path / "record",
+        version=HANDSHAKE,
+        resources=[{"uri": "test://large", "name": "large"}],
+        texts={"test://large": "all of it "},
+        copies=200_000,
+    )
+    mode = "legacy" if version == HANDSHAKE else "auto"
+    async with (
+        serving(tmp_path, a=server.entry(), results=entry(tmp_path, HANDSHAKE, tools)) as served,
+        Client(f"{served.url}/mcp", mode=mode, list_roots_callback=no_roots) as client,
+    ):
+        got = await client.call_tool("results_large", {})
+        assert [block.type for block in got.content] == ["text", "image"]
+        (contents,) = (await client.read_resource("test://large")).contents
+        assert isinstance(contents, types.TextResourceContents)
+        assert contents.text == "all of it " * 200_000
+
+
+@pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
+async def test_an_answer_after_progress_is_an_event_and_its_largest_block_an_artifact(
+    tmp_path: Path, version: str
+) -> None:
+    large = tool(f'{{"content":[{{"type":"text","text":"see"}},{IMAGE}]}}')
+    results = entry(tmp_path, HANDSHAKE, {"large": {**large, "progress": True}})
+    reported: list[float] = []
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        reported.append(progress)
+
+    mode = "legacy" if version == HANDSHAKE else "auto"
+    async with (
+        serving(tmp_path, results=results) as served,
+        Client(f"{served.url}/mcp", mode=mode, list_roots_callback=no_roots) as client,
+    ):
+        got = await client.call_tool("results_large", {}, progress_callback=report)
+        assert reported == [1]
+        assert [block.type for block in got.content] == ["text", "text"]
+        assert "artifact://" in words(got)

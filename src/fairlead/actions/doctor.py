@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
+from fairlead.actions.saved_state import UNREADABLE_ANSWERS_HINT, note_unreadable_answers
 from fairlead.config.command_lines import command_line
 from fairlead.config.document.files import hold_lock
 from fairlead.config.load import LoadedConfig, LoadedServer
@@ -381,7 +382,12 @@ def _check_state(env: Mapping[str, str], loaded: LoadedConfig | None) -> Generat
         )
     yield from _check_lock(user_file(env))
     location = store_location(env, loaded.config.store if loaded else None)
-    yield _store_finding(location)
+    store = _store_finding(location)
+    yield store
+    if loaded is not None and store.status != "problem" and (note := note_unreadable_answers(loaded)):
+        yield Finding(
+            area="state", subject="approvals", status="problem", message=note, fix=UNREADABLE_ANSWERS_HINT
+        )
     if loaded is not None and (loaded.config.artifacts.s3 or isinstance(location, RedisLocation)):
         yield _artifacts_finding(env, loaded.config)
 

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -18,7 +19,7 @@ from fairlead.host.snapshots import (
     snapshot_key,
 )
 from fairlead.policy.approvals import NAMESPACE as APPROVALS
-from fairlead.policy.approvals import KeptApproval, read_kept
+from fairlead.policy.approvals import KeptApproval, count_unreadable, read_kept
 from fairlead.policy.consent import NAMESPACE as CONSENT
 from fairlead.policy.consent import consent_store_key
 from fairlead.policy.lockfile import LockedServer, locks_of
@@ -66,6 +67,24 @@ def read_answers(loaded: LoadedConfig) -> list[tuple[str, KeptApproval]]:
         return []
     with open_database_for_reading(path) as database:
         return read_kept(database.scan(APPROVALS))
+
+
+def note_unreadable_answers(loaded: LoadedConfig) -> str | None:
+    """What to say of stored answers to approvals that cannot be read; None where all can."""
+    path = store_location(os.environ, loaded.config.store)
+    if not path.exists():
+        return None
+    with open_database_for_reading(path) as database:
+        number = count_unreadable(database.scan(APPROVALS))
+    if not number:
+        return None
+    which = "1 remembered answer cannot" if number == 1 else f"{number} remembered answers cannot"
+    return f"{which} be read: damaged, or of a newer Fairlead. What cannot be read allows nothing"
+
+
+UNREADABLE_ANSWERS_HINT: Final = (
+    "answer again when a tool asks; where a newer Fairlead wrote them, use that one to see and forget them"
+)
 
 
 def notes_to_review(server: LoadedServer, saved: SavedState) -> tuple[str, ...]:

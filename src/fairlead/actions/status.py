@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.actions.saved_state import SavedState, notes_to_review, read_saved
+from fairlead.actions.saved_state import SavedState, note_unreadable_answers, notes_to_review, read_saved
 from fairlead.config.command_lines import command_line
 from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.untyped import as_list
@@ -26,6 +26,8 @@ class StatusReport:
     """The URL of the running gateway that says so; None where it is what the last run left behind."""
     failure: ConnectFailed | None = None
     """Why a running gateway did not answer."""
+    note: str | None = None
+    """What to say of stored answers to approvals that cannot be read."""
 
 
 def read_status(loaded: LoadedConfig) -> StatusReport:
@@ -42,7 +44,7 @@ def read_status(loaded: LoadedConfig) -> StatusReport:
     servers = [
         status_as_json(read_saved_status(server, saved[name])) for name, server in loaded.servers.items()
     ]
-    return StatusReport(servers=servers, failure=failure)
+    return StatusReport(servers=servers, failure=failure, note=note_unreadable_answers(loaded))
 
 
 def status_as_json(status: ServerStatus) -> dict[str, Any]:

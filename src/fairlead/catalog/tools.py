@@ -268,6 +268,7 @@ class Listing:
             return made
 
 
+LISTED_TWICE = "the server lists it twice"
 SECRET_IN_NAME = "its name holds a secret"  # noqa: S105 - says so, and is none
 
 
@@ -317,7 +318,7 @@ def read_tools(
             rejected.append(RejectedTool(name=f"#{position + 1}", reason=SECRET_IN_NAME))
             continue
         if head.name in seen:
-            rejected.append(RejectedTool(name=head.name, reason="the server lists it twice"))
+            rejected.append(RejectedTool(name=head.name, reason=LISTED_TWICE))
             continue
         seen.add(head.name)
         tools.append(

@@ -29,7 +29,7 @@ from fairlead.config.principal import LOCAL_CALLER, GroupedPrincipal
 from fairlead.gateway.access.auth import AuthenticatedRequest, TokenRevocations, token_in
 from fairlead.gateway.client_session import CALLING_TOOLS, ClientKey, ClientSession, ProtocolFamily
 from fairlead.gateway.cluster.session_ids import UNKNOWN_SESSION
-from fairlead.gateway.event_streams import EventLog, SessionTransport, SseListener
+from fairlead.gateway.event_streams import EventLog, SessionTransport, SseListener, hold_answer
 from fairlead.gateway.principal_view import PrincipalView
 from fairlead.gateway.sdk_server import ADMITTED, Handlers
 from fairlead.gateway.services import GatewayServices
@@ -284,7 +284,7 @@ class GatewayEndpoint:
             await UNKNOWN_SESSION(scope, receive, send)
             return
         with session.client.in_use():
-            await session.transport.handle_request(scope, receive, send)
+            await session.transport.handle_request(scope, receive, hold_answer(scope, send))
 
     def session(self, session_id: str, admitted: AuthenticatedRequest) -> HttpSession | None:
         """Return a session by its id, for the principal and the token that began it, and for no other."""
@@ -329,7 +329,7 @@ class GatewayEndpoint:
             await send(message)
 
         try:
-            await session.transport.handle_request(scope, receive, watch_status)
+            await session.transport.handle_request(scope, receive, hold_answer(scope, watch_status))
         finally:
             if status >= 400:  # it was no way to begin a session
                 with anyio.CancelScope(shield=True):

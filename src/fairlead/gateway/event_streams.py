@@ -1,4 +1,8 @@
-"""Event streams of handshake clients: their latest events, and how messages are written into them."""
+"""Event streams of handshake clients: their latest events, and how messages are written into them.
+
+A request's stream begins with its first message. Where that is the answer, there is no stream: the answer is
+sent as JSON, which has no limit of size in any client.
+"""
 
 import re
 import secrets
@@ -8,6 +12,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final, cast
 
+import msgspec
 from mcp.server.streamable_http import (
     EventCallback,
     EventId,
@@ -18,7 +23,8 @@ from mcp.server.streamable_http import (
 )
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCNotification
-from starlette.types import Message, Send
+from msgspec import UNSET, UnsetType
+from starlette.types import Message, Scope, Send
 
 from fairlead.gateway.client_session import ClientSession
 from fairlead.jsonrpc.incoming import MessageRefusal
@@ -61,7 +67,103 @@ def write_event(message: JSONRPCMessage, event_id: str | None = None) -> bytes:
     """
     data = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     name = b"id: %b\r\n" % event_id.encode() if event_id else b""
-    return b"".join((name, b"event: message\r\ndata: ", data, b"\r\n\r\n"))
+    return b"".join((name, _MESSAGE, data, _END))
+
+
+_MESSAGE: Final = b"event: message\r\ndata: "
+_END: Final = b"\r\n\r\n"
+_LONGEST_HEAD: Final = 200
+"""Within so many bytes an event's data begin: its id is a number."""
+_PING: Final = b": ping"
+_OF_STREAMS: Final = frozenset(
+    {b"content-type", b"content-length", b"cache-control", b"connection", b"x-accel-buffering"}
+)
+"""Headers of an event stream that its answer does not have as JSON."""
+_TO_COME: Final = "fairlead.answer_to_come"
+"""The key of an ASGI scope under which the `AnswerToCome` of its request is."""
+
+
+class _MessageHead(msgspec.Struct):
+    method: str | UnsetType = UNSET
+
+
+_decode_head = msgspec.json.Decoder(_MessageHead).decode
+
+
+class AnswerToCome:
+    """The response to a request of a session: an event stream if anything is sent before the answer.
+
+    Until then the head of the stream, and the event that only names it, are held back. A ping begins the
+    stream as well, so that no proxy takes a long call for a dead one.
+    """
+
+    def __init__(self, send: Send) -> None:
+        """Send the response to `send`."""
+        self._send = send
+        self._held: list[Message] = []
+        self._answer: bytes | None = None
+        self._is_stream = False
+        self._is_promised = False
+
+    def promise_json(self) -> bool:
+        """Have the answer sent as JSON, if nothing comes before it. Returns False if the stream has begun."""
+        self._is_promised = not self._is_stream
+        return self._is_promised
+
+    async def send(self, message: Message) -> None:
+        """Take a part of the response as the SDK sends it."""
+        body: bytes = message.get("body", b"")
+        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if self._is_stream:
+            await self._send(message)
+        elif self._answer is not None:
+            if is_last:  # nothing but pings comes between the answer and the end
+                await self._send_answer(self._answer)
+        elif (answer := _answer_in(body)) is not None:
+            self._answer = answer
+        elif not (self._is_promised and body.startswith(_PING)):
+            self._held.append(message)
+            if is_last or _begins_stream(message, body):
+                self._is_stream = True
+                for held in self._held:
+                    await self._send(held)
+
+    async def _send_answer(self, answer: bytes) -> None:
+        start, *_ = self._held
+        headers = [header for header in start["headers"] if header[0].lower() not in _OF_STREAMS]
+        headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+        await self._send({**start, "headers": headers})
+        await self._send({"type": "http.response.body", "body": answer})
+
+
+def _answer_in(event: bytes) -> bytes | None:
+    """The message of an event that `write_event` made, if that is an answer."""
+    at = event.find(_MESSAGE, 0, _LONGEST_HEAD)
+    if at < 0:
+        return None
+    message = event[at + len(_MESSAGE) : -len(_END)]
+    return message if _decode_head(message).method is UNSET else None
+
+
+def _begins_stream(message: Message, body: bytes) -> bool:
+    """Whether a part of a response cannot wait: a ping, a message, or the head of what is no event stream."""
+    if message["type"] == "http.response.start":
+        return not any(value.startswith(b"text/event-stream") for _, value in message["headers"])
+    return body.startswith(_PING) or body.find(_MESSAGE, 0, _LONGEST_HEAD) >= 0
+
+
+def hold_answer(scope: Scope, send: Send) -> Send:
+    """Hold back the event stream of a request until something comes before its answer. Returns the `send`."""
+    if scope["method"] != "POST":
+        return send
+    scope[_TO_COME] = to_come = AnswerToCome(send)
+    return to_come.send
+
+
+def promise_json(scope: Scope) -> bool:
+    """Have the answer to a request sent as JSON, if its event stream has not begun. Returns whether it is."""
+    to_come: AnswerToCome | None = scope.get(_TO_COME)
+    return to_come is not None and to_come.promise_json()
 
 
 class SessionTransport(StreamableHTTPServerTransport):

@@ -2,6 +2,7 @@
 
 The SDK's client for Python takes 1 MiB an event, and drops the whole answer for one that is larger. Other
 clients have no such limit, nor have answers that are no events, as of requests that nothing is streamed for.
+Which those are is decided by `AnswerToCome` in `event_streams` for sessions, and by the SDK for the rest.
 """
 
 import base64

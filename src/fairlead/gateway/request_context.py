@@ -158,7 +158,7 @@ class RequestContext:
     names_servers = False
     """Whether an elicitation names its server apart from the message."""
     has_streamed = False
-    """Whether notifications were sent in its course, so that the answer comes on a stream of events."""
+    """Whether a message was sent in its course, so that the answer comes on a stream of events."""
 
     def __init__(
         self,
@@ -235,15 +235,31 @@ class SessionContext(RequestContext):
         abilities = abilities_of(context.session.client_capabilities)
         super().__init__(client, abilities=abilities, log_level=client.log_level)
         self._context = context
+        self.answers_as_json = False
+        """Whether the answer is on its way, as JSON: there is no stream for anything that comes late."""
 
     async def ask(self, request: ServerRequest, server_id: str) -> ClientResult:
         """Send it on the stream that the answer comes on."""
+        if self.answers_as_json:
+            return await super().ask(request, server_id)
+        self.has_streamed = True
         related = ServerMessageMetadata(related_request_id=self._context.request_id)
         return await self._context.session.send_request(request, _ANSWERS[request.method], metadata=related)
 
     async def tell(self, notification: types.ServerNotification) -> None:
         """Send it on the stream that the answer comes on."""
+        if self.answers_as_json:
+            await super().tell(notification)
+            return
+        self.has_streamed = True
         await self._context.session.send_notification(notification, self._context.request_id)
+
+    async def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Report progress on the stream that the answer comes on."""
+        if not self.answers_as_json:
+            # Without a token the SDK sends nothing.
+            self.has_streamed |= "progress_token" in (self._context.meta or {})
+            await self._context.session.report_progress(done, total, message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from fairlead.connection.tracing import SpanDetails, Trace, Tracer, carrying, re
 from fairlead.errors import CallRejected, FairleadError, ServerError
 from fairlead.gateway.access.auth import AuthenticatedRequest
 from fairlead.gateway.client_session import ClientKey, ClientSession, rejection, session_key
+from fairlead.gateway.event_streams import promise_json
 from fairlead.gateway.large_events import fit_event, require_event_size
 from fairlead.gateway.lists import with_public_uris, with_requested_uris
 from fairlead.gateway.request_context import (
@@ -213,16 +214,14 @@ class Handlers:
 
         async def work(request_context: RequestContext) -> ToolResult:
             async def report_progress(done: float, total: float | None, message: str | None) -> None:
-                if isinstance(request_context, MultiRoundContext):
+                if isinstance(request_context, MultiRoundContext | SessionContext):
                     await request_context.progress(done, total, message)
-                else:
-                    await context.session.report_progress(done, total, message)
 
             tool = client.find_tool(params.name)
             result = await client.call(
                 request_context, params.name, tool, params.arguments or {}, report_progress
             )
-            if _limits_events(context, request_context):
+            if await _limits_answer(context, request_context):
                 return await fit_event(client, params.name, result)
             return result
 
@@ -261,7 +260,7 @@ class Handlers:
             async with client.at(request_context, owned.server_id) as host:
                 with _translate_errors(client):
                     read = await host.resources.read(owned.server_id, owned.uri)
-                    if _limits_events(context, request_context):
+                    if await _limits_answer(context, request_context):
                         await require_event_size(client, uri, read)
                     valid = contents_for(read.valid, version_number(context.protocol_version))
                 return _list_result(context, with_requested_uris(_mark_untrusted(valid, read), uri, owned))
@@ -319,7 +318,7 @@ class Handlers:
             async with client.at(request_context, route.server_id) as host:
                 with _translate_errors(client):
                     got = await host.prompts.get(route.server_id, route.name, params.arguments)
-                    if _limits_events(context, request_context):
+                    if await _limits_answer(context, request_context):
                         await require_event_size(client, params.name, got)
                     valid = msgspec.json.encode(got.valid)
             linked = with_public_uris(valid, route.server_id, await client.prepare_offers())
@@ -426,9 +425,20 @@ _PYTHON_SDK = "python-httpx"
 """The beginning of its `User-Agent`: the library that it sends requests with."""
 
 
-def _limits_events(context: Context, request_context: RequestContext) -> bool:
-    """Whether the answer is an event of a stream to a client that drops large ones: the SDK for Python."""
-    if context.request is None or not (request_context.has_streamed or not _is_modern(context)):
+async def _limits_answer(context: Context, request_context: RequestContext) -> bool:
+    """Whether the answer is an event of a stream to a client that drops large ones: the SDK for Python.
+
+    Where nothing was sent before the answer it is JSON, which every client takes whole. The log messages that
+    belong before it are sent first.
+    """
+    if context.request is None:
+        return False
+    if isinstance(request_context, SessionContext):
+        await request_context.client.notifier.settle_logs()
+        if not request_context.has_streamed and promise_json(context.request.scope):
+            request_context.answers_as_json = True
+            return False
+    elif not request_context.has_streamed:
         return False
     return context.request.headers.get("user-agent", "").startswith(_PYTHON_SDK)
 

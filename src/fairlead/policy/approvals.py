@@ -60,11 +60,22 @@ def read_kept(stored: Iterable[StoredValue]) -> list[tuple[str, KeptApproval]]:
     return sorted(kept, key=lambda pair: (pair[1].server_id, pair[1].tool, pair[1].principal))
 
 
+def count_unreadable(stored: Iterable[StoredValue]) -> int:
+    """Number of stored approvals that are damaged, or of a newer release."""
+    return sum(_decode(found) is None for found in stored)
+
+
 def _read(stored: StoredValue) -> KeptApproval | None:
+    found = _decode(stored)
+    if found is None:
+        logger.warning("an approval is damaged, or of a newer Fairlead", extra={"key": stored.key})
+    return found
+
+
+def _decode(stored: StoredValue) -> KeptApproval | None:
     try:
         return msgspec.json.decode(stored.value, type=KeptApproval)
     except (msgspec.DecodeError, RecursionError):
-        logger.warning("an approval is damaged, or of a newer Fairlead", extra={"key": stored.key})
         return None
 
 

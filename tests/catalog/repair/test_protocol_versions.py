@@ -12,7 +12,7 @@ from fairlead.catalog.definitions import DefinitionKind
 from fairlead.catalog.repair.definitions import repair_definition
 from fairlead.catalog.repair.protocol_versions import VERSIONS, definition_for, valid_listing, version_number
 from fairlead.catalog.schema.validate import check_arguments
-from fairlead.catalog.tools import Listing, read_tools
+from fairlead.catalog.tools import LISTED_TWICE, Listing, read_tools
 from tests.fixtures.definitions_corpus import read_corpus
 
 pytestmark = pytest.mark.requirement("HARD-85")
@@ -82,6 +82,25 @@ def test_exactly_what_cannot_be_made_valid_is_left_out_and_named() -> None:
         assert len(left_out) == sum(not case["kept"] for case in cases)
     assert sum("left out:" in note.partition("`")[0] for note in listing.notes) == 4
     assert all(len(note) < 2000 for note in listing.notes)
+
+
+def test_of_two_entries_with_one_identity_the_first_is_kept_and_the_other_named() -> None:
+    first, again = ({"name": "p", "uri": "x://p", "uriTemplate": "x://{p}", "title": t} for t in ("A", "B"))
+    three = (
+        encode(first),
+        encode(again),
+        encode({**first, "name": "q", "uri": "x://q", "uriTemplate": "x://{q}"}),
+    )
+    listing = valid_listing(Listing(resources=three, templates=three, prompts=three))
+    for kind, entries in lists(listing).items():
+        assert [entry["title"] for entry in entries] == ([] if kind == "tool" else ["A", "A"])
+    assert {(each.kind, each.name, each.reason) for each in listing.repairs} == {
+        ("resource", "x://p", LISTED_TWICE),
+        ("template", "x://{p}", LISTED_TWICE),
+        ("prompt", "p", LISTED_TWICE),
+    }
+    assert len(listing.notes) == 3
+    assert lists(valid_listing(listing)) == lists(listing)
 
 
 def test_making_a_listing_valid_again_changes_nothing() -> None:

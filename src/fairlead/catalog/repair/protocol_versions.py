@@ -19,7 +19,7 @@ from fairlead.catalog.definitions import DefinitionKind, visible_definition
 from fairlead.catalog.repair.definitions import IDENTITY, repair_definition
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.disputed import may_be_disputed, without_disputed
-from fairlead.catalog.tools import Listing, RejectedTool, Repair, ToolEntry
+from fairlead.catalog.tools import LISTED_TWICE, Listing, RejectedTool, Repair, ToolEntry
 from fairlead.config.untyped import is_list, is_object
 
 ALL_NAMED: Final = "`fairlead lint`"
@@ -92,10 +92,19 @@ def _valid_tools(entries: Iterable[ToolEntry], repairs: list[Repair]) -> Iterato
 
 
 def _valid_all(kind: DefinitionKind, definitions: Iterable[bytes], repairs: list[Repair]) -> Iterator[bytes]:
+    seen: set[str | None] = set()
     for position, definition in enumerate(definitions):
         valid = _valid(kind, definition, repairs, f"#{position + 1}")
-        if valid is not None:
-            yield valid
+        if valid is None:
+            continue
+        # As of tools, the first of two with one identity is the one that is offered.
+        identity = _name_of(kind, valid)
+        if identity in seen:
+            shown = gate.content(identity or "", gate.MAX_TEXT_BYTES)
+            repairs.append(Repair(kind=kind, name=shown, reason=LISTED_TWICE))
+            continue
+        seen.add(identity)
+        yield valid
 
 
 def _valid(kind: DefinitionKind, raw: bytes, repairs: list[Repair], name: str) -> bytes | None:

@@ -13,11 +13,12 @@ from fairlead.actions.approvals import (
     forget_approvals,
     gateways_running,
 )
+from fairlead.actions.saved_state import UNREADABLE_ANSWERS_HINT, note_unreadable_answers
 from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import json_option, load
 from fairlead.cli.pending_calls import answer_pending, read_pending, show_calls
 from fairlead.terminal.exit_codes import Exit
-from fairlead.terminal.output import plural, print_json, print_notices, print_table, printable, say
+from fairlead.terminal.output import plural, print_json, print_notices, print_table, printable, say, warn
 
 
 @click.group("approvals", invoke_without_command=True)
@@ -48,7 +49,10 @@ def list_command(ctx: click.Context, *, as_json: bool) -> int:
 
 
 def _list(ctx: click.Context, *, as_json: bool) -> int:
-    kept = answers_for_good(load(ctx))
+    loaded = load(ctx)
+    kept = answers_for_good(loaded)
+    if (note := note_unreadable_answers(loaded)) is not None:
+        warn(note, UNREADABLE_ANSWERS_HINT)
     waiting = read_pending(gateways_running())
     if as_json:
         print_json({"pending": waiting, "approvals": [_as_json(found) for found in kept]})

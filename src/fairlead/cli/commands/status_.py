@@ -76,6 +76,8 @@ def _show(report: StatusReport) -> None:
     for row in report.servers:
         for note in row["notes"]:
             say(f"note: `{row['id']}`: {note}")
+    if report.note:
+        say(f"note: {report.note}")
     if report.gateway:
         say(f"as the gateway at {report.gateway} says")
 
