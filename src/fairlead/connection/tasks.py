@@ -32,9 +32,12 @@ RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
+UPDATE: Final = "tasks/update"
+"""The request that answers a task's elicitations."""
+
 NAME_PARAMETERS: Final[Mapping[str, str]] = {
     "tasks/get": "taskId",
-    "tasks/update": "taskId",
+    UPDATE: "taskId",
     "tasks/cancel": "taskId",
 }
 """The parameter of each method that is sent as the header `Mcp-Name`, from 2026-07-28 on."""
@@ -155,6 +158,15 @@ def known_task_support(tools: Iterable[ToolEntry], tool: str) -> Support | None:
     return task_support(known.definition) if known is not None else None
 
 
+def listed_task_support(tools: Iterable[ToolEntry]) -> Mapping[str, Support]:
+    """The tools in a list that can, or must, be called as tasks."""
+    return {
+        entry.key.tool: support
+        for entry in tools
+        if (support := task_support(entry.definition)) != "forbidden"
+    }
+
+
 # What servers send.
 
 
@@ -249,7 +261,7 @@ async def get_task(session: RequestSender, task_id: str) -> Task:
 async def update_task(session: RequestSender, task_id: str, answers: Mapping[str, Any]) -> None:
     """Answer elicitations of a task, by their keys. For stateless servers only."""
     params = {"taskId": task_id, "inputResponses": answers}
-    await session.request("tasks/update", params, seconds=REQUEST_SECONDS)
+    await session.request(UPDATE, params, seconds=REQUEST_SECONDS)
 
 
 async def cancel_task(session: RequestSender, task_id: str) -> Task | None:
