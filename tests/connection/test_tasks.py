@@ -19,6 +19,7 @@ from fairlead.connection.peer import ClientPeer, refusal
 from fairlead.connection.process.child import Command
 from fairlead.connection.session import Session
 from fairlead.connection.tasks import (
+    RELATED_TASK,
     Task,
     TaskCancelled,
     TaskElicitation,
@@ -32,11 +33,13 @@ from fairlead.connection.tasks import (
     task_result,
     task_support,
     update_task,
+    without_task,
 )
 from fairlead.connection.transport.dispatcher import Transport
 from fairlead.connection.transport.http import HttpDispatcher
 from fairlead.connection.transport.stdio import StdioDispatcher
 from fairlead.net.http import open_client
+from fairlead.testing.watchdog import watch_loop
 from tests.connection.servers import SERVERS
 from tests.fixtures.tasks_http import serving_tasks
 
@@ -470,6 +473,64 @@ async def test_a_list_of_tasks_that_does_not_end_is_cut() -> None:
 async def test_a_list_that_is_none_is_an_error() -> None:
     with pytest.raises(AnswerUnreadable, match="not a valid list of tasks"):
         await list_tasks(Replies(b"{}", modern=False))
+
+
+def page_of(count: int, **more: Any) -> bytes:
+    """A page with so many tasks, each with hidden characters in its message."""
+    task = {"status": "working", "statusMessage": "a\u200b" * 100}
+    return msgspec.json.encode(
+        {"tasks": [{"taskId": str(number), **task} for number in range(count)], **more}
+    )
+
+
+async def test_a_long_list_of_tasks_holds_up_nobody() -> None:
+    server = Replies(page_of(tasks.MAX_TASKS), modern=False)
+    with watch_loop():
+        assert len(await list_tasks(server)) == tasks.MAX_TASKS
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [page_of(tasks.MAX_TASKS + 1)],
+        [page_of(tasks.MAX_TASKS, nextCursor="2"), page_of(1)],
+        [page_of(1, nextCursor=str(number), padding="x" * 4_000_000) for number in range(6)],
+    ],
+    ids=["one page", "two pages", "bytes"],
+)
+async def test_a_list_of_tasks_is_bounded_over_all_pages(pages: list[bytes]) -> None:
+    server = Replies(*pages, modern=False)
+    with watch_loop(), pytest.raises(AnswerUnreadable, match="more than 10,000 tasks"):
+        await list_tasks(server)
+
+
+@pytest.mark.parametrize("count", [tasks.MAX_ELICITATIONS + 1, 50_000])
+async def test_a_task_with_more_elicitations_than_are_allowed_is_refused_before_they_are_read(
+    count: int,
+) -> None:
+    ask: dict[str, Any] = {"method": "elicitation/create", "params": {}}
+    asks = {str(number): ask for number in range(count)}
+    raw = msgspec.json.encode({"taskId": "1", "status": "input_required", "inputRequests": asks})
+    with watch_loop(), pytest.raises(AnswerUnreadable, match="requests for input"):
+        await get_task(Replies(raw, modern=True), "1")
+
+
+@pytest.mark.parametrize("where", ["_meta", "structuredContent", "top"])
+async def test_the_name_of_a_task_is_taken_out_of_a_large_result_in_no_time(where: str) -> None:
+    many = {f"k{number}": 1 for number in range(300_000)}
+    meta: dict[str, Any] = {RELATED_TASK: {"taskId": "1"}, "kept": 1}
+    result: dict[str, Any] = {"content": [], "_meta": meta}
+    if where == "top":
+        result |= many
+    else:
+        result[where] = {**result.get(where, {}), **many}
+    raw = msgspec.Raw(msgspec.json.encode(result))
+    with watch_loop():
+        found = without_task(raw)
+    assert RELATED_TASK.encode() not in bytes(found)
+    read = msgspec.json.decode(found)
+    assert read["_meta"] == ({} if where == "_meta" else {"kept": 1})
+    assert {**read, "_meta": 0} == {**result, "_meta": 0}
 
 
 async def test_abandoning_a_task_takes_no_time_of_a_server_that_is_silent(

@@ -202,3 +202,49 @@ async def test_calls_of_a_server_that_is_replaced_while_they_wait_end_without_a_
     assert len(asking.requests) == 1
     assert all("its server was disabled or changed" in outcome for outcome in calls.outcomes), calls.outcomes
     assert server.calls("echo") == 0
+
+
+@asynccontextmanager
+async def in_bundle(
+    machine: Machine, server: ScriptedServer, asking: Asking, call: Callable[[Host], Any]
+) -> AsyncGenerator[tuple[Host, Callable[..., LoadedConfig]]]:
+    """A call through a bundle that waits for approval, in a block that ends when it has ended."""
+
+    def load(bundles: dict[str, Any], **gateway: Any) -> LoadedConfig:
+        entry = server.entry(trust="trusted", approval="ask")
+        return machine.load(overrides={"servers": {"x": entry}, "bundles": bundles, "gateway": gateway})
+
+    config = load({"b": {"servers": {"x": {}}}})
+    opened = Host.open(config, env=machine.env, cwd=machine.project, operator=asking.operator)
+    with anyio.fail_after(SECONDS):
+        async with opened as host, anyio.create_task_group() as tasks:
+            tasks.start_soon(call, host)
+            await asking.asked.wait()
+            await anyio.wait_all_tasks_blocked()
+            yield host, load
+
+
+@pytest.mark.parametrize(
+    "bundles",
+    [{}, {"b": {"servers": {}}}, {"b": {"servers": {"x": {"deny_tools": ["echo"]}}}}],
+    ids=["no bundle", "without the server", "without the tool"],
+)
+async def test_a_call_that_is_taken_out_of_its_bundle_while_it_waits_is_not_made(
+    machine: Machine, server: ScriptedServer, bundles: dict[str, Any]
+) -> None:
+    asking = Asking(interruptible=False)
+    outcomes: list[str] = []
+
+    async def call(host: Host) -> None:
+        try:
+            tools = host.toolset("b")
+            (echo,) = await tools.list()
+            outcomes.append((await tools.call(echo.name)).text)
+        except FairleadError as exc:
+            outcomes.append(str(exc))
+
+    async with in_bundle(machine, server, asking, call) as (host, load):
+        await host.reload(load(bundles))
+        asking.answer("once")
+    assert "was not called" in outcomes[0] or "may not be called" in outcomes[0], outcomes
+    assert server.calls("echo") == 0

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal, Protocol
 
 import anyio
 import mcp_types as types
@@ -12,7 +12,6 @@ import msgspec
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import HEADER_MISMATCH, URL_ELICITATION_REQUIRED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from msgspec import structs
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.config.models import Server
@@ -21,11 +20,12 @@ from fairlead.connection.elicitation import answer_input_requests, answer_rounds
 from fairlead.connection.failures import FAILURES, call_failure, calling
 from fairlead.connection.link import SessionLink
 from fairlead.connection.lists import list_anyway
-from fairlead.connection.outcomes import AnswerUnreadable, RequestRejected
+from fairlead.connection.outcomes import AnswerUnreadable, DecisionOutdated, NotSent, RequestRejected
 from fairlead.connection.peer import LoginCount
 from fairlead.connection.session import Session
-from fairlead.connection.supervisor import Supervisor
+from fairlead.connection.supervisor import WITHDRAWN, Supervisor
 from fairlead.connection.tasks import (
+    UPDATE,
     Task,
     TaskElicitation,
     abandon_task,
@@ -36,6 +36,7 @@ from fairlead.connection.tasks import (
 from fairlead.connection.tracing import TRACE, SpanDetails, Tracer, carrying, is_tool_error
 from fairlead.errors import (
     AuthRequired,
+    CallDenied,
     CallFailed,
     CallRejected,
     CallTimedOut,
@@ -52,6 +53,26 @@ _NETWORKS: Mapping[str, Literal["pipe", "tcp"]] = {
 _input_requests = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
 
 
+MAX_DECISIONS: Final = 10
+"""How often a request is decided again before it counts as one that cannot be sent."""
+
+
+class Clearance(Protocol):
+    """The decision that a call may be sent. It is asked about each time that anything of it is to be sent.
+
+    So whatever a call waited for (a start, a login, an elicitation, a full pipe), what is sent was decided
+    since the last wait.
+    """
+
+    def stands(self) -> bool:
+        """Whether nothing has changed that the decision went by."""
+        ...
+
+    async def renew(self) -> None:
+        """Decide again. Raises if it may not be sent any more."""
+        ...
+
+
 class _ToolCall(msgspec.Struct, frozen=True):
     """A tool call as it is sent, once or again."""
 
@@ -61,11 +82,8 @@ class _ToolCall(msgspec.Struct, frozen=True):
     """Makes the clock of the call, anew each time that it is sent."""
     on_progress: ProgressFnT | None
     safe_to_repeat: bool
+    clearance: Clearance | None
     as_task: bool = False
-    decide_again: Callable[[], Awaitable[object]] | None = None
-    """Awaited before it is sent where it had to wait. Raises if it may not be sent any more."""
-    session: Session | None = None
-    """The session that was there when it was made. Over any other it had to wait."""
 
 
 class Connection:
@@ -100,6 +118,13 @@ class Connection:
     def renew(self) -> None:
         """Connect anew for the next request; what is under way finishes over the connection there is."""
         self._supervisor.renew()
+
+    def withdraw(self) -> None:
+        """Send no new requests and connect no more: its server was disabled, replaced or removed.
+
+        What is under way over the connection there is may finish.
+        """
+        self._supervisor.is_withdrawn = True
 
     async def aclose(self, *, drain: bool = False) -> None:
         """End the connection and wait until nothing of it is left. From any task, any number of times.
@@ -142,7 +167,7 @@ class Connection:
         on_progress: ProgressFnT,
         deadline: Callable[[], Deadline] | None = None,
         safe_to_repeat: bool = False,
-        decide_again: Callable[[], Awaitable[object]] | None = None,
+        clearance: Clearance | None = None,
     ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Call a tool. A call that the server certainly did not look into is sent again, once.
 
@@ -154,7 +179,8 @@ class Connection:
             on_progress: Awaited whenever the server reports progress.
             deadline: Makes the deadline of each attempt; that of the server's entry if not given.
             safe_to_repeat: The call may be sent again even if the server may have carried it out.
-            decide_again: Awaited before it is sent where it had to wait. Raises if it may no longer be sent.
+            clearance: The decision that it may be sent; without one it may be as long as its server may be
+                used.
 
         Raises:
             CallFailed: No result came; `delivery` says whether the server may have carried it out.
@@ -165,8 +191,7 @@ class Connection:
             deadline or self.deadline,
             on_progress,
             safe_to_repeat,
-            decide_again=decide_again,
-            session=self._current_session(),
+            clearance,
         )
         return self._call(call, finishes=True)
 
@@ -179,7 +204,7 @@ class Connection:
         deadline: Callable[[], Deadline] | None = None,
         safe_to_repeat: bool = False,
         as_task: bool = False,
-        decide_again: Callable[[], Awaitable[object]] | None = None,
+        clearance: Clearance | None = None,
     ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Call a tool and return what comes first: its result, or the handle of a task (`created_task`).
 
@@ -191,9 +216,8 @@ class Connection:
             deadline or self.deadline,
             on_progress,
             safe_to_repeat,
+            clearance,
             as_task,
-            decide_again,
-            self._current_session(),
         )
         return self._call(call, finishes=False)
 
@@ -202,8 +226,6 @@ class Connection:
             result = await self._deliver_tool(call)
         except CallRejected as exc:
             await self._visit_pages(exc)
-            if call.decide_again is not None:
-                await call.decide_again()
             result = await self._deliver_tool(call)
         self.vitals.calls += 1
         if not may_need_more(result):
@@ -214,37 +236,41 @@ class Connection:
             return result
         with calling(self.server_id):
             task = parse_created_task(result, modern=self.vitals.version in MODERN_PROTOCOL_VERSIONS)
-        return result if task is None else await self.finish(task, on_progress=call.on_progress)
+        if task is None:
+            return result
+        return await self.finish(task, on_progress=call.on_progress, clearance=call.clearance)
 
     def _deliver_tool(
         self, call: "_ToolCall", more: Mapping[str, Any] | None = None, over: SessionLink | None = None
     ) -> Coroutine[Any, Any, msgspec.Raw]:
         send = partial(self._send_tool, call, more)
         return self._deliver(
-            send, safe_to_repeat=call.safe_to_repeat, over=over, about=("tools/call", call.tool)
+            send,
+            safe_to_repeat=call.safe_to_repeat,
+            over=over,
+            about=("tools/call", call.tool),
+            clearance=call.clearance,
         )
 
     def _send_tool(
         self, call: "_ToolCall", more: Mapping[str, Any] | None, session: Session
     ) -> Awaitable[msgspec.Raw]:
-        if session is not call.session and call.decide_again is not None and more is None:
-            return self._send_after_wait(call, call.decide_again, session)
         if session.runs_tasks:
             return self._send_as_wanted(call, session)
         return session.call_tool(
-            call.tool, call.arguments, deadline=call.deadline(), on_progress=call.on_progress, more=more
+            call.tool,
+            call.arguments,
+            deadline=call.deadline(),
+            on_progress=call.on_progress,
+            more=more,
+            may_send=self._may_send(call.clearance),
         )
 
-    async def _send_after_wait(
-        self, call: "_ToolCall", decide_again: Callable[[], Awaitable[object]], session: Session
-    ) -> msgspec.Raw:
-        """Call a tool over a session that had to be waited for, unless it was denied meanwhile."""
-        await decide_again()
-        return await self._send_tool(structs.replace(call, decide_again=None), None, session)
+    def _may_send(self, clearance: Clearance | None) -> Callable[[], bool]:
+        return clearance.stands if clearance is not None else self._is_in_force
 
-    def _current_session(self) -> Session | None:
-        link = self._supervisor.link
-        return link.session if link is not None else None
+    def _is_in_force(self) -> bool:
+        return not self._supervisor.is_withdrawn
 
     async def _send_as_wanted(self, call: "_ToolCall", session: Session) -> msgspec.Raw:
         """Call a tool of a server some of whose tools may have to be called as tasks."""
@@ -256,10 +282,24 @@ class Connection:
             deadline=call.deadline(),
             on_progress=call.on_progress,
             more={"task": {}} if is_task else None,
+            may_send=self._may_send(call.clearance),
         )
 
-    async def finish(self, task: Task, *, on_progress: ProgressFnT | None = None) -> msgspec.Raw:
-        """Wait for the end of a task and return its result. Cancelling the wait cancels the task."""
+    async def finish(
+        self,
+        task: Task,
+        *,
+        on_progress: ProgressFnT | None = None,
+        clearance: Clearance | None = None,
+    ) -> msgspec.Raw:
+        """Wait for the end of a task and return its result. Cancelling the wait cancels the task.
+
+        Args:
+            task: The task.
+            on_progress: Awaited whenever its state changes.
+            clearance: The decision that its call may be made. Elicitations are answered while that holds; a
+                task that may not go on is cancelled.
+        """
         answered: set[str] = set()
         changes = 0
         seconds = self._limits.max_request_ms / 1000
@@ -268,7 +308,8 @@ class Connection:
             async def answer(requests: Mapping[str, TaskElicitation]) -> Mapping[str, Any]:
                 return await _answer_task_input(requests, session)
 
-            return finish_task(session, task, answer=answer, answered=answered, on_change=report_change)
+            sender = session if clearance is None else _ClearedSender(session, clearance)
+            return finish_task(sender, task, answer=answer, answered=answered, on_change=report_change)
 
         async def report_change(now: Task) -> None:
             nonlocal changes
@@ -280,6 +321,9 @@ class Connection:
             with anyio.move_on_after(seconds):
                 # Asking for a task's state changes nothing, so that any lost connection may be replaced.
                 return without_task(await self._deliver(wait, safe_to_repeat=True))
+        except CallDenied as exc:
+            await self._abandon(task)
+            raise exc.after_sending() from exc.__cause__
         except FairleadError as exc:
             raise exc.after_sending() from exc.__cause__  # the task was accepted, whatever became of the wait
         except anyio.get_cancelled_exc_class():
@@ -319,7 +363,11 @@ class Connection:
             whole = {**params, **(more or {})}
             return await self._deliver(
                 lambda session: session.request(
-                    method, whole, deadline=self.deadline(), on_progress=on_progress
+                    method,
+                    whole,
+                    deadline=self.deadline(),
+                    on_progress=on_progress,
+                    may_send=self._is_in_force,
                 ),
                 safe_to_repeat=safe_to_repeat,
                 over=over,
@@ -387,6 +435,38 @@ class Connection:
         safe_to_repeat: bool,
         over: SessionLink | None = None,
         about: tuple[str, object] | None = None,
+        clearance: Clearance | None = None,
+    ) -> msgspec.Raw:
+        """Send a request that was decided about; decide again, here and nowhere else, as often as needed.
+
+        A transport that finds the decision outdated sends nothing.
+        """
+        if self._supervisor.is_withdrawn:
+            await self._decide_again(clearance)
+        for _ in range(MAX_DECISIONS):
+            try:
+                return await self._deliver_decided(
+                    send, safe_to_repeat=safe_to_repeat, over=over, about=about
+                )
+            except DecisionOutdated:
+                await self._decide_again(clearance)
+        message = "what decides about it changed again and again while it waited"
+        raise CallFailed(self.server_id, message, delivery="not_sent")
+
+    async def _decide_again(self, clearance: Clearance | None) -> None:
+        """Decide again about what has to wait. Raises if it may not be sent any more."""
+        if clearance is not None:
+            await clearance.renew()
+        if self._supervisor.is_withdrawn:
+            raise CallFailed(self.server_id, WITHDRAWN, delivery="not_sent")
+
+    async def _deliver_decided(
+        self,
+        send: Callable[[Session], Awaitable[msgspec.Raw]],
+        *,
+        safe_to_repeat: bool,
+        over: SessionLink | None,
+        about: tuple[str, object] | None,
     ) -> msgspec.Raw:
         """Send a request over the live session; again, once, if the server certainly did not look into it.
 
@@ -425,7 +505,12 @@ class Connection:
                 continue
             finally:
                 link.release(time.monotonic())
-            await self.log_in(failure)
+            await self._log_in_to_send(failure)
+
+    async def _log_in_to_send(self, error: AuthRequired) -> None:
+        await self.log_in(error)
+        if self._supervisor.is_withdrawn:
+            raise DecisionOutdated  # rather than connect once more to what was removed
 
     async def _send_traced(
         self,
@@ -466,6 +551,29 @@ class Connection:
         if isinstance(exc, ConnectionLost):
             self._supervisor.note_loss(link)
         return False
+
+
+class _ClearedSender:
+    """A session that sends a task answers to its elicitations only while its call may be made."""
+
+    def __init__(self, session: Session, clearance: Clearance) -> None:
+        self.modern = session.modern
+        self._session = session
+        self._clearance = clearance
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, seconds: float | None = None
+    ) -> msgspec.Raw:
+        if method != UPDATE:
+            return await self._session.request(method, params, seconds=seconds)
+        for _ in range(MAX_DECISIONS):
+            try:
+                return await self._session.request(
+                    method, params, seconds=seconds, may_send=self._clearance.stands
+                )
+            except DecisionOutdated:
+                await self._clearance.renew()
+        raise NotSent("what decides about it changed again and again while it waited")
 
 
 async def _answer_task_input(requests: Mapping[str, TaskElicitation], session: Session) -> Mapping[str, Any]:

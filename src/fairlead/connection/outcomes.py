@@ -178,6 +178,15 @@ class NotSent(Exception):
     delivery: ClassVar[Delivery] = "not_sent"
 
 
+class DecisionOutdated(Exception):
+    """A request was kept back: what decided that it may be sent has changed while it waited.
+
+    It is to be decided again, and is no failure of a request: nobody but `Connection` handles it.
+    """
+
+    delivery: ClassVar[Delivery] = "not_sent"
+
+
 class Unreachable(NotSent):
     """No connection to the server could be made; `kind` says why, where that is known."""
 

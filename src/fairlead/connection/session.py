@@ -5,7 +5,7 @@ the dispatcher, bytes in and bytes out.
 """
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import mcp_types as types
@@ -152,8 +152,12 @@ class Session:
         deadline: Deadline,
         on_progress: ProgressFnT | None,
         more: Mapping[str, Any] | None = None,
+        may_send: Callable[[], bool] | None = None,
     ) -> Awaitable[msgspec.Raw]:
-        """Call a tool and return the result as the bytes that came. `more` goes into the parameters, too."""
+        """Call a tool and return the result as the bytes that came. `more` goes into the parameters, too.
+
+        Raises `DecisionOutdated` if `may_send` says no when it is about to be sent.
+        """
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
         if more:
             params |= more
@@ -166,7 +170,7 @@ class Session:
             params["_meta"] = {**params.get("_meta", {}), AGENT_META_KEY: True}
         if self._over_http:
             options["headers"] = self._headers("tools/call", tool, arguments)
-        return self.dispatcher.call_raw("tools/call", params, options, deadline)
+        return self.dispatcher.call_raw("tools/call", params, options, deadline, may_send)
 
     async def request(
         self,
@@ -176,8 +180,12 @@ class Session:
         seconds: float | None = None,
         deadline: Deadline | None = None,
         on_progress: ProgressFnT | None = None,
+        may_send: Callable[[], bool] | None = None,
     ) -> msgspec.Raw:
-        """Send any other request and return the result as the bytes that came."""
+        """Send any other request and return the result as the bytes that came.
+
+        Raises `DecisionOutdated` if `may_send` says no when it is about to be sent.
+        """
         stamped = dict(params or {})
         if self.modern:
             stamped["_meta"] = {**self._envelope(), **stamped.get("_meta", {})}
@@ -189,7 +197,7 @@ class Session:
             options["timeout"] = seconds
         if on_progress is not None:
             options["on_progress"] = on_progress
-        return await self.dispatcher.call_raw(method, stamped or None, options, deadline)
+        return await self.dispatcher.call_raw(method, stamped or None, options, deadline, may_send)
 
     async def send_sandbox_state(self) -> None:
         """Tell a server its sandbox, if it declares that it wants to know and runs on this machine."""

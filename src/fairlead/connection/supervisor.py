@@ -4,7 +4,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
 
@@ -33,7 +33,7 @@ from fairlead.connection.session import Session
 from fairlead.connection.start_limit import StartLimit
 from fairlead.connection.state import ConnectionStatus, check_move
 from fairlead.connection.subscriptions import Subscriptions
-from fairlead.connection.tasks import Support, known_task_support, supports_tasks, task_support
+from fairlead.connection.tasks import Support, known_task_support, listed_task_support
 from fairlead.connection.transport.dispatcher import Transport, WireDispatcher
 from fairlead.errors import (
     AuthRequired,
@@ -54,6 +54,7 @@ logger = logging.getLogger(__name__)
 CLOSE_SECONDS = 8.0
 SETTING_SECONDS = 30.0
 REFRESH_DEBOUNCE_SECONDS = 0.2
+WITHDRAWN = "it was disabled or changed meanwhile"
 MAX_REFRESH_PAUSE_SECONDS = 10.0
 _REFRESH_DUTY = 4.0
 """How much longer than the last listing took nothing is listed again."""
@@ -109,6 +110,8 @@ class Supervisor:
         self._on_download = on_download
         self._prepare = prepare
         self._on_listed = on_listed
+        self.is_withdrawn = False
+        """Whether it may not connect again: its server was disabled, replaced or removed."""
         self.link: SessionLink | None = None
         """The session that new requests use, if it is usable."""
         self._links: set[SessionLink] = set()
@@ -117,7 +120,7 @@ class Supervisor:
         self.up_to_date = anyio.Event()
         """Set while nothing is known to have changed since the server was last listed."""
         self._changed = anyio.Event()
-        self._task_support: dict[str, Support] = {}
+        self._task_support: Mapping[str, Support] = {}
         """Tools of an older server that can, or must, be called as tasks."""
         self.subscriptions = Subscriptions(self.refresh, self._peer.handle_update, self._wake_links)
         self._session_key = secrets.token_hex(16)
@@ -215,6 +218,8 @@ class Supervisor:
         if attempt is None:
             if self._tasks.cancel_scope.cancel_called:
                 raise ConnectFailed(self.server_id, "the host is closed")
+            if self.is_withdrawn:
+                raise ConnectFailed(self.server_id, WITHDRAWN)
             if self.backoff.is_open:
                 raise self._too_many_failures()
             attempt = self._attempt = ConnectAttempt()
@@ -533,7 +538,8 @@ class Supervisor:
         link.session.learn_headers(listed.header_maps)
         if link is self.link:
             self._listing = listed.listing
-            self._task_support = _task_support(link.session, listed.listing)
+            is_older = link.session.runs_tasks
+            self._task_support = listed_task_support(listed.listing.tools) if is_older else {}
             self._note_noise(link)
             self._on_listed(listed.listing, link.session.version)
             if not listed.listing.is_partial:
@@ -587,13 +593,3 @@ def _state_after(error: ServerError | None) -> ServerState:
     if isinstance(error, ClientRegistrationRequired):
         return "needs_client_registration"
     return "auth_required" if isinstance(error, AuthRequired) else "error"
-
-
-def _task_support(session: Session, listing: Listing) -> dict[str, Support]:
-    if session.modern or not supports_tasks(session.capabilities, modern=False):
-        return {}
-    return {
-        entry.key.tool: support
-        for entry in listing.tools
-        if (support := task_support(entry.definition)) != "forbidden"
-    }

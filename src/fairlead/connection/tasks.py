@@ -16,7 +16,7 @@ import msgspec
 from mcp_types import INTERNAL_ERROR, ServerCapabilities
 
 from fairlead.catalog.sanitize import gate
-from fairlead.catalog.sanitize.slices import may_have_string
+from fairlead.catalog.sanitize.slices import SliceTimer, may_have_string
 from fairlead.catalog.tools import ToolEntry
 from fairlead.connection.outcomes import (
     AnswerUnreadable,
@@ -32,9 +32,12 @@ RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
+UPDATE: Final = "tasks/update"
+"""The request that answers a task's elicitations."""
+
 NAME_PARAMETERS: Final[Mapping[str, str]] = {
     "tasks/get": "taskId",
-    "tasks/update": "taskId",
+    UPDATE: "taskId",
     "tasks/cancel": "taskId",
 }
 """The parameter of each method that is sent as the header `Mcp-Name`, from 2026-07-28 on."""
@@ -49,6 +52,15 @@ INPUT_SECONDS = 900.0
 """How long `tasks/result` of a handshake server may stay open; elicitations pause this deadline."""
 ABANDON_SECONDS = 2.0
 MAX_PAGES = 100
+
+MAX_TASKS = 10_000
+"""How many tasks a server may list."""
+MAX_LISTED_BYTES = 16 * 1024 * 1024
+"""Of all pages of such a list."""
+MAX_ELICITATIONS = 64
+"""How many elicitations a task may have at once."""
+MAX_ELICITATION_BYTES = 1024 * 1024
+"""Of all of them: to parse more would hold up every other call."""
 
 _MAX_HANDLE_BYTES = 64 * 1024
 _MAX_ID_CHARACTERS = 1_024
@@ -155,6 +167,15 @@ def known_task_support(tools: Iterable[ToolEntry], tool: str) -> Support | None:
     return task_support(known.definition) if known is not None else None
 
 
+def listed_task_support(tools: Iterable[ToolEntry]) -> Mapping[str, Support]:
+    """The tools in a list that can, or must, be called as tasks."""
+    return {
+        entry.key.tool: support
+        for entry in tools
+        if (support := task_support(entry.definition)) != "forbidden"
+    }
+
+
 # What servers send.
 
 
@@ -170,7 +191,7 @@ class _Wire(msgspec.Struct, rename="camel"):
     ttl_ms: float | None = None
     poll_interval: float | None = None
     poll_interval_ms: float | None = None
-    input_requests: dict[str, TaskElicitation] = {}
+    input_requests: msgspec.Raw = msgspec.Raw()
     result: msgspec.Raw = msgspec.Raw()
     error: msgspec.Raw = msgspec.Raw()
 
@@ -186,6 +207,7 @@ class _TaskPage(msgspec.Struct, rename="camel"):
     next_cursor: str | None = None
 
 
+_decode_elicitations = msgspec.json.Decoder(dict[str, TaskElicitation]).decode
 _decode_task = msgspec.json.Decoder(_Wire).decode
 _decode_created = msgspec.json.Decoder(_Created).decode
 _decode_page = msgspec.json.Decoder(_TaskPage).decode
@@ -228,10 +250,26 @@ def read_task(raw: msgspec.Raw) -> Task:
         updated_at=wire.last_updated_at,
         ttl_ms=_whole(wire.ttl if wire.ttl_ms is None else wire.ttl_ms),
         poll_ms=_whole(wire.poll_interval if wire.poll_interval_ms is None else wire.poll_interval_ms),
-        elicitations=wire.input_requests,
+        elicitations=_read_elicitations(wire.input_requests),
         result=wire.result or None,
         error=wire.error or None,
     )
+
+
+def _read_elicitations(raw: msgspec.Raw) -> Mapping[str, TaskElicitation]:
+    """Parse the elicitations of a task, of which few are allowed. Raises `AnswerUnreadable`."""
+    size = len(memoryview(raw))
+    if not size:
+        return {}
+    if size > MAX_ELICITATION_BYTES:
+        raise AnswerUnreadable(f"a task's requests for input are {size:,} bytes")
+    try:
+        found = _decode_elicitations(raw)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise AnswerUnreadable(f"it is not a valid task: {exc}") from exc
+    if len(found) > MAX_ELICITATIONS:
+        raise AnswerUnreadable(f"a task sends {len(found)} requests for input at once")
+    return found
 
 
 def _whole(number: float | None) -> int | None:
@@ -249,7 +287,7 @@ async def get_task(session: RequestSender, task_id: str) -> Task:
 async def update_task(session: RequestSender, task_id: str, answers: Mapping[str, Any]) -> None:
     """Answer elicitations of a task, by their keys. For stateless servers only."""
     params = {"taskId": task_id, "inputResponses": answers}
-    await session.request("tasks/update", params, seconds=REQUEST_SECONDS)
+    await session.request(UPDATE, params, seconds=REQUEST_SECONDS)
 
 
 async def cancel_task(session: RequestSender, task_id: str) -> Task | None:
@@ -259,19 +297,29 @@ async def cancel_task(session: RequestSender, task_id: str) -> Task | None:
 
 
 async def list_tasks(session: RequestSender) -> tuple[Task, ...]:
-    """All tasks that the server lists. Empty from 2026-07-28 on, which has no such list."""
+    """All tasks that the server lists. Empty from 2026-07-28 on, which has no such list.
+
+    Raises `AnswerUnreadable` for a list that is no list, or too large.
+    """
     tasks: list[Task] = []
     cursor: str | None = None
     seen: set[str | None] = set()
+    size, turn = 0, SliceTimer()
     while not session.modern and len(seen) < MAX_PAGES and cursor not in seen:
         seen.add(cursor)
         params = None if cursor is None else {"cursor": cursor}
         answer = await session.request("tasks/list", params, seconds=REQUEST_SECONDS)
+        size += len(memoryview(answer))
         try:
             page = _decode_page(answer)
         except (msgspec.DecodeError, RecursionError) as exc:
             raise AnswerUnreadable(f"it is not a valid list of tasks: {exc}") from exc
-        tasks += map(read_task, page.tasks)
+        if size > MAX_LISTED_BYTES or len(tasks) + len(page.tasks) > MAX_TASKS:
+            raise AnswerUnreadable(f"it lists more than {MAX_TASKS:,} tasks, or too many bytes of them")
+        for raw in page.tasks:
+            tasks.append(read_task(raw))
+            if turn.is_over():  # others get their turn
+                await anyio.lowlevel.checkpoint()
         if page.next_cursor is None:
             break
         cursor = page.next_cursor
@@ -297,6 +345,12 @@ async def task_result(session: RequestSender, task: Task) -> msgspec.Raw:
 def without_task(result: msgspec.Raw) -> msgspec.Raw:
     """A task's result as that of a plain call: without the name of the task, which callers never see."""
     try:
+        own = _decode_meta(result).meta
+        # Looked for first: a result, and its `_meta`, may have any number of keys.
+        if not may_have_string(bytes(own), f'"{RELATED_TASK}"'.encode()):
+            return result
+        if len(memoryview(result)) > _MAX_HANDLE_BYTES:
+            return msgspec.Raw(bytes(result).replace(bytes(own), _meta_without_task(own)))
         fields = msgspec.json.decode(result, type=dict[str, msgspec.Raw])
         meta = msgspec.json.decode(fields.get("_meta", b"{}"), type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError):
@@ -307,6 +361,22 @@ def without_task(result: msgspec.Raw) -> msgspec.Raw:
     if not meta:
         del fields["_meta"]
     return msgspec.Raw(msgspec.json.encode(fields))
+
+
+class _MetaOfTask(msgspec.Struct):
+    meta: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="_meta")
+
+
+_decode_meta = msgspec.json.Decoder(_MetaOfTask).decode
+
+
+def _meta_without_task(meta: msgspec.Raw) -> bytes:
+    """The `_meta` of a large result without its task; one that is large itself is left out."""
+    if len(memoryview(meta)) > _MAX_HANDLE_BYTES:
+        return b"{}"
+    fields = msgspec.json.decode(meta, type=dict[str, msgspec.Raw])
+    fields.pop(RELATED_TASK, None)
+    return msgspec.json.encode(fields)
 
 
 async def finish_task(

@@ -38,15 +38,10 @@ from fairlead.errors import (
 )
 from fairlead.events import DOWN, McpToolCallBegin, McpToolCallEnd, McpToolCallProgress
 from fairlead.host.call_arguments import encode_arguments
+from fairlead.host.clearance import CallClearance
 from fairlead.host.events import EventBus
 from fairlead.host.managed_server import ManagedServer
-from fairlead.host.permission import (
-    CallPermission,
-    CallToDecide,
-    ProposedCall,
-    decide_after_wait,
-    require_callable,
-)
+from fairlead.host.permission import CallPermission, CallToDecide, Permit, ProposedCall, require_callable
 from fairlead.host.records import HostRecords
 from fairlead.host.running_calls import RunningCalls
 from fairlead.policy.audit import AuditedCall, CallSubject
@@ -205,8 +200,15 @@ class CallRunner:
     async def _permit_and_run(
         self, proposal: ProposedCall, arguments: Mapping[str, Any], settings: CallSettings
     ) -> ToolResult:
-        audited, sent = await self._request_permission(proposal, arguments)
-        return await self._run(proposal, sent, settings, audited)
+        audited, call, permit = await self._request_permission(proposal, arguments)
+        return await self._run(proposal, call.sent, settings, audited, None, self._clear(call, permit))
+
+    def _clear(self, call: CallToDecide, permit: Permit | None) -> CallClearance:
+        """The decision about a call that was permitted, to be renewed if it has to wait."""
+        proposal, permission = call.proposal, self._permission
+        return CallClearance(
+            proposal, call.sent, call.policy, call.screened, permit, permission, self._look_into
+        )
 
     def _plan(self, proposal: ProposedCall) -> CallPlan | None:
         """The plan for a tool that policy allows with any arguments; None for other tools."""
@@ -266,11 +268,11 @@ class CallRunner:
     async def begin(self, proposal: ProposedCall, arguments: Mapping[str, Any]) -> msgspec.Raw:
         """Call a tool, in the background if its server can, and return what comes first."""
         managed, tool = proposal.managed, proposal.tool
-        audited, sent = await self._request_permission(proposal, arguments)
+        audited, call, permit = await self._request_permission(proposal, arguments)
         audited.record_sent()
         try:
             raw = await managed.live().begin_tool(
-                tool, sent, as_task=True, decide_again=partial(decide_after_wait, proposal, sent, None)
+                tool, call.sent, as_task=True, clearance=self._clear(call, permit)
             )
         except BaseException as exc:
             _record_failure(audited, exc)
@@ -285,8 +287,8 @@ class CallRunner:
 
     async def _request_permission(
         self, proposal: ProposedCall, arguments: Mapping[str, Any]
-    ) -> tuple[AuditedCall, Mapping[str, Any] | msgspec.Raw]:
-        """Get permission for a call, asking the user if needed. Returns the very arguments decided about."""
+    ) -> tuple[AuditedCall, CallToDecide, Permit]:
+        """Get permission for a call, asking the user if needed. Returns the call as it was decided about."""
         managed, tool = proposal.managed, proposal.tool
         entry = managed.entry(tool)
         try:
@@ -321,7 +323,7 @@ class CallRunner:
             audited.record_refusal(exc.code)
             raise
         audited.record_decision("allow", permit.reason, by=permit.by)
-        return audited, call.sent
+        return audited, call, permit
 
     async def _decide(self, call: CallToDecide) -> Decision:
         """The decision of policy about this very call, by a definition that is known unless it is allowed.
@@ -368,7 +370,8 @@ class CallRunner:
         arguments: Mapping[str, Any] | msgspec.Raw,
         settings: CallSettings,
         audited: AuditedCall | None,
-        plan: CallPlan | None = None,
+        plan: CallPlan | None,
+        clearance: CallClearance | None = None,
     ) -> ToolResult:
         """Send a call that may be made. One that goes by a plan and has no record yet gets one here."""
         managed, tool, bus = proposal.managed, proposal.tool, self._bus
@@ -379,6 +382,11 @@ class CallRunner:
         begun = self._announce(call_id, proposal, source, arguments) if bus.has_listeners else None
         started = time.perf_counter()
         is_error, error = True, None
+        if clearance is None:
+            assert plan is not None
+            clearance = CallClearance(
+                proposal, arguments, plan.policy, plan.screened, None, self._permission, self._look_into
+            )
         if audited is not None:
             audited.record_sent()
         else:
@@ -392,7 +400,7 @@ class CallRunner:
                 arguments,
                 on_progress=on_progress,
                 deadline=deadline,
-                decide_again=partial(decide_after_wait, proposal, arguments, plan.policy if plan else None),
+                clearance=clearance,
             )
             result = as_it_came(bytes(raw), source) if len(raw) <= MAX_AS_IT_CAME else None
             if result is None:

@@ -34,7 +34,7 @@ from fairlead.host.call import CallRunner, OnProgress, call_settings, listing_of
 from fairlead.host.events import EventStream, Subscriber
 from fairlead.host.extensions import ExtensionMessages
 from fairlead.host.managed_server import ManagedServer
-from fairlead.host.model.bundles import Selection, select
+from fairlead.host.model.bundles import Selection, filter_in_force, select
 from fairlead.host.model.catalogs import CatalogBuilder, HostCatalogs
 from fairlead.host.model.meta_tools import RESERVED
 from fairlead.host.model.toolset import Toolset
@@ -111,7 +111,8 @@ class Host:
         self.custom = ExtensionMessages(self._access)
         self.approvals = Approvals(parts.records.store)
         """The remembered approvals of tools."""
-        self.permission = CallPermission(parts.context.human.operator, self.approvals)
+        human = parts.context.human
+        self.permission = CallPermission(human.operator, self.approvals, lambda: self.config, filter_in_force)
         self.logins = parts.logins
         """The OAuth logins to servers."""
         self.artifacts = parts.records.artifacts
@@ -460,9 +461,8 @@ class Host:
         connection = await self.reach(server_id)
         session = await connection.ready()
         listing = await self.offers(server_id)  # its instructions are left out until they are reviewed
-        return ServerInfo(
-            name=connection.vitals.server, version=session.version, instructions=listing.instructions
-        )
+        name = connection.vitals.server
+        return ServerInfo(name=name, version=session.version, instructions=listing.instructions)
 
     async def call(  # noqa: PLR0913 - the parts of one call
         self,

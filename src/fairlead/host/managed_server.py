@@ -156,6 +156,7 @@ class ManagedServer:
                 custom=context.human.capabilities,
                 emit=context.bus.emit,
                 shared=context.human.shared,
+                in_force=lambda: not self.is_retired,
             ),
             log_level=config.log_level,
             log_in=context.human.log_in,
@@ -387,6 +388,7 @@ class ManagedServer:
         """End it: its calls under way finish in the background, and no new ones are made."""
         self.is_retired = True
         if self.connection is not None:
+            self.connection.withdraw()
             tasks.start_soon(partial(self.connection.aclose, drain=True))
 
     def refresh_if_stale(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 import anyio
 import anyio.to_thread
 import msgspec
+from msgspec import structs
 
 from fairlead.catalog.definitions import digests_of
 from fairlead.catalog.sanitize import gate
@@ -17,7 +18,7 @@ from fairlead.catalog.sanitize.text import reveal_hidden
 from fairlead.catalog.tools import ToolKey
 from fairlead.config.argument_types import fits, require_types, wrong_type
 from fairlead.config.command_lines import command_line
-from fairlead.config.load import LoadedRule
+from fairlead.config.load import LoadedConfig, LoadedRule
 from fairlead.config.models import ApprovalMode
 from fairlead.config.principal import LOCAL, LOCAL_CALLER, GroupedPrincipal
 from fairlead.config.runners import runs_elsewhere
@@ -36,6 +37,7 @@ from fairlead.policy.approvals import Approvals, RememberedApproval
 from fairlead.policy.arguments import ArgumentReadings, PathContext, read_arguments
 from fairlead.policy.decision import BundleFilter, CallPolicy, Decision, claims_of
 from fairlead.policy.pins import pins_key
+from fairlead.policy.quarantine import ScreenedListing
 from fairlead.policy.review import hint_to_undeny, hint_to_write
 from fairlead.policy.tool_names import review_command, written_name
 from fairlead.servers.framework.tools import PREVIEW_METHOD
@@ -130,6 +132,8 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
 
     by: Literal["policy", "person", "earlier answer"]
     reason: str
+    approval: RememberedApproval | None = None
+    """The identity of the call that the user approved, where its definition is known."""
 
 
 @dataclass(eq=False, slots=True)
@@ -154,6 +158,10 @@ class CallToDecide:
         self._patterns: tuple[Mapping[str, str], ...] = ()
         """The argument globs of the rules that `_readings` were made for."""
         self._readings: ArgumentReadings | None = None
+        self.policy: CallPolicy | None = None
+        """What decided about it last."""
+        self.screened: ScreenedListing | None = None
+        """The listing that had its definition then."""
 
     @property
     def shown(self) -> Mapping[str, Any]:
@@ -182,6 +190,7 @@ class CallToDecide:
             self._readings = await _read_for_rules(self.proposal, patterns, self.shown) if patterns else None
             self._patterns = patterns
         require_callable(self.proposal)
+        self.policy, self.screened = self.proposal.managed.policy, self.proposal.managed.screened
         decision = self.proposal.decide(self._readings)
         if decision.verdict == "ask" and self._fixed is None:
             self._fixed = fix_arguments(self._arguments)  # before any wait: what was decided about is sent
@@ -207,9 +216,17 @@ class _WaitingCall:
 class CallPermission:
     """Decides about the calls of one host. One approval at a time is open for each tool and principal."""
 
-    def __init__(self, operator: Operator, approvals: Approvals) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        approvals: Approvals,
+        config: Callable[[], LoadedConfig],
+        filter_in_force: Callable[[LoadedConfig, str, str], BundleFilter | None],
+    ) -> None:
         self._operator = operator
         self._approvals = approvals
+        self._config = config
+        self._filter_in_force = filter_in_force
         self._lines: dict[tuple[str, str, str], _Line] = {}
         self._waiting: set[_WaitingCall] = set()
 
@@ -221,6 +238,27 @@ class CallPermission:
         decision = proposal.decide()
         if decision.verdict == "deny":
             raise denial(proposal, decision)
+
+    def current(self, proposal: ProposedCall) -> ProposedCall:
+        """The same call under its bundle, and its gateway's approval mode, as they are configured now.
+
+        Raises:
+            CallDenied: There is no such bundle any more, or it does not have the server.
+        """
+        old, mode, config = proposal.bundle_filter, proposal.default_mode, self._config()
+        now = old
+        if old is not None and old.origin is not None:  # else a program's own, which no file changes
+            now = self._filter_in_force(config, old.bundle, proposal.managed.server.server_id)
+            if now is None:
+                raise CallDenied(
+                    f"`{proposal.name}` was not called: while it waited, it was taken out of the bundle"
+                    f" `{old.bundle}`"
+                )
+        if mode is not None:
+            mode = config.config.gateway.approval
+        if (now, mode) == (old, proposal.default_mode):
+            return proposal
+        return structs.replace(proposal, bundle_filter=now, default_mode=mode)
 
     async def permit(
         self, call: CallToDecide, decision: Decision, on_approval_request: Callable[[], None]
@@ -247,7 +285,7 @@ class CallPermission:
         async with self._alone(proposal):
             while True:
                 # Meanwhile a review may have settled it, and the answer to an earlier call may hold for it.
-                decision = await _decide_again(call)
+                decision = await self._decide_again(call)
                 permit = await self._permit_unasked(call, decision)
                 if permit is None:
                     if not is_recorded:
@@ -260,8 +298,36 @@ class CallPermission:
     def decide_again(self) -> None:
         """Apply changed rules and modes to the calls that wait for approval."""
         for waiting in [*self._waiting]:
-            if not waiting.call.needs_approval:
+            if not self._needs_approval(waiting.call):
                 waiting.scope.cancel()
+
+    def _needs_approval(self, call: CallToDecide) -> bool:
+        """Whether policy still says `ask`; a call whose bundle is gone is decided where it waits."""
+        try:
+            call.proposal = self.current(call.proposal)
+        except CallDenied:
+            return False
+        return call.needs_approval
+
+    async def _decide_again(self, call: CallToDecide) -> Decision:
+        """Decide on a call that waited: meanwhile a review or an edit may have denied or allowed it.
+
+        Raises:
+            CallDenied: Its server is no longer there as it was, it is quarantined, or its bundle is gone.
+        """
+        call.proposal = self.current(call.proposal)
+        decision = await call.decide(anew=True)
+        if call.proposal.managed.is_retired:
+            raise CallDenied(
+                f"`{call.proposal.name}` was not called: while it waited for an answer, its server was"
+                " disabled or changed",
+                hint="check it with `fairlead status`, then call it again",
+            )
+        return decision
+
+    async def is_still_approved(self, approval: RememberedApproval | None) -> bool:
+        """Whether an earlier answer still holds: it may have been withdrawn, by another process too."""
+        return approval is not None and await self._approvals.look_up(approval)
 
     async def allow_always(self, proposal: ProposedCall) -> None:
         """Remember an approval of a tool as it is defined now. Raises `UnknownTool` if it is not known."""
@@ -294,22 +360,22 @@ class CallPermission:
             raise denial(proposal, decision)
         # After `deny`: the user's word for this very call stands in for an answer, not for a rule.
         if proposal.confirmed:
-            return Permit(by="person", reason="confirmed by user")
-        approval = _approval(proposal)
+            return Permit(by="person", reason="confirmed by user", approval=approval_of(proposal))
+        approval = approval_of(proposal)
         if approval is None or decision.every_time or not await self._approvals.look_up(approval):
             return None
         now = await call.decide()  # rules may have changed while the store was read
         if now.verdict == "deny":
             raise denial(proposal, now)
-        if now.every_time or approval != _approval(proposal):
+        if now.every_time or approval != approval_of(proposal):
             return None
-        return Permit(by="earlier answer", reason="approved by user earlier")
+        return Permit(by="earlier answer", reason="approved by user earlier", approval=approval)
 
     async def _ask(self, call: CallToDecide, decision: Decision) -> Permit | None:
         """Ask the user; None where rules changed before the answer, so that the call is decided anew."""
         proposal = call.proposal
         server_id, entry = proposal.managed.server.server_id, proposal.managed.entry(proposal.tool)
-        approval = _approval(proposal)
+        approval = approval_of(proposal)
         request = ApprovalRequest(
             server_id=server_id,
             tool=proposal.tool,
@@ -327,7 +393,7 @@ class CallPermission:
         self._waiting.add(waiting)
         try:
             # `decide_again` sees it from here on; a change before that is seen here.
-            if not call.needs_approval:
+            if not self._needs_approval(call):
                 return None
             with waiting.scope:
                 answer = await self._operator.approve(request)
@@ -336,9 +402,9 @@ class CallPermission:
         if waiting.scope.cancelled_caught:
             return None
         # The tool may have been reviewed, denied or disabled while the approval was open.
-        now = await _decide_again(call)
+        now = await self._decide_again(call)
         if now.verdict == "deny":
-            raise denial(proposal, now)
+            raise denial(call.proposal, now)
         if not fits(answer, ApprovalAnswer):  # None or False must not count as a yes
             raise WrongType(
                 f"`{proposal.name}` was not called: the operator's answer is not valid",
@@ -352,13 +418,13 @@ class CallPermission:
         if answer == "cancel":
             raise RunCancelled(f"`{proposal.name}` was not called: the run was cancelled")
         # A tool that changed while the approval was open is not the tool that was approved.
-        same = approval is not None and approval == _approval(proposal)
+        same = approval is not None and approval == approval_of(proposal)
         if approval is not None and same and not (decision.every_time or now.every_time):
             if answer == "session":
                 self._approvals.allow_for_session(approval, revision)
             elif answer == "always":
                 await self._approvals.allow_always(approval)
-        return Permit(by="person", reason=f"approved by user (`{answer}`)")
+        return Permit(by="person", reason=f"approved by user (`{answer}`)", approval=approval)
 
 
 async def _preview(proposal: ProposedCall, arguments: Mapping[str, Any]) -> str | None:
@@ -383,23 +449,6 @@ async def _preview(proposal: ProposedCall, arguments: Mapping[str, Any]) -> str 
 
 class _PreviewResult(msgspec.Struct):
     preview: str | None = None
-
-
-async def _decide_again(call: CallToDecide) -> Decision:
-    """Decide on a call that waited: meanwhile a review or an edit may have denied or allowed it.
-
-    Raises:
-        CallDenied: Its server is no longer there as it was, or it is quarantined.
-    """
-    proposal = call.proposal
-    decision = await call.decide(anew=True)
-    if proposal.managed.is_retired:
-        raise CallDenied(
-            f"`{proposal.name}` was not called: while it waited for an answer, its server was"
-            " disabled or changed",
-            hint="check it with `fairlead status`, then call it again",
-        )
-    return decision
 
 
 async def _read_for_rules(
@@ -519,13 +568,13 @@ def require_callable(proposal: ProposedCall) -> None:
 def _require_approval_key(proposal: ProposedCall) -> RememberedApproval:
     """Identity of an approval. Raises if the tool is quarantined, or its definition is not known."""
     require_callable(proposal)
-    approval = _approval(proposal)
+    approval = approval_of(proposal)
     if approval is None:
         raise UnknownTool(f"the definition of `{proposal.name}` is not known")
     return approval
 
 
-def _approval(proposal: ProposedCall) -> RememberedApproval | None:
+def approval_of(proposal: ProposedCall) -> RememberedApproval | None:
     """Identity of an approval; None if the tool is not known, so that nothing can be remembered."""
     entry = proposal.managed.find_listed_entry(proposal.tool)
     if entry is None:
@@ -540,35 +589,3 @@ def _approval(proposal: ProposedCall) -> RememberedApproval | None:
         # answers that earlier releases kept are bound to format 1, and pins see to all else.
         definition_digest=digests_of(mask_tool(entry).entry.definition, 1).loose,
     )
-
-
-async def decide_after_wait(
-    proposal: ProposedCall, arguments: Mapping[str, Any] | msgspec.Raw, planned_by: CallPolicy | None
-) -> None:
-    """Decide again on a call that had to wait for its server: a review may have denied it meanwhile.
-
-    `planned_by` is the policy that allowed it with any arguments, if that was why it may be made.
-
-    Raises:
-        CallDenied: It may not be made any more, or policy alone allowed it and now wants it approved.
-        UnknownTool: Its definition cannot be used.
-    """
-    managed = proposal.managed
-    name = f"`{proposal.name}`"
-    if managed.is_retired:
-        raise CallDenied(
-            f"{name} was not called: while it waited, its server was disabled or changed",
-            hint="check it with `fairlead status`, then call it again",
-        )
-    require_callable(proposal)
-    if planned_by is managed.policy:
-        return  # nothing about its permission has changed
-    sent = msgspec.json.decode(arguments) if isinstance(arguments, msgspec.Raw) else arguments
-    now = await CallToDecide(proposal, sent).decide()
-    if now.verdict == "deny":
-        raise denial(proposal, now)
-    if planned_by is not None and now.verdict == "ask":
-        raise CallDenied(
-            f"{name} was not called: while it waited, it came to need approval ({now.reason})",
-            hint="call it again",
-        )

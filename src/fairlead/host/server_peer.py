@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import mcp_types as types
 import msgspec
@@ -42,6 +42,7 @@ MAX_OTHER_BYTES: Final = 64 * 1024
 """Of all that is neither text for the model nor media."""
 
 _Params = types.CreateMessageRequestParams
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +165,7 @@ class ServerPeer:
         custom: Further capabilities to declare.
         emit: Called with events.
         shared: Whether clients of a gateway share the connection: a server's request has no user then.
+        in_force: Whether the server is still configured as it was when it was connected.
     """
 
     def __init__(  # noqa: PLR0913 - what a peer depends on, named once
@@ -176,8 +178,10 @@ class ServerPeer:
         custom: CustomCapabilities,
         emit: Callable[[Event], None],
         shared: bool = False,
+        in_force: Callable[[], bool] = lambda: True,
     ) -> None:
         self._server_id = server_id
+        self._in_force = in_force
         self._operator = operator
         self._roots = roots
         self._custom = custom
@@ -246,6 +250,7 @@ class ServerPeer:
                 if isinstance(params, types.ElicitRequestURLParams)
                 else self._elicit_form(params)
             )
+            answer = self._answer_in_force(answer)
             outcome = "refused" if isinstance(answer, types.ErrorData) else answer.action
         except Exception:
             outcome = "failed"
@@ -298,7 +303,7 @@ class ServerPeer:
             untrusted=not self._is_trusted,
         )
         action = await self._operator.elicit_url(request)
-        if action == "accept":
+        if action == "accept" and self._in_force():
             await self._operator.open_url(url.url)
         return types.ElicitResult(action=action)
 
@@ -342,7 +347,13 @@ class ServerPeer:
                 return types.ErrorData(code=INTERNAL_ERROR, message="the sampling request failed")
             raise
         self._tokens_left += max(0, granted - _tokens(result.model_dump_json(include={"content"})))
-        return result
+        return self._answer_in_force(result)
+
+    def _answer_in_force(self, answer: AnswerT) -> AnswerT | types.ErrorData:
+        """An answer for which the user or a model was waited for: none for a server that is gone by now."""
+        if self._in_force():
+            return answer
+        return types.ErrorData(code=INVALID_REQUEST, message="this server was disabled or changed meanwhile")
 
     def _tell_of_cut(self, left_out: list[str]) -> None:
         some = ", ".join(left_out[:3]) + (f" and {len(left_out) - 3} more" if len(left_out) > 3 else "")
@@ -354,7 +365,7 @@ class ServerPeer:
     async def list_roots(self) -> types.ListRootsResult | types.ErrorData:
         """Name the folders of the server's entry, or where it has none, those of the operator."""
         if not self._roots and self._asks_for_roots and isinstance(self._operator, RootsProvider):
-            return await self._operator.list_roots(self._server_id)
+            return self._answer_in_force(await self._operator.list_roots(self._server_id))
         if not self._roots:
             return refusal("roots")
         return types.ListRootsResult(

@@ -18,7 +18,9 @@ async def test_a_server_that_hangs_is_waited_for_once_however_much_a_replica_tha
     asked: list[str] = []
 
     class Hanging(WireDispatcher):
-        async def call_raw(self, method: str, params: Any, opts: Any = None, deadline: Any = None) -> Any:
+        async def call_raw(
+            self, method: str, params: Any, opts: Any = None, deadline: Any = None, may_send: Any = None
+        ) -> Any:
             asked.append(params["uri"])
             await anyio.sleep_forever()
 

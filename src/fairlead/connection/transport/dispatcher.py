@@ -38,6 +38,7 @@ from fairlead.connection.outcomes import (
     AnswerUnreadable,
     ConnectionClosed,
     ConnectionEnding,
+    DecisionOutdated,
     NotSent,
     RequestExpired,
     RequestFailed,
@@ -122,6 +123,8 @@ class Call:
     reports: ProgressReports | None = None
     """There once there is something to report."""
     deadline: Deadline | None = None
+    may_send: Callable[[], bool] | None = None
+    """Whether the decision that it may be sent still holds; None for what nothing decides about."""
     sent: bool = False
 
     @property
@@ -134,10 +137,20 @@ class Call:
 
         Raises:
             NotSent: The call is over. Its caller was told that nothing was sent, and may send it again.
+            DecisionOutdated: What decided about it has changed.
         """
         if self.answer.done():
             raise NotSent("the call ended before it was sent")
+        self.require_decision()
         self.sent = True
+
+    def require_decision(self) -> None:
+        """Raise `DecisionOutdated` if what decided that it may be sent has changed.
+
+        Every transport asks this when it has nothing more to wait for: a full pipe, a connection, a token.
+        """
+        if self.may_send is not None and not self.may_send():
+            raise DecisionOutdated
 
     def settle(self, outcome: Frame | RequestFailed) -> None:
         """End the call; the first outcome counts."""
@@ -211,6 +224,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         """Send a request and set `call.sent` as soon as the server may see it.
 
         What has to be waited for is returned. That may take until `call.answer` is done, but not longer.
+        Just before anything leaves, `call.begin_sending` or `call.require_decision` is called.
         """
 
     @abstractmethod
@@ -347,6 +361,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         params: Mapping[str, Any] | None,
         opts: CallOptions = _NO_OPTIONS,
         deadline: Deadline | None = None,
+        may_send: Callable[[], bool] | None = None,
     ) -> msgspec.Raw:
         """Send a request and return its result, an object, as the bytes that came.
 
@@ -355,12 +370,15 @@ class WireDispatcher(Dispatcher[TransportContext]):
             params: Its parameters. A `msgspec.Raw` anywhere in them goes out as it is.
             opts: The options of the SDK: headers, timeout, progress.
             deadline: A clock that progress resets, in place of the option `timeout`.
+            may_send: Asked just before it is sent, whether what decided that it may be still holds.
 
         Raises:
+            DecisionOutdated: `may_send` said no; nothing was sent.
             RequestFailed: No result came.
             NotEncodable: The parameters are no JSON.
         """
         call = self._open_call(method, opts, deadline)
+        call.may_send = may_send
         if call.on_progress is not None:
             params = with_progress_token(params, call.id)
         frame = request_frame(call.id, method, params)

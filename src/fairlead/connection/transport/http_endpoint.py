@@ -322,6 +322,8 @@ class _Body(aiohttp.Payload):
     def __init__(self, message: bytes, on_sent: OnSent) -> None:
         super().__init__(message, content_type="application/json")
         self.sent = False
+        self.kept_back: Exception | None = None
+        """Why it must not leave. The library raises an error of its own in place of this."""
         self._size = len(message)
         self._message = message
         self._on_sent = on_sent
@@ -334,7 +336,11 @@ class _Body(aiohttp.Payload):
         # It may refuse. The library writes in a task of its own, which runs on for a moment when the request
         # is cancelled: a call that has failed as not sent would be sent.
         if self._on_sent is not None:
-            self._on_sent()
+            try:
+                self._on_sent()
+            except Exception as exc:
+                self.kept_back = exc
+                raise
         self.sent = True
         await writer.write(self._message)
 
@@ -383,7 +389,8 @@ class HttpEndpoint:
     ) -> aiohttp.ClientResponse:
         """Send a request and return the response, of any status, once its headers are there.
 
-        `on_sent` is called when `message` is about to leave, and may keep it back by raising `NotSent`.
+        `on_sent` is called when `message` is about to leave, and may keep it back by raising `NotSent` or
+        `DecisionOutdated`, after every wait for headers, a redirect or a connection.
         Raises `NotSent` before that, `AnswerLost` after, `HttpRejected` for a redirect that is not followed,
         and any `FairleadError` the source of the headers raises.
         """
@@ -481,6 +488,8 @@ class HttpEndpoint:
             return response
         # What is raised names no cause: the library's errors show URLs and headers, which may hold secrets.
         except (aiohttp.ClientError, OSError) as exc:
+            if body is not None and body.kept_back is not None:
+                raise body.kept_back from None
             words, kind = connection_trouble(exc), classify_refusal(trouble_kind(exc), url.host)
             if kind == "closed" and url.scheme == "https":
                 kind = "closed_tls"

@@ -35,6 +35,7 @@ class MemoryEnd(WireDispatcher):
         self._other, other._other = other, self
 
     def _send(self, call: Call, frame: bytes, opts: CallOptions) -> None:
+        call.require_decision()
         call.sent = True
         self._pass_on(frame)
 

@@ -164,6 +164,7 @@ class StdioDispatcher(WireDispatcher):
     def _send(self, call: Call, frame: bytes, opts: CallOptions) -> Awaitable[None] | None:
         if self._child.congested is not None:
             return self._send_later(call, frame)
+        call.require_decision()
         # What a process that is gone does not take was not sent; the call ends with the connection, soon.
         if len(self._calls) > 1:  # where there is much to do, others are about to write as well
             call.sent = self._child.write_soon(_line(frame))
@@ -175,6 +176,7 @@ class StdioDispatcher(WireDispatcher):
         while (drained := self._child.congested) is not None and not call.answer.done():
             await asyncio.wait((drained, call.answer), return_when=asyncio.FIRST_COMPLETED)
         if not call.answer.done():
+            call.require_decision()
             call.sent = self._child.write(_line(frame))
 
     async def post(self, frame: bytes, opts: CallOptions = _NO_OPTIONS) -> None:

@@ -90,6 +90,11 @@ def select(config: LoadedConfig, name: str | None, caller: GroupedPrincipal = LO
     return replace(_select(config, name), caller=caller, rules_for_caller=for_caller)
 
 
+def filter_in_force(config: LoadedConfig, bundle: str, server_id: str) -> BundleFilter | None:
+    """A bundle's effect on a server as it is configured now; None where either is not there any more."""
+    return select(config, bundle).bundle_filter(server_id) if bundle in config.config.bundles else None
+
+
 def _select(config: LoadedConfig, name: str | None) -> Selection:
     if name is None:
         tools = config.config.tools
