@@ -51,7 +51,7 @@ def test_a_server_that_is_added_can_be_used_at_once(
 
 def test_some_of_its_tools_are_looked_at_one_by_one(machine: Machine, server: ScriptedServer) -> None:
     with adding(machine, server) as person:
-        person.sees("some, later")
+        person.sees("each (one by one), later")
         person.types("some")
         person.sees("`echo`: allow")
         person.types("allow")
@@ -63,7 +63,7 @@ def test_some_of_its_tools_are_looked_at_one_by_one(machine: Machine, server: Sc
 
 def test_later_means_later(machine: Machine, server: ScriptedServer) -> None:
     with adding(machine, server) as person:
-        person.sees("some, later")
+        person.sees("each (one by one), later")
         person.types("")
         person.sees("fairlead review s")
         assert person.waits() == 0

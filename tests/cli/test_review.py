@@ -145,7 +145,7 @@ def test_what_is_hidden_is_shown_and_claims_are_called_claims(fairlead: Fairlead
 def test_changed_instructions_come_back_with_a_review_of_everything(fairlead: Fairlead, script: Path) -> None:
     says(script, ECHO, instructions="Be kind.")
     fairlead("approve", "s", "--yes")
-    fairlead("review", "s", "--approve", "echo")
+    fairlead("review", "s", "--approve", "echo", "--instructions")
     assert not json.loads(fairlead("review", "s", "--json").out)["instructions_changed"]
     says(script, ECHO, instructions="Be rude.")
     shown = fairlead("review", "s")
@@ -154,6 +154,8 @@ def test_changed_instructions_come_back_with_a_review_of_everything(fairlead: Fa
     fairlead("review", "s", "--approve", "echo")
     assert "instructions changed" in fairlead("status").err
     fairlead("review", "s", "--approve-all")
+    assert "instructions changed" in fairlead("status").err, "all tools are no answer about instructions"
+    assert "+Be rude." in fairlead("review", "s", "--instructions").out
     assert "instructions changed" not in fairlead("status").err
     says(script, ECHO, instructions="Be quick.")
     before = json.loads(fairlead("review", "s", "--json").out)
@@ -174,15 +176,20 @@ def test_changed_instructions_are_on_the_screen_and_no_preselected_answer_accept
     says(script, ECHO, instructions="Be kind.")
     fairlead("approve", "s", "--yes")
     shown = fairlead("review", "--all")
-    assert "(instructions)  allow   Be kind." in shown.out
-    fairlead("review", "--all", "--yes")
-    assert not are_withheld(), "the first review covers them"
+    assert "(instructions)  later   not reviewed; below" in shown.out
+    assert "+Be kind." in shown.out
+    first = fairlead("review", "--all", "--yes")
+    assert "were not reviewed, and stay withheld: `fairlead review s --instructions`" in first.err
+    assert are_withheld(), "no one has answered about them"
+    assert "instructions were not reviewed and are withheld" in fairlead("status").err
+    fairlead("review", "s", "--instructions")
+    assert not are_withheld()
     says(script, ECHO, instructions="Be rude.")
     assert are_withheld()
     for typed in (("review", "--all", "--yes"), ("review", "s", "--yes"), ("review", "s", "--allow", "echo")):
         outcome = fairlead(*typed)
         assert outcome.status == 0, outcome.err
-        assert "stay withheld: `fairlead review s --instructions` accepts them" in outcome.err
+        assert "stay withheld: `fairlead review s --instructions` shows and accepts" in outcome.err
         assert are_withheld()
     shown = fairlead("review", "--all")
     assert shown.status == 3, "there is something to decide"
@@ -257,6 +264,8 @@ def test_a_person_is_asked_about_each_tool(fairlead: Fairlead, machine: Machine,
     fairlead("approve", "s", "--yes")
     with at_terminal("review", "s", env=machine.env, cwd=machine.project) as person:
         person.sees("Be kind.")
+        person.sees("May models see these instructions?")
+        person.types("n")
         person.sees("`echo`: allow (y)")
         person.types("y")
         person.sees("`delete`: allow (y)")
@@ -269,8 +278,10 @@ def test_a_person_is_asked_about_each_tool(fairlead: Fairlead, machine: Machine,
         person.sees("`last`: allow (y)")
         person.types("q")
         person.sees("allowed 1 tool of `s`")
+        person.sees("models do not see the instructions of `s`")
         assert person.waits() == 0
     assert entry_of(machine)["allow_tools"] == ["echo"]
+    assert "instructions" not in fairlead("status").err, "refused, and nothing is left to decide"
     assert entry_of(machine)["deny_tools"] == ["delete"]
     says(script, ECHO, DELETE, SLY, {**ECHO, "name": "last"}, instructions="Be rude.")
     with at_terminal("review", "s", env=machine.env, cwd=machine.project) as person:

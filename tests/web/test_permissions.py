@@ -93,9 +93,8 @@ async def answer_next(board: Dashboard, client: Client, cell: Cell) -> None:
 
 
 async def test_a_review_on_the_dashboard_changes_the_answer_and_lets_go_what_changed(
-    table: Table, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    table: Table, machine: Machine
 ) -> None:
-    monkeypatch.setattr("fairlead.web.pages.review.MOST", 1_000)  # the table has more tools than a page shows
     for cell in (
         next(cell for cell in CELLS if (cell.server, cell.state) == (server, state) and cell.rule == "none")
         for server in ("t", "u")

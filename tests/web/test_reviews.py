@@ -122,3 +122,32 @@ async def test_servers_are_found_by_words_and_state_and_failures_come_first(
         assert await order("?q=nothing") == []
         tools = (await client.get("/tools?sort=tokens")).text
         assert 'value="tokens" selected' in tools
+
+
+@pytest.mark.requirement("HARD-40")
+async def test_a_thousand_tools_are_shown_and_answered_in_one_go(machine: Machine, tmp_path: Path) -> None:
+    plain = [tool(f"look_{number:04}") for number in range(1000)]
+    server = ChangingServer(tmp_path, *plain)
+    entry = {key: value for key, value in server.entry().items() if key in ("command", "args")}
+    async with dashboard(machine, {"one": entry}) as board, board.visited() as client:
+        await board.host.connect("one")
+        page = await client.get("/servers/one/review")
+        assert re.findall(r"<h3><code>(\w+)</code>", page.text) == [each["name"] for each in plain]
+        form = re.search(r'name="digest" value="(\w+)">(?:(?!<form).)*value="ask-all"', page.text, re.DOTALL)
+        assert form is not None
+        server.say(*plain, tool("late"))
+        await board.host.close("one")
+        await board.host.connect("one")
+        stale = await client.send("/", "/servers/one/review", verdict="allow-all", digest=form[1])
+        assert stale.status == 409, "one of them was not shown"
+        assert "allow_tools" not in machine.user_file.read_text()
+        page = await client.sees("/servers/one/review", "<code>late</code>")
+        form = re.search(r'name="digest" value="(\w+)">(?:(?!<form).)*value="ask-all"', page.text, re.DOTALL)
+        assert form is not None
+        sent = await client.send("/", "/servers/one/review", verdict="ask-all", digest=form[1])
+        assert sent.status == 303
+        written = json.loads(machine.user_file.read_text())["servers"]["one"]
+        assert len(written["allow_tools"]) == 1001
+        assert set(written["approval"]["tools"].values()) == {"ask"}
+        page = await client.get("/servers/one/review")
+        assert page.text.count("<h3><code>") == 1001, "what is settled can be looked at, too"

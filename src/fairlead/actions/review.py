@@ -15,12 +15,11 @@ from fairlead.config.load import LoadedConfig, LoadedServer
 from fairlead.config.validate import suggestion
 from fairlead.errors import ConfigError, FairleadError, ListFailed, UnknownTool
 from fairlead.policy.decision import Decision, approval_mode_of, decide_by_lists, stricter_than_review
-from fairlead.policy.pins import Pins, UntrustedPins, is_guarded
+from fairlead.policy.pins import InstructionsState, Pins, UntrustedPins, instructions_state, is_guarded
 from fairlead.policy.review import (
     ReviewAnswer,
     ReviewDecision,
     ReviewedTool,
-    have_instructions_changed,
     record_decision,
     tools_to_review,
 )
@@ -62,14 +61,16 @@ class ServerReview:
         return [tool for tool in self.tools if tool.is_open]
 
     @property
-    def instructions_changed(self) -> bool:
-        """Whether the server's instructions changed since the last review."""
-        return is_guarded(self.server) and have_instructions_changed(self.listing, self.pins)
+    def withheld(self) -> InstructionsState | None:
+        """Why models do not see the server's instructions; None where it has none, or they may be seen."""
+        if not is_guarded(self.server):
+            return None
+        return instructions_state(self.listing.instructions, self.pins)
 
     @property
-    def is_first(self) -> bool:
-        """Whether it is the first review of the server, which covers what it says of itself."""
-        return self.pins is None
+    def asks_about_instructions(self) -> bool:
+        """Whether the server's instructions need a decision: no one accepted or refused them as they are."""
+        return self.withheld in ("new", "changed")
 
     @property
     def unread(self) -> str:
@@ -79,11 +80,11 @@ class ServerReview:
     @property
     def is_open(self) -> bool:
         """Whether there is anything to decide: about its tools, its instructions, or what else it offers."""
-        return bool(self.open_tools or self.unread or self.instructions_changed)
+        return bool(self.open_tools or self.unread or self.asks_about_instructions)
 
     def leaves_instructions(self, decision: ReviewDecision) -> bool:
-        """Whether a decision leaves changed instructions withheld from models."""
-        return self.instructions_changed and not self.is_first and not decision.instructions
+        """Whether a decision says nothing about instructions that need one, so that they stay withheld."""
+        return self.asks_about_instructions and decision.instructions is None
 
 
 def load_reviews(
@@ -155,7 +156,7 @@ def without_globs(tools: Iterable[ReviewedTool], decision: ReviewDecision) -> Re
 def decision_of(
     answers: Iterable[tuple[ReviewedTool, ReviewAnswer]],
     *,
-    instructions: bool = False,
+    instructions: bool | None = None,
     reading: bool = False,
 ) -> ReviewDecision:
     """A decision from the answer to each tool."""
@@ -173,21 +174,17 @@ def decision_of(
     )
 
 
-def preselect_decision(review: ServerReview, *, allow_all: bool) -> ReviewDecision:
-    """The preselected answers to the open tools; with `allow_all`, `allow` in the place of `ask`.
+def preselect_decision(review: ServerReview, every: ReviewAnswer | None = None) -> ReviewDecision:
+    """The preselected answers to the open tools, or one answer for all but those preselected `deny`.
 
-    Changed instructions are accepted with `allow_all` alone, as `--allow all` does.
+    It says nothing about instructions, which have an answer of their own.
     """
 
     def answer(tool: ReviewedTool) -> ReviewAnswer:
-        return "allow" if allow_all and tool.suggested == "ask" else tool.suggested
+        return tool.suggested if every is None or tool.suggested == "deny" else every
 
     answered: list[tuple[ReviewedTool, ReviewAnswer]] = [(tool, answer(tool)) for tool in review.open_tools]
-    return decision_of(
-        answered,
-        instructions=(review.is_first or allow_all) and review.instructions_changed,
-        reading=allow_all and bool(review.unread),
-    )
+    return decision_of(answered, reading=every == "allow" and bool(review.unread))
 
 
 def decide_by_names(
@@ -196,7 +193,7 @@ def decide_by_names(
     *,
     servers: Collection[str],
     preselected: bool = False,
-    instructions: bool = False,
+    instructions: bool | None = None,
     strict: bool = True,
 ) -> ReviewDecision:
     """The decision that typed names mean: the strictest answer that names a tool counts.
@@ -207,9 +204,9 @@ def decide_by_names(
         review: What is reviewed.
         servers: The ids of all servers.
         preselected: Are the preselected answers taken for the rest?
-        instructions: Were the server's instructions accepted? They are as well at the first review, and where
-            all tools are allowed; models may then read what a server without tools offers. Preselected
-            answers never accept instructions that changed: a model would take what no user looked at.
+        instructions: Were the server's instructions accepted, or refused? No answer about tools says that: a
+            model would take what no user looked at. Where all tools are allowed, models may read what a
+            server without tools offers.
         strict: Is a name that means no tool an error?
     """
     given: list[tuple[ReviewAnswer, str]] = [
@@ -222,12 +219,18 @@ def decide_by_names(
         for tool in resolve_tool_names([word], review.tools, answer=answer, servers=servers, strict=strict):
             answered[tool.name] = (tool, answer)
     is_all_allowed = ("allow", ALL) in given
-    is_accepted = instructions or is_all_allowed or (preselected and review.is_first)
     return decision_of(
         answered.values(),
-        instructions=is_accepted and review.instructions_changed,
+        instructions=_answer_about_instructions(review, accepted=instructions),
         reading=is_all_allowed and bool(review.unread),
     )
+
+
+def _answer_about_instructions(review: ServerReview, *, accepted: bool | None) -> bool | None:
+    """What an answer about instructions changes; None for nothing. Accepted ones can be refused again."""
+    is_there = is_guarded(review.server) and review.listing.instructions is not None
+    would_change = review.withheld is not None if accepted else review.withheld != "refused"
+    return accepted if is_there and would_change else None
 
 
 def _parts_with_all(word: str) -> list[str]:
@@ -441,6 +444,7 @@ def record_review(
         asked=[tool.key.tool for tool in decision.ask],
         denied=[*decision.deny],
         **({"reading": True} if decision.reading else {}),
+        **({} if decision.instructions is None else {"instructions": decision.instructions}),
     )
     return RecordedReview(
         server=server,

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.bounded_repr import count
 from fairlead.catalog.sanitize import gate
+from fairlead.catalog.sanitize.text import reveal_hidden
 from fairlead.config.untyped import is_list, is_object
 
 _MAX_ORIGIN = 100
@@ -41,6 +42,11 @@ class ToolKey(msgspec.Struct, frozen=True, order=True, gc=False):
     def shown_tool(self) -> str:
         """Display name of the tool: on one line, sanitized. Not an identity."""
         return " ".join(gate.content(self.tool).split())
+
+    @property
+    def revealed_tool(self) -> str:
+        """Name of the tool with hidden characters spelled out, ⟨U+200B⟩: for users who decide about it."""
+        return self.shown_tool if self.holds_secret else reveal_hidden(self.tool)
 
     @property
     def typed_tool(self) -> str:

@@ -1,6 +1,8 @@
 """A review at the terminal: the questions, one screen for several servers, the first after `add`."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import click
@@ -22,17 +24,26 @@ from fairlead.errors import FairleadError
 from fairlead.policy.decision import claims_of
 from fairlead.policy.findings import findings_of, has_findings, words_of
 from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool
-from fairlead.policy.tool_names import ALL, split_names
-from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_recorded, show_tool
+from fairlead.policy.tool_names import ALL, NONE, split_names
+from fairlead.terminal.decisions import (
+    remind_of_instructions,
+    show_in_one_line,
+    show_instructions,
+    show_recorded,
+    show_settled,
+    show_tool,
+)
 from fairlead.terminal.output import (
     confirm,
     is_interactive,
     on_one_line,
     print_data,
     print_table,
+    printable,
     say,
     warn,
 )
+from fairlead.wording import end_sentence
 
 
 def carry_out(
@@ -82,11 +93,31 @@ _CHOICES: Final = "allow (y), ask each time (k), deny (d), skip (s), allow all t
 
 
 def ask_about_each(review: ServerReview) -> ReviewDecision:
-    """Show every tool of a server whole, and ask about each."""
-    accepted = False
-    if review.instructions_changed:
+    """Show every tool of a server whole, and ask about each. Answers of a review cut short are not kept."""
+    with _saying_what_is_lost([review]):
+        return _ask_about_each(review)
+
+
+@contextmanager
+def _saying_what_is_lost(reviews: Sequence[ServerReview]) -> Generator[None]:
+    """Say that nothing was recorded about these servers where the user stops with Ctrl-C."""
+    try:
+        yield
+    except click.Abort:
+        ids = [review.server.server_id for review in reviews]
+        names = ", ".join(f"`{server_id}`" for server_id in ids)
+        say(f"\nnothing was recorded about {names}: `{command_line('review', *ids)}` asks again")
+        raise
+
+
+def _ask_about_each(review: ServerReview) -> ReviewDecision:
+    if not review.is_open:
+        show_settled(review)
+        return ReviewDecision()
+    accepted: bool | None = None
+    if review.asks_about_instructions:
         show_instructions(review.listing, review.pins)
-        accepted = review.pins is not None and confirm("May models see these instructions?")
+        accepted = confirm("May models see these instructions?")
     answered: list[tuple[ReviewedTool, ReviewAnswer]] = []
     answer = "skip"
     for tool in review.tools:
@@ -113,7 +144,7 @@ def reading_question(review: ServerReview) -> str:
 
 def _ask(tool: ReviewedTool) -> str:
     while True:
-        question = f"`{tool.entry.key.shown_tool}`: {_CHOICES}"
+        question = f"`{printable(tool.entry.key.revealed_tool)}`: {_CHOICES}"
         preselected = next(letter for letter, word in _ANSWERS.items() if word == tool.suggested)
         typed: str = click.prompt(question, default=preselected, err=True)
         answer = _ANSWERS.get(typed, typed)
@@ -128,7 +159,7 @@ def _ask(tool: ReviewedTool) -> str:
 def show_screen(reviews: Sequence[ServerReview]) -> None:
     """Show the open tools of several servers, grouped, the risky servers and tools first."""
     rows = [
-        (review.server.server_id, tool.entry.key.shown_tool, tool.suggested, _remark(tool))
+        (review.server.server_id, tool.entry.key.revealed_tool, tool.suggested, _remark(tool))
         for review in by_risk(reviews)
         for tool in sorted(review.open_tools, key=lambda tool: -tool.risk)
     ]
@@ -137,28 +168,18 @@ def show_screen(reviews: Sequence[ServerReview]) -> None:
         for review in reviews
         if review.unread
     ]
-    rows += [_instructions_row(review) for review in reviews if review.instructions_changed]
+    saying = [review for review in reviews if review.asks_about_instructions]
+    rows += [
+        (review.server.server_id, "(instructions)", "later", f"{_STATES[review.withheld]}; below")
+        for review in saying
+    ]
     print_table(("server", "tool", "answer", "remark"), rows)
-    for review in reviews:
-        if review.instructions_changed and not review.is_first:
-            print_data(f"\n{review.server.server_id}")
-            show_instructions(review.listing, review.pins)
+    for review in saying:
+        print_data(f"\n{review.server.server_id}")
+        show_instructions(review.listing, review.pins)
 
 
-def _instructions_row(review: ServerReview) -> tuple[str, str, str, str]:
-    server_id = review.server.server_id
-    if review.is_first:
-        return server_id, "(instructions)", "allow", on_one_line(review.listing.instructions)
-    command = command_line("review", server_id, options=("--instructions",))
-    return server_id, "(instructions)", "later", f"changed; `all` or `{command}` accepts them"
-
-
-def remind_of_instructions(review: ServerReview, decision: ReviewDecision) -> None:
-    """Say which command accepts changed instructions, where the answers did not."""
-    if review.leaves_instructions(decision):
-        server_id = review.server.server_id
-        command = command_line("review", server_id, options=("--instructions",))
-        say(f"note: the instructions of `{server_id}` changed, and stay withheld: `{command}` accepts them")
+_STATES: Final[dict[str | None, str]] = {"new": "not reviewed", "changed": "changed"}
 
 
 def _remark(tool: ReviewedTool) -> str:
@@ -170,26 +191,71 @@ def _remark(tool: ReviewedTool) -> str:
 
 def confirm_screen(
     reviews: Sequence[ServerReview],
-) -> list[tuple[ServerReview, ReviewDecision]] | None:
-    """Confirm the answers on the screen; None without a terminal, or where the user postpones them."""
+) -> Iterator[tuple[ServerReview, ReviewDecision]] | None:
+    """Confirm the answers on the screen; None without a terminal, or where the user postpones them.
+
+    The decisions come server by server, so that those that were made are recorded if the user stops later.
+    """
     hint = (
         "hint: `fairlead review --all --yes` records these answers; `fairlead review ID` asks about each tool"
     )
     if not is_interactive():
         say(hint)
         return None
-    choices = ["yes", "all", "each", "later"]
-    question = "Record these answers? yes; all: allow all but the denied; each: ask about each tool; later"
-    typed = click.prompt(question, type=click.Choice(choices), default="yes", show_choices=False, err=True)
+    with _saying_what_is_lost(reviews):
+        typed = _ask_about_all("Record these answers?", default="yes")
     if typed == "later":
         say(hint)
         return None
+    return _decide_on_screen(reviews, typed)
+
+
+def _decide_on_screen(
+    reviews: Sequence[ServerReview], typed: str
+) -> Iterator[tuple[ServerReview, ReviewDecision]]:
     if typed == "each":
-        return [(review, ask_about_each(review)) for review in by_risk(reviews)]
-    return [(review, preselect_decision(review, allow_all=typed == "all")) for review in reviews]
+        for review in by_risk(reviews):
+            yield review, ask_about_each(review)
+        return
+    saying = [review for review in reviews if review.asks_about_instructions]
+    with _saying_what_is_lost(reviews):
+        accepted = _ask_about_instructions(saying) if saying else None
+    for review in reviews:
+        decision = preselect_decision(review, SERVER_ANSWERS[typed])
+        yield review, replace(decision, instructions=accepted if review in saying else None)
 
 
-SERVER_ANSWERS: Final = ("preselected", "allow", "ask", "deny", "some", "later")
+def _ask_about_instructions(saying: Sequence[ServerReview]) -> bool:
+    names = ", ".join(f"`{review.server.server_id}`" for review in saying)
+    return confirm(f"May models see the instructions of {names}, as they are shown above?")
+
+
+SERVER_ANSWERS: Final[dict[str, ReviewAnswer | None]] = {
+    "yes": None,
+    "all": "allow",
+    "ask": "ask",
+    "deny": "deny",
+    "each": None,
+    "later": None,
+}
+"""What can be answered about all tools at once, and the answer that each gets; None for the preselected."""
+_ALSO: Final = {"preselected": "yes", "allow": "all", "some": "each"}
+
+
+def _ask_about_all(question: str, *, default: str) -> str:
+    """Ask once about all open tools, of one server or several, and return a word of `SERVER_ANSWERS`."""
+    choices = (
+        "yes (as preselected), all (allow all but the denied),"
+        " ask (each time), deny, each (one by one), later"
+    )
+    while True:
+        typed: str = click.prompt(f"{question} {choices}", default=default, err=True)
+        word = typed.strip().lower()
+        meant = {_ALSO.get(each, each) for each in (*SERVER_ANSWERS, *_ALSO) if each.startswith(word)}
+        exact = word if word in SERVER_ANSWERS else _ALSO.get(word)
+        if exact or (word and len(meant) == 1):
+            return exact or meant.pop()
+        say(f"  please type one of {', '.join(SERVER_ANSWERS)}")
 
 
 def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer) -> None:
@@ -210,21 +276,18 @@ def take_first_look(ctx: click.Context, loaded: LoadedConfig, server: LoadedServ
         say(f"`{server_id}` is ready, and nothing is left to decide about its tools")
         return
     _warn_of_findings(tools)
-    match _ask_after_adding(len(tools)):
-        case "preselected":
-            carry_out(ctx, loaded, review, decision_of((t, t.suggested) for t in tools))
-        case "allow":
-            carry_out(ctx, loaded, review, decision_of((t, "allow") for t in tools))
-        case "ask":
-            carry_out(ctx, loaded, review, decision_of((t, "ask") for t in tools))
-        case "deny":
-            carry_out(ctx, loaded, review, decision_of((t, "deny") for t in tools))
-        case "some":
-            decision = ask_about_each(review)
+    if review.asks_about_instructions:
+        show_instructions(review.listing, review.pins)
+    what = "this tool" if len(tools) == 1 else f"these {len(tools)} tools"
+    with _saying_what_is_lost([review]):
+        typed = _ask_about_all(f"What may {what} do?", default="later")
+    if typed == "later":
+        say(f"`{command_line('review', server_id)}` asks again; {_until_then(server)}")
+    else:
+        for _, decision in _decide_on_screen([review], typed):
             if not decision.is_empty:
                 carry_out(ctx, loaded, review, decision)
-        case _:
-            say(f"`{command_line('review', server_id)}` asks again; {_until_then(server)}")
+            remind_of_instructions(review, decision)
     say(f"hint: `{command_line('call', tools[0].entry.key.qualified)}` calls one")
 
 
@@ -237,16 +300,52 @@ def _ask_about_reading(ctx: click.Context, loaded: LoadedConfig, review: ServerR
 
 
 def allow_named(ctx: click.Context, loaded: LoadedConfig, server: LoadedServer, names: str) -> None:
-    """Connect a server and allow what the command line names: `all`, or names and globs with commas."""
-    review = read_review(loaded, server)
-    allowed = resolve_tool_names([names], review.tools, servers=loaded.servers.keys())
+    """Connect a server that was added, and allow what the command line names.
+
+    Args:
+        ctx: The command.
+        loaded: The configuration with the server.
+        server: The server.
+        names: `all`, names and globs with commas; or `none`, which denies all its tools.
+
+    Raises:
+        FairleadError: It cannot be listed, or a name means no tool; the hint says how to go on.
+    """
+    server_id = server.server_id
+    try:
+        review = read_review(loaded, server)
+    except FairleadError as failure:
+        if names == NONE:
+            warn(f"it was added, and its tools are not known yet: {failure}", failure.hint)
+            return
+        raise
+    if names == NONE:
+        _deny_all(ctx, loaded, review)
+        return
+    try:
+        allowed = resolve_tool_names([names], review.tools, servers=loaded.servers.keys())
+    except FairleadError as failure:
+        command = command_line("review", server_id, options=("--allow", "NAMES"))
+        settle = f"`{server_id}` was added, and none of its tools is allowed yet: `{command}` allows them"
+        failure.hint = f"{end_sentence(failure.hint)} {settle}" if failure.hint else settle
+        raise
     reading = bool(review.unread) and ALL in split_names(names)
     decision = decision_of(((tool, "allow") for tool in allowed), reading=reading)
     if not decision.is_empty:
         carry_out(ctx, loaded, review, decision)
     else:
-        say(f"nothing was allowed: that names no tool of `{server.server_id}`")
+        say(f"nothing was allowed: that names no tool of `{server_id}`")
     _name_left_out(review, {tool.key.tool for tool in decision.allow})
+    remind_of_instructions(review, decision)
+
+
+def _deny_all(ctx: click.Context, loaded: LoadedConfig, review: ServerReview) -> None:
+    """Record that none of a server's tools may be used, so that no surface asks about them again."""
+    decision = decision_of((tool, "deny") for tool in review.tools if not tool.denied)
+    if decision.is_empty:
+        say(f"`{review.server.server_id}` has no tools to deny")
+    else:
+        carry_out(ctx, loaded, review, decision)
 
 
 def _name_left_out(review: ServerReview, allowed: set[str]) -> None:
@@ -265,26 +364,10 @@ def _until_then(server: LoadedServer) -> str:
 
 def _row(tool: ReviewedTool) -> tuple[str, str, str]:
     entry = tool.entry
-    return entry.key.shown_tool, tool.suggested, on_one_line(entry.description or entry.title)
+    return entry.key.revealed_tool, tool.suggested, on_one_line(entry.description or entry.title)
 
 
 def _warn_of_findings(tools: list[ReviewedTool]) -> None:
-    found = [tool.entry.key.shown_tool for tool in tools if has_findings(tool.entry)]
+    found = [printable(tool.entry.key.revealed_tool) for tool in tools if has_findings(tool.entry)]
     if found:
-        warn(f"look closer at {', '.join(found)}: there are findings in the definitions", "answer `some`")
-
-
-def _ask_after_adding(count: int) -> str:
-    what = "this tool" if count == 1 else f"these {count} tools"
-    while True:
-        typed: str = click.prompt(
-            f"What may {what} do? allow, ask (each time), deny, preselected, some, later",
-            default="later",
-            err=True,
-        )
-        meant = [answer for answer in SERVER_ANSWERS if typed and answer.startswith(typed.strip().lower())]
-        if typed.strip().lower() == "all":
-            return "allow"
-        if len(meant) == 1:
-            return meant[0]
-        say(f"  please type one of {', '.join(SERVER_ANSWERS)}")
+        warn(f"look closer at {', '.join(found)}: there are findings in the definitions", "answer `each`")

@@ -27,13 +27,15 @@ from fairlead.errors import ArgumentsInvalid, LoginFailed
 from fairlead.host.managed_server import ManagedServer
 from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, globs_of
 from fairlead.terminal.decisions import (
+    remind_of_instructions,
     show_consent,
     show_in_one_line,
     show_instructions,
     show_recorded,
+    show_settled,
     show_tool,
 )
-from fairlead.terminal.output import plural, print_edit, print_notices
+from fairlead.terminal.output import plural, print_edit, print_notices, printable
 
 if TYPE_CHECKING:
     from fairlead.auth.redirect import BrowserRedirect
@@ -104,8 +106,12 @@ def _finish(session: ConsoleSession, server_id: str, address: str) -> None:
         raise LoginFailed(server_id, problem)
 
 
-USAGE: Final = "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES] [--scope project|user]"
+USAGE: Final = (
+    "/mcp review server [--allow NAMES] [--ask NAMES] [--deny NAMES] [--instructions|--no-instructions]"
+    " [--scope project|user]"
+)
 _OPTIONS: Final[dict[str, ReviewAnswer]] = {"--allow": "allow", "--ask": "ask", "--deny": "deny"}
+_ABOUT_INSTRUCTIONS: Final = {"--instructions": True, "--no-instructions": False}
 TOOL_ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 """What can be said of a tool; `rest` allows this one and all that follow."""
 
@@ -113,15 +119,19 @@ TOOL_ANSWERS: Final = ("allow", "ask", "deny", "skip", "rest", "quit")
 async def review(session: ConsoleSession, typed: str) -> None:
     """Review a server's tools with the user, or with the typed answers, and record the decision."""
     words, scope = option_of(words_of(typed), "--scope")
-    server_id, named = _read(typed, words)
+    server_id, named, instructions = _read(typed, words)
     server = session.loaded.server(server_id)
     managed = next(each for each in session.host.servers if each.server.server_id == server_id)
     if not await _may_start(session, server, managed):
         return
     await session.host.list_now(server_id)
     found = await live_review(session.host, server)
-    if named:
-        decided = decide_by_names(named, found, servers=session.loaded.servers.keys())
+    if named or instructions is not None:
+        servers = session.loaded.servers.keys()
+        decided = decide_by_names(named, found, servers=servers, instructions=instructions)
+        if decided.instructions is not None:
+            show_instructions(found.listing, found.pins)
+        remind_of_instructions(found, decided)
     else:
         decided = await _ask_decision(session, found)
     if decided.is_empty:
@@ -130,14 +140,18 @@ async def review(session: ConsoleSession, typed: str) -> None:
     await _carry_out(session, found, await _replace_globs(session, found, decided), scope)
 
 
-def _read(typed: str, words: list[str]) -> tuple[str, list[tuple[ReviewAnswer, str]]]:
-    """The server and the answers in `ID [--allow NAMES] [--ask NAMES] [--deny NAMES]`, in any order."""
+def _read(typed: str, words: list[str]) -> tuple[str, list[tuple[ReviewAnswer, str]], bool | None]:
+    """The server and the answers that were typed (see `USAGE`), in any order."""
     named, servers = list[tuple[ReviewAnswer, str]](), list[str]()
+    instructions: bool | None = None
     while words:
         word = words.pop(0)
         if word == "--":
             servers += words
             break
+        if word in _ABOUT_INSTRUCTIONS:
+            instructions = _ABOUT_INSTRUCTIONS[word]
+            continue
         option, equals, value = word.partition("=")
         answer = _OPTIONS.get(option)
         if answer is None:
@@ -148,7 +162,7 @@ def _read(typed: str, words: list[str]) -> tuple[str, list[tuple[ReviewAnswer, s
             raise ArgumentsInvalid(f"`{option}` which tools?", hint=USAGE)
     if len(servers) != 1:
         raise ArgumentsInvalid(f"`{typed}` is not understood here", hint=USAGE)
-    return servers[0], named
+    return servers[0], named, instructions
 
 
 async def _may_start(session: ConsoleSession, server: LoadedServer, managed: ManagedServer) -> bool:
@@ -168,12 +182,14 @@ async def _may_start(session: ConsoleSession, server: LoadedServer, managed: Man
 
 
 async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewDecision:
-    instructions = False
-    if found.instructions_changed:
+    if not found.is_open:
+        show_settled(found)
+        return ReviewDecision()
+    instructions: bool | None = None
+    if found.asks_about_instructions:
         show_instructions(found.listing, found.pins)
-        if found.pins is not None:
-            answer = await session.person.pick("May models see these instructions?", ["yes", "no"], "no")
-            instructions = answer == "yes"
+        answer = await session.person.pick("May models see these instructions?", ["yes", "no", "later"], "no")
+        instructions = {"yes": True, "no": False}.get(answer or "later")
     answered: list[tuple[ReviewedTool, ReviewAnswer]] = []
     answer: str | None = "skip"
     for tool in found.tools:
@@ -183,7 +199,7 @@ async def _ask_decision(session: ConsoleSession, found: ServerReview) -> ReviewD
         show_tool(tool)
         if answer != "rest":
             answer = await session.person.pick(
-                f"`{tool.entry.key.shown_tool}`:", TOOL_ANSWERS, tool.suggested
+                f"`{printable(tool.entry.key.revealed_tool)}`:", TOOL_ANSWERS, tool.suggested
             )
         if answer in (None, "quit"):
             break

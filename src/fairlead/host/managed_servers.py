@@ -187,6 +187,7 @@ class ManagedServers:
         """Add servers. One with the same definition stays as it is. Returns the new ones."""
         wanted = list(servers)
         changed = [server for server in wanted if not self._has(server)]
+        await self._learn_first_pins([server for server in wanted if self._has(server)])
         for server in wanted:
             if self._has(server):
                 self._by_id[server.server_id].take_rules(server)
@@ -197,6 +198,22 @@ class ManagedServers:
             self._store, outside, no_pins=self._no_pins, principal=self.context.human.principal
         )
         return [self.put(server, self._carry_over_state(server, known)) for server in changed]
+
+    async def _learn_first_pins(self, kept: Iterable[LoadedServer]) -> None:
+        """Load the pins of servers that had none, before an allowlist applies to them.
+
+        A review writes pins first: its allowlist must not be taken for one that was written by hand, which
+        pins on first use, instructions included.
+        """
+        store = self._store
+        if store is None:
+            return
+        for server in kept:
+            managed = self._by_id[server.server_id]
+            if managed.pins is None and is_guarded(server):
+                pins = await load_pins(store, server)
+                if pins is not None:
+                    await self._take_pins(store, managed, pins)
 
     async def _refresh(self, kept: Iterable[ManagedServer]) -> None:
         """Reload pins and consents of servers that stay: notifications of changes may have been missed."""

@@ -41,6 +41,8 @@ REVIEWED = "pins reviewed"
 PinChange = Literal["defaults", "changed", "new"]
 """Difference of a tool from its pin: only texts of schema defaults, anything else, or it has no pin."""
 PinnedBy = Literal["review", "first use"]
+InstructionsState = Literal["new", "changed", "refused"]
+"""Why instructions are withheld: never accepted, changed since then, or refused as they are now."""
 
 _TARGET = ("command", "args", "url", "account", "builtin", "extension")
 
@@ -69,6 +71,8 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str | None = None
     patterns: tuple[str, ...] = ()
     """Patterns of the allowlists under which tools were pinned."""
+    refused: str | None = None
+    """Digest of the instructions that a review refused: there is nothing to decide until they change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +114,19 @@ def are_instructions_new(instructions: str | None, pins: Pins) -> bool:
     if instructions is None or instructions == pins.instructions:
         return False
     return pins.instructions != text_digest(instructions)  # an earlier release kept only the digest
+
+
+def instructions_state(instructions: str | None, pins: Pins | None) -> InstructionsState | None:
+    """Why a guarded server's instructions are withheld; None where there are none, or they were accepted."""
+    if instructions is None:
+        return None
+    if pins is None:
+        return "new"
+    if not are_instructions_new(instructions, pins):
+        return None
+    if pins.refused == text_digest(instructions):
+        return "refused"
+    return "new" if pins.instructions is None else "changed"
 
 
 def check_reviewed(pins: Pins, listing: Listing) -> PinDifferences:
@@ -239,11 +256,7 @@ def pin_on_first_use(
             if room < 0:
                 break  # the rest is new, and waits for a review
             found[entry.key.tool] = pin
-    return Pins(
-        tools={**before.tools, **found},
-        instructions=before.instructions,
-        patterns=(*before.patterns, *new),
-    )
+    return msgspec.structs.replace(before, tools={**before.tools, **found}, patterns=(*before.patterns, *new))
 
 
 def _size(pin: Pin) -> int:
@@ -257,13 +270,15 @@ def pin_by_review(
     instructions: str | None,
     patterns: Iterable[str],
     at: float,
+    refused: str | None = None,
 ) -> Pins:
-    """Pin tools as they are now, replacing earlier pins."""
+    """Pin tools as they are now, replacing earlier pins; with the accepted and the refused instructions."""
     before = pins or Pins()
     return Pins(
         tools={**before.tools, **{entry.key.tool: pin_of(entry, "review", at) for entry in entries}},
         instructions=instructions,
         patterns=tuple(dict.fromkeys((*before.patterns, *patterns))),
+        refused=refused,
     )
 
 
@@ -347,9 +362,9 @@ def merge_pins(first_use: Pins, there: Pins | None) -> Pins:
     if there is None:
         return first_use
     kept = {tool: _newer(first_use.tools.get(tool), pin) for tool, pin in there.tools.items()}
-    return Pins(
+    return msgspec.structs.replace(
+        there,
         tools={**first_use.tools, **kept},
-        instructions=there.instructions,
         patterns=tuple(dict.fromkeys((*there.patterns, *first_use.patterns))),
     )
 

@@ -22,12 +22,14 @@ from fairlead.policy.decision import BundleFilter
 from fairlead.policy.lockfile import LockedServer, check_lock
 from fairlead.policy.pins import (
     UNCHANGED,
+    InstructionsState,
     PinDifferences,
     Pins,
     UntrustedPins,
     allow_patterns,
     check,
     check_reviewed,
+    instructions_state,
     is_guarded,
     may_be_pinned,
     pin_of,
@@ -229,12 +231,15 @@ def screen(
         )
     by_pins = _by_pins(server, pins, listing) if pins is not None else UNCHANGED
     by_lock = check_lock(lock, listing) if lock is not None and not isinstance(lock, str) else UNCHANGED
-    if by_pins == UNCHANGED and by_lock == UNCHANGED and not elsewhere:
+    # Before its first review no one has seen what an untrusted server says of itself.
+    is_unseen = guarded and pins is None and visible.instructions is not None
+    if by_pins == UNCHANGED and by_lock == UNCHANGED and not elsewhere and not is_unseen:
         return ScreenedListing(listing=visible, needs_pins=guarded)
     pinned_out, locked_out = _quarantine_by_pins(by_pins, pins), _quarantine_by_lock(by_lock)
     quarantined = {**(elsewhere or {}), **locked_out, **pinned_out}
-    withheld = by_pins.instructions_changed or by_lock.instructions_changed
-    notes = (*visible.notes, *_notes(server.server_id, by_pins, by_lock))
+    withheld = is_unseen or by_pins.instructions_changed or by_lock.instructions_changed
+    said = instructions_state(listing.instructions, pins) if by_pins.instructions_changed else None
+    notes = (*visible.notes, *_notes(server.server_id, by_pins, by_lock, said))
     return ScreenedListing(
         listing=replace(
             visible,
@@ -292,7 +297,9 @@ def _without_default_texts(entry: ToolEntry, known: bytes | None) -> ToolEntry:
     return replace(entry, definition=without_default_texts(entry.definition, known))
 
 
-def _notes(server_id: str, by_pins: PinDifferences, by_lock: PinDifferences) -> Iterator[str]:
+def _notes(
+    server_id: str, by_pins: PinDifferences, by_lock: PinDifferences, said: InstructionsState | None
+) -> Iterator[str]:
     changed = sum(change == "changed" for change in by_pins.tools.values())
     new = sum(change == "new" for change in by_pins.tools.values())
     unlocked = sum(change != "defaults" for change in by_lock.tools.values())
@@ -301,11 +308,14 @@ def _notes(server_id: str, by_pins: PinDifferences, by_lock: PinDifferences) -> 
         yield f"{changed} {'tool' if changed == 1 else 'tools'} changed: {review}"
     if new:
         yield f"{'1 tool is' if new == 1 else f'{new} tools are'} new: {review}"
-    if by_pins.instructions_changed:
-        yield f"its instructions changed and are withheld: {review}"
+    if said in _WITHHELD:
+        yield f"its instructions {_WITHHELD[said]} and are withheld: {review}"
     if unlocked or by_lock.instructions_changed:
         tools = "1 tool differs" if unlocked == 1 else f"{unlocked} tools differ"
         yield f"{tools if unlocked else 'its instructions differ'} from {LOCK_NAME}: {_lock_hint(server_id)}"
+
+
+_WITHHELD: Mapping[InstructionsState | None, str] = {"new": "were not reviewed", "changed": "changed"}
 
 
 def _lock_hint(server_id: str) -> str:

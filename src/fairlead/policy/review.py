@@ -14,7 +14,7 @@ import difflib
 import json
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, Final, Literal
@@ -28,10 +28,12 @@ from fairlead.config.command_lines import command_line
 from fairlead.config.document import jsonc
 from fairlead.config.document.edit import (
     append_name,
+    append_names,
     edit_file,
     names_at,
     remove_name,
     remove_value,
+    set_members,
     set_value,
 )
 from fairlead.config.edit_scope import EMPTY_FILE, EditTarget, ServerEntry, entry_in, entry_to_edit
@@ -55,8 +57,8 @@ from fairlead.policy.findings import findings_of, has_findings
 from fairlead.policy.pins import (
     Pin,
     Pins,
-    are_instructions_new,
     change_since,
+    instructions_state,
     is_guarded,
     may_be_pinned,
     pin_by_review,
@@ -72,7 +74,7 @@ from fairlead.policy.tool_names import (
     review_command,
 )
 from fairlead.policy.upgrade import record_defaults
-from fairlead.store.sqlite_file import DIGEST_PREFIX
+from fairlead.store.sqlite_file import DIGEST_PREFIX, text_digest
 
 REVIEW_FIELDS: Final = ("allow_tools", "approval")
 """Fields that decide about tools, and so which entry the answers are written into."""
@@ -91,8 +93,8 @@ class ReviewDecision:
     allow: Sequence[ToolEntry] = ()
     ask: Sequence[ToolEntry] = ()
     deny: Sequence[str] = ()
-    instructions: bool = False
-    """Whether its instructions were reviewed and accepted."""
+    instructions: bool | None = None
+    """Whether its instructions were accepted or refused; None where that was not answered."""
     reading: bool = False
     """Whether models may read what it offers, where it has no tools: see `policy.unreviewed`."""
     without_globs: Sequence[str] | None = None
@@ -106,7 +108,7 @@ class ReviewDecision:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to record."""
-        return not (self.allow or self.ask or self.deny or self.instructions or self.reading)
+        return self.instructions is None and not (self.allow or self.ask or self.deny or self.reading)
 
 
 def globs_of(server: LoadedServer) -> list[str]:
@@ -148,7 +150,7 @@ def record_decision(
     if entry is not None:
         for tool in decision.usable:
             _require_not_denied(server, entry, tool.key, "allow" if tool in decision.allow else "ask")
-    if may_be_pinned(server) and (decision.usable or decision.instructions or decision.reading):
+    if may_be_pinned(server) and (decision.usable or decision.instructions is not None or decision.reading):
         _pin(store_path, server, listing, decision)
     if entry is not None:
         _write(server, entry, decision)
@@ -255,17 +257,15 @@ def _find_deny_pattern(
 
 def _write(server: LoadedServer, entry: ServerEntry, decision: ReviewDecision) -> None:
     def change(text: str) -> str:
+        denied = {*names_at(text, (*entry.path, "deny_tools"))}
         for tool in decision.usable:
-            for pattern in {tool.key.tool, escape_name(tool.key.tool)}:
+            for pattern in denied & {tool.key.tool, escape_name(tool.key.tool)}:
                 text = _without_name(text, (*entry.path, "deny_tools"), pattern)
         text = _with_allowed(text, server, entry, decision)
-        for tool in decision.allow:
-            text = _with_mode(text, server, entry, tool.key.tool, "allow")
-        for tool in decision.ask:
-            text = _with_mode(text, server, entry, tool.key.tool, "ask")
-        for name in decision.deny:
-            text = _with_denied(text, entry, name)
-        return text
+        modes: dict[str, ReviewAnswer] = {tool.key.tool: "allow" for tool in decision.allow}
+        modes.update({tool.key.tool: "ask" for tool in decision.ask})
+        text = _with_modes(text, server, entry, modes)
+        return _with_denied(text, entry, decision.deny)
 
     edit_file(entry.target.path, change, create=EMPTY_FILE)
 
@@ -286,28 +286,29 @@ def _with_allowed(text: str, server: LoadedServer, entry: ServerEntry, decision:
     if wanted and before and not names_at(text, path):
         # Another layer has the list: this one replaces it, and so starts with its items.
         text = set_value(text, path, list(before))
-    for name in wanted:
-        text = _with_name(text, path, name)
+    text = _with_names(text, path, wanted)
     if decision.without_globs is not None:
         for pattern in filter(is_glob, names_at(text, path)):
             text = remove_name(text, path, pattern)
     return text
 
 
-def _with_mode(text: str, server: LoadedServer, entry: ServerEntry, tool: str, mode: ReviewAnswer) -> str:
-    """Set the approval mode of one tool in the text. A mode of the whole server becomes its default."""
-    path, pattern = (*entry.path, "approval"), escape_name(tool)
+def _with_modes(
+    text: str, server: LoadedServer, entry: ServerEntry, modes: Mapping[str, ReviewAnswer]
+) -> str:
+    """Set the approval modes of tools in the text. A mode of the whole server becomes its default."""
+    path = (*entry.path, "approval")
+    wanted = {escape_name(tool): mode for tool, mode in modes.items()}
     current = value_at(jsonc.parse(text).data, path)
-    if not is_object(current):
+    if wanted and not is_object(current):
         # Another layer may set the mode in effect, and an object would replace it.
         inherited = current if current is not None else server.entry.get("approval")
         if isinstance(inherited, str):
-            below = _patterns_below(entry)
-            tools = {**dict.fromkeys(below, inherited), pattern: mode}
+            tools = {**dict.fromkeys(_patterns_below(entry), inherited), **wanted}
             return set_value(text, path, {"default": inherited, "tools": tools})
         if has_path(jsonc.parse(text).data, path):  # null: nothing can be added to it
-            return set_value(text, path, {"tools": {pattern: mode}})
-    return set_value(text, (*path, "tools", pattern), mode)
+            return set_value(text, path, {"tools": wanted})
+    return set_members(text, (*path, "tools"), wanted)
 
 
 def _patterns_below(entry: ServerEntry) -> list[str]:
@@ -317,19 +318,23 @@ def _patterns_below(entry: ServerEntry) -> list[str]:
     ]
 
 
-def _with_denied(text: str, entry: ServerEntry, tool: str) -> str:
-    allow = (*entry.path, "allow_tools")
-    if len(names_at(text, allow)) > 1:  # without a list a trusted server would offer all its tools
-        text = _without_name(text, allow, escape_name(tool))
-    if is_object(value_at(jsonc.parse(text).data, (*entry.path, "approval"))):
-        text = remove_value(text, (*entry.path, "approval", "tools", escape_name(tool)))
-    return _with_name(text, (*entry.path, "deny_tools"), tool)
+def _with_denied(text: str, entry: ServerEntry, tools: Sequence[str]) -> str:
+    allow, approval = (*entry.path, "allow_tools"), (*entry.path, "approval")
+    allowed, modes = {*names_at(text, allow)}, value_at(jsonc.parse(text).data, (*approval, "tools"))
+    for pattern in map(escape_name, tools):
+        # The last name stays: without the list a trusted server would offer all its tools.
+        if pattern in allowed and len(names_at(text, allow)) > 1:
+            text = _without_name(text, allow, pattern)
+        if pattern in as_object(modes):
+            text = remove_value(text, (*approval, "tools", pattern))
+    return _with_names(text, (*entry.path, "deny_tools"), tools)
 
 
-def _with_name(text: str, path: tuple[str, ...], name: str) -> str:
-    """Add a tool to a list in the text: its exact name, escaped."""
-    pattern = escape_name(name)
-    return text if pattern in names_at(text, path) else append_name(text, path, pattern)
+def _with_names(text: str, path: tuple[str, ...], names: Sequence[str]) -> str:
+    """Add tools to a list in the text: their exact names, escaped."""
+    known = {*names_at(text, path)}
+    patterns = dict.fromkeys(map(escape_name, names))
+    return append_names(text, path, [pattern for pattern in patterns if pattern not in known])
 
 
 def _without_name(text: str, path: tuple[str, ...], pattern: str) -> str:
@@ -345,12 +350,15 @@ def _pin(store_path: StoreLocation, server: LoadedServer, listing: Listing, deci
         patterns.append(_EVERY)  # so that a tool which it gains later is new, and held back
 
     def review(pins: Pins | None) -> Pins:
+        accepted, refused = (pins.instructions, pins.refused) if pins else (None, None)
+        if decision.instructions is not None:
+            was_accepted = instructions_state(listing.instructions, pins) is None
+            kept = None if was_accepted else accepted
+            accepted = listing.instructions if decision.instructions else kept
+            refused = None if decision.instructions else text_digest(listing.instructions or "")
+        at = time.time()
         return pin_by_review(
-            pins,
-            decision.usable,
-            instructions=pins.instructions if pins and not decision.instructions else listing.instructions,
-            patterns=patterns,
-            at=time.time(),
+            pins, decision.usable, instructions=accepted, patterns=patterns, at=at, refused=refused
         )
 
     record_review(store_path, server, review)
@@ -498,13 +506,6 @@ def _state_if_trusted(entry: ToolEntry, pin: Pin | None, *, has_mode: bool) -> R
     return "reviewed" if has_mode else "in use"
 
 
-def have_instructions_changed(listing: Listing, pins: Pins | None) -> bool:
-    """Whether a server's instructions differ from the reviewed ones."""
-    return listing.instructions is not None and (
-        pins is None or are_instructions_new(listing.instructions, pins)
-    )
-
-
 def _read(definition: bytes) -> dict[str, Any]:
     """Visible definition with known secrets masked; an ambiguous one unchanged."""
     try:
@@ -573,7 +574,7 @@ def review_as_json(
     return {
         "server": server_id,
         "instructions": listing.instructions,
-        "instructions_changed": have_instructions_changed(listing, pins),
+        "instructions_changed": instructions_state(listing.instructions, pins) in ("new", "changed"),
         "tools": [_as_json(tool) for tool in tools],
     }
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.actions.consent import consent_question
-from fairlead.actions.review import RecordedReview
-from fairlead.catalog.sanitize.text import reveal_hidden, suspicious
+from fairlead.actions.review import RecordedReview, ServerReview
+from fairlead.catalog.sanitize.text import suspicious
 from fairlead.catalog.tools import Listing
 from fairlead.config.command_lines import command_line
 from fairlead.config.consent import ConsentKey
@@ -14,7 +14,7 @@ from fairlead.config.load import LoadedServer
 from fairlead.policy.decision import claims_of
 from fairlead.policy.findings import findings_of, has_findings, words_of
 from fairlead.policy.pins import Pins
-from fairlead.policy.review import ReviewedTool, diff, instructions_diff, whole
+from fairlead.policy.review import ReviewDecision, ReviewedTool, diff, instructions_diff, whole
 from fairlead.terminal.output import (
     display_path,
     plural,
@@ -67,7 +67,7 @@ def show_consent(server: LoadedServer, key: ConsentKey) -> None:
 
 def show_tool(tool: ReviewedTool) -> None:
     """Show a tool whole, or what changed in it; all that is hidden spelled out, and its words as its own."""
-    print_data(f"{printable(reveal_hidden(tool.name))}: {tool.state}, {tool.standing}")
+    print_data(f"{printable(tool.entry.key.revealed_tool)}: {tool.state}, {tool.standing}")
     before = tool.before()
     for line in whole(tool.definition()) if before is None else diff(before, tool.definition()):
         print_data(f"  {printable(line)}")
@@ -76,8 +76,20 @@ def show_tool(tool: ReviewedTool) -> None:
         print_data(f"  it claims (not verified): {'; '.join(claims)}")
     for finding in findings_of(tool.entry):
         print_data(f"  warning: {printable(words_of(finding))}")
-    print_data(f"  preselected answer: {tool.suggested}")
+    if tool.is_open:
+        print_data(f"  preselected answer: {tool.suggested}")
     print_data("")
+
+
+def show_settled(review: ServerReview) -> None:
+    """Show what was decided about a server with nothing left to decide: every definition whole."""
+    for tool in review.tools:
+        show_tool(tool)
+    said = review.listing.instructions
+    if said is not None:
+        print_data("instructions for models, refused:" if review.withheld else "instructions for models:")
+        print_data("\n".join(f"  {printable(line)}" for line in said.split("\n")))
+    say(f"nothing is left to decide about `{review.server.server_id}`")
 
 
 def show_instructions(listing: Listing, pins: Pins | None) -> None:
@@ -90,10 +102,22 @@ def show_instructions(listing: Listing, pins: Pins | None) -> None:
     print_data("")
 
 
+def remind_of_instructions(review: ServerReview, decision: ReviewDecision) -> None:
+    """Say which command accepts instructions, where the answers did not say anything about them."""
+    if review.leaves_instructions(decision):
+        server_id = review.server.server_id
+        command = command_line("review", server_id, options=("--instructions",))
+        were = "changed" if review.withheld == "changed" else "were not reviewed"
+        say(
+            f"note: the instructions of `{server_id}` {were}, and stay withheld: `{command}` shows and"
+            " accepts them"
+        )
+
+
 def show_in_one_line(tool: ReviewedTool) -> None:
     """Show a tool that needs no decision, by name."""
     shown = "denied" if tool.denied else f"reviewed, and as it was; {tool.standing}"
-    say(f"{printable(reveal_hidden(tool.name))}: {shown}")
+    say(f"{printable(tool.entry.key.revealed_tool)}: {shown}")
 
 
 def show_recorded(recorded: RecordedReview) -> None:
@@ -117,10 +141,11 @@ def show_recorded(recorded: RecordedReview) -> None:
             say(f"{word} {plural(len(tools), 'tool')} of `{server_id}`{where}")
     if decision.reading:
         say(f"models may read what `{server_id}` offers{where}")
-    if decision.instructions:
-        say(f"models may see the instructions of `{server_id}` as they are now")
+    if decision.instructions is not None:
+        may = "may see" if decision.instructions else "do not see"
+        say(f"models {may} the instructions of `{server_id}` as they are now")
     if odd := [tool.key for tool in decision.allow if has_findings(tool)]:
-        names = ", ".join(f"`{printable(key.shown_tool)}`" for key in odd)
+        names = ", ".join(f"`{printable(key.revealed_tool)}`" for key in odd)
         command = command_line("review", server_id)
         warn(f"look closer at {names}: there are findings in the definitions", f"`{command}` shows it")
     if recorded.failure is not None:
@@ -129,6 +154,6 @@ def show_recorded(recorded: RecordedReview) -> None:
         origin = stricter.rule.origin if stricter.rule else None
         place = str(origin or "the administrator's policy")
         state = "denied" if stricter.verdict == "deny" else "subject to approval"
-        name = f"{server_id}.{printable(tool.key.shown_tool)}"
+        name = f"{server_id}.{printable(tool.key.revealed_tool)}"
         warn(f"`{name}` is still {state}: {stricter.reason}", f"change that in {place}")
     print_notices(recorded.notices)

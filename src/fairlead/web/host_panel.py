@@ -384,13 +384,14 @@ class HostPanel:
         found = await self._find_review(server)
         if server.config is None or found is None:
             return PanelReview(server_id=server_id, problem="it has not been listed yet")
-        is_new = _has_new_instructions(found)
+        is_withheld = found.withheld is not None
         return PanelReview(
             server_id=server_id,
             tools=found.tools,
             files=self._files(server, REVIEW_FIELDS),
-            instructions=tuple(instructions_diff(found.listing, found.pins)) if is_new else (),
-            instructions_digest=_digest(found.listing.instructions) if is_new else "",
+            instructions=tuple(instructions_diff(found.listing, found.pins)) if is_withheld else (),
+            instructions_digest=_digest(found.listing.instructions) if is_withheld else "",
+            are_refused=found.withheld == "refused",
             unread=found.unread,
         )
 
@@ -456,7 +457,7 @@ class HostPanel:
             allow=[tools[digest] for digest in verdict.allow],
             ask=[tools[digest] for digest in verdict.ask],
             deny=[tools[digest].key.tool for digest in verdict.deny],
-            instructions=seen is not None,
+            instructions=verdict.are_accepted if seen is not None else None,
             reading=verdict.reading is not None,
         )
         record = partial(record_review, self._actions(principal), server, found.listing, decided, scope=scope)
@@ -577,13 +578,8 @@ def _open_reviews(reviews: Sequence[ServerReview]) -> OpenReviews:
         tools=sorted(every, key=lambda each: (-each[1].risk, not each[1].waits)),
         servers=len(opened),
         waiting=sum(tool.waits for _, tool in every),
-        instructions=[review.server.server_id for review in reviews if _has_new_instructions(review)],
+        instructions=[review.server.server_id for review in reviews if review.asks_about_instructions],
     )
-
-
-def _has_new_instructions(review: ServerReview) -> bool:
-    # Without pins nothing was reviewed yet: the first tool to be allowed brings the instructions along.
-    return review.pins is not None and review.instructions_changed
 
 
 def _digest(text: str | None) -> str:

@@ -103,6 +103,8 @@ class PanelReview:
     files: Sequence[EditTarget] = ()
     """Where the answers can go: the file that decides first."""
     instructions_digest: str = ""
+    are_refused: bool = False
+    """Whether a review refused these instructions: they need no decision until they change."""
     unread: str = ""
     """What it offers besides tools that models may not read yet."""
     problem: str | None = None
@@ -111,7 +113,12 @@ class PanelReview:
     @property
     def waiting(self) -> int:
         """Number of decisions that are open."""
-        return sum(tool.waits for tool in self.tools) + bool(self.instructions) + bool(self.unread)
+        return sum(tool.is_open for tool in self.tools) + self.asks_about_instructions + bool(self.unread)
+
+    @property
+    def asks_about_instructions(self) -> bool:
+        """Whether its instructions need a decision."""
+        return bool(self.instructions) and not self.are_refused
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +132,7 @@ class OpenReviews:
     waiting: int = 0
     """How many of them are held back."""
     instructions: Sequence[str] = ()
-    """The servers whose instructions changed."""
+    """The servers whose instructions need a decision."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,6 +143,9 @@ class PanelVerdict:
     ask: Sequence[str] = ()
     deny: Sequence[str] = ()
     instructions: str | None = None
+    """The digest of instructions that were answered about."""
+    are_accepted: bool = True
+    """Whether those instructions were accepted, rather than refused."""
     reading: str | None = None
     """What it offers besides tools, in words, that models may read."""
 

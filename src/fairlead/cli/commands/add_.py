@@ -85,7 +85,8 @@ class AddOptions(TypedDict):
 @click.option(
     "--allow",
     metavar="all|NAMES|none",
-    help="Connect it, and allow all its tools, or these names and globs, separated by commas.",
+    help="Connect it, and allow all its tools, or these names and globs, separated by commas; none denies"
+    " all.",
 )
 @click.option(
     "--allow-tool",
@@ -169,10 +170,10 @@ def command(
 
         for line in program_paths(server):
             say(f"  sandboxed, {printable(line)}")
-    if options["allow"] not in (None, "none"):
+    if options["allow"] is not None and not (options["later"] or options["enabled"] is False):
         from fairlead.cli.review import allow_named
 
-        allow_named(ctx, loaded, server, options["allow"] or "")
+        allow_named(ctx, loaded, server, options["allow"])
     elif is_interactive() and not options["later"] and options["allow"] is None:
         from fairlead.cli.review import take_first_look
 

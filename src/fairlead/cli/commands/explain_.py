@@ -154,7 +154,7 @@ def _view(
 def _tool_row(tool: "ToolExplanation") -> tuple[str, ...]:
     from fairlead.actions.explain import reason_in_short
 
-    return tool.key.shown_tool, tool.answer, reason_in_short(tool), tool.decided_by.place or "the default"
+    return tool.key.revealed_tool, tool.answer, reason_in_short(tool), tool.decided_by.place or "the default"
 
 
 def _is_default(row: FieldOrigin) -> bool:

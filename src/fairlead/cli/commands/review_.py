@@ -1,6 +1,6 @@
 """`fairlead review`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import click
@@ -20,7 +20,6 @@ from fairlead.cli.review import (
     read_review,
     read_reviews,
     reading_question,
-    remind_of_instructions,
     show_screen,
 )
 from fairlead.config.command_lines import command_line
@@ -28,7 +27,12 @@ from fairlead.config.load import LoadedConfig
 from fairlead.errors import FairleadError, UnknownTool
 from fairlead.policy.review import ReviewAnswer, ReviewDecision, ReviewedTool, globs_of, review_as_json
 from fairlead.policy.tool_names import ALL, NONE, command_line_name, split_names
-from fairlead.terminal.decisions import show_in_one_line, show_instructions, show_tool
+from fairlead.terminal.decisions import (
+    remind_of_instructions,
+    show_in_one_line,
+    show_instructions,
+    show_tool,
+)
 from fairlead.terminal.exit_codes import Exit, exit_of
 from fairlead.terminal.output import (
     confirm,
@@ -52,7 +56,11 @@ _ANSWERING = ("--allow", "NAMES", "--ask", "NAMES", "--deny", "NAMES")
 @click.option("--ask", multiple=True, metavar="NAMES", help="Ask before each call of these tools.")
 @click.option("--deny", multiple=True, metavar="NAMES", help="Deny these tools.")
 @click.option("--yes", is_flag=True, help="Take the preselected answers for the rest without asking.")
-@click.option("--instructions", is_flag=True, help="Accept the server's instructions as they are now.")
+@click.option(
+    "--instructions/--no-instructions",
+    default=None,
+    help="Show the server's instructions as they are now, and accept or refuse them for models.",
+)
 @click.option("--approve", multiple=True, hidden=True)
 @click.option("--approve-all", is_flag=True, hidden=True)
 @click.option("--replace-globs", is_flag=True, help="Replace globs in allow_tools by names without asking.")
@@ -70,7 +78,7 @@ def command(  # noqa: PLR0913 - click hands every option over by name
     *,
     every: bool,
     yes: bool,
-    instructions: bool,
+    instructions: bool | None,
     approve_all: bool,
     replace_globs: bool,
     as_json: bool,
@@ -124,7 +132,7 @@ class _TypedAnswers:
         servers: Collection[str],
         *,
         yes: bool,
-        instructions: bool,
+        instructions: bool | None,
         replace_globs: bool,
         scope: str | None,
     ) -> None:
@@ -140,7 +148,7 @@ class _TypedAnswers:
     @property
     def are_given(self) -> bool:
         """Whether the command line has any answer."""
-        return self.yes or self._instructions or any(self._named.values())
+        return self.yes or self._instructions is not None or any(self._named.values())
 
     def answers(self, review: ServerReview, *, strict: bool = True) -> ReviewDecision:
         """The decision that they make for the tools of a server.
@@ -160,6 +168,11 @@ class _TypedAnswers:
             instructions=self._instructions,
             strict=strict,
         )
+
+    @property
+    def are_preselected_alone(self) -> bool:
+        """Whether they are `--yes`, and name no tool."""
+        return self.yes and not any(self._named.values())
 
     @property
     def say_all(self) -> bool:
@@ -196,6 +209,7 @@ def _review_one(
 ) -> int:
     if words.are_given:
         decision = words.answers(review)
+        _show_answered_instructions(review, decision, as_json=as_json)
     elif as_json:
         print_json(_as_json(review))
         return Exit.OK
@@ -216,9 +230,18 @@ def _review_one(
     return Exit.OK
 
 
+def _show_answered_instructions(review: ServerReview, decision: ReviewDecision, *, as_json: bool) -> None:
+    """Show the instructions that a typed answer is about, whole."""
+    if decision.instructions is not None and not as_json:
+        print_data(review.server.server_id)
+        show_instructions(review.listing, review.pins)
+
+
 def _why_nothing(review: ServerReview, words: _TypedAnswers) -> str:
     """Why typed answers are about no tool. `all` takes no denial back: those are named."""
     server_id = review.server.server_id
+    if words.are_preselected_alone:
+        return f"nothing is left to decide about `{server_id}`"
     denied = [tool for tool in review.tools if tool.denied]
     if not denied or not words.say_all:
         return f"that names nothing of `{server_id}`"
@@ -260,6 +283,8 @@ def review_together(
     given = words if words is not None and words.are_given else None
     if given is not None:
         decisions = [(review, given.answers(review, strict=False)) for review in reviews]
+        for review, decision in decisions:
+            _show_answered_instructions(review, decision, as_json=as_json)
     elif as_json:
         print_json({"servers": [_as_json(review) for review in reviews]})
         return Exit.OK
@@ -272,18 +297,31 @@ def review_together(
         if answered is None:
             return Exit.NEEDS_A_PERSON
         decisions = answered
+    recorded = _record_each(ctx, loaded, decisions, words)
+    if as_json:
+        print_json({"servers": recorded})
+    statuses = [exit_of(failure) for failure in failures.values()]
+    if not statuses:
+        return Exit.OK
+    return Exit.NEEDS_A_PERSON if all(one == Exit.NEEDS_A_PERSON for one in statuses) else Exit.NOT_READY
+
+
+def _record_each(
+    ctx: click.Context,
+    loaded: LoadedConfig,
+    decisions: Iterable[tuple[ServerReview, ReviewDecision]],
+    words: _TypedAnswers | None,
+) -> list[dict[str, Any]]:
+    """Record decisions one by one, as they are made, and return them as JSON."""
+    recorded: list[dict[str, Any]] = []
     for review, decision in decisions:
+        recorded.append(_decision_as_json(review, decision))
         if not decision.is_empty:
             if words is not None and words.replace_globs:
                 decision = _without_globs(review, decision, replace=True)
             carry_out(ctx, loaded, review, decision, words.scope if words else None)
         remind_of_instructions(review, decision)
-    if as_json:
-        print_json({"servers": [_decision_as_json(review, decision) for review, decision in decisions]})
-    statuses = [exit_of(failure) for failure in failures.values()]
-    if not statuses:
-        return Exit.OK
-    return Exit.NEEDS_A_PERSON if all(one == Exit.NEEDS_A_PERSON for one in statuses) else Exit.NOT_READY
+    return recorded
 
 
 def _as_json(review: ServerReview) -> dict[str, Any]:
@@ -302,9 +340,9 @@ def _decision_as_json(review: ServerReview, decision: ReviewDecision) -> dict[st
 
 def _ask(review: ServerReview) -> ReviewDecision | None:
     """Show everything, and ask about each tool at a terminal; None where there is none."""
-    if is_interactive():
+    if is_interactive() or (review.tools and not review.is_open):
         return ask_about_each(review)
-    if review.instructions_changed:
+    if review.asks_about_instructions:
         show_instructions(review.listing, review.pins)
     for tool in review.tools:
         show_tool(tool) if tool.is_open else show_in_one_line(tool)
@@ -315,11 +353,12 @@ def _ask(review: ServerReview) -> ReviewDecision | None:
         return None
     if not review.tools:
         say(f"`{review.server.server_id}` has no tools, so there is nothing to decide")
-    if any(tool.is_open for tool in review.tools) or review.instructions_changed:
+    if any(tool.is_open for tool in review.tools) or review.asks_about_instructions:
         server_id = review.server.server_id
         say(
             f"hint: `{command_line('review', server_id, options=_ANSWERING)}` answers;"
             f" `--allow all` allows all, `--yes` takes the preselected answers"
+            f"{'; `--instructions` accepts the instructions' if review.asks_about_instructions else ''}"
         )
         return None
     return ReviewDecision()

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,12 @@ from typing import NamedTuple
 from fairlead.config.document import jsonc
 from fairlead.config.document.files import hold_lock, read_text, write_atomic
 from fairlead.config.document.jsonc import Json, JsoncDocument, JsoncNode
-from fairlead.config.untyped import as_list, value_at
+from fairlead.config.untyped import as_list, as_object, value_at
 from fairlead.errors import ConfigInvalid, ConfigUnwritable
 
 _ARRAY_WIDTH = 100
+_FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe0f"
+"""Letters and marks that show nothing, besides those that Python takes for not printable."""
 _SPACE = " \t\r\n"
 
 _NEWLINE = re.compile(r"\r\n?|\n")
@@ -43,6 +45,31 @@ def set_value(text: str, path: Sequence[str], value: object) -> str:
     else:
         splices = _addition(document, trail, path, plain)
     return _verify_edit(_apply(text, splices), _with(document.data, path, plain))
+
+
+def set_members(text: str, path: Sequence[str], members: Mapping[str, object]) -> str:
+    """Set members of the object at `path`, which is added if missing: many at once, where they are new."""
+    document = jsonc.parse(text)
+    trail = _trail(document.root, path)
+    holder = trail[-1]
+    if len(trail) <= len(path) or not isinstance(holder.children, dict):
+        return set_value(text, path, members) if members else text
+    for name in members.keys() & holder.children.keys():
+        text = set_value(text, (*path, name), members[name])
+    new: dict[str, Json] = {
+        name: json.loads(json.dumps(value)) for name, value in members.items() if name not in holder.children
+    }
+    if not new:
+        return text
+    document = jsonc.parse(text)
+    trail = _trail(document.root, path)
+    holder = trail[-1]
+    if holder.children:
+        splices = _next_member(text, holder, new, _style(document, trail))
+    else:
+        splices = _first_member(text, holder, new, _style(document, trail[:-1]))
+    whole = {**as_object(value_at(document.data, tuple(path))), **new}
+    return _verify_edit(_apply(text, splices), _with(document.data, path, whole))
 
 
 def remove_value(text: str, path: Sequence[str]) -> str:
@@ -280,9 +307,19 @@ def _unit(document: JsoncDocument) -> str:
     return "  "
 
 
+def _dump(value: Json) -> str:
+    """A value as JSON on one line. Characters that do not show are escaped, so that the file shows them."""
+    plain = json.dumps(value, ensure_ascii=False)
+    return plain if plain.isascii() else "".join(map(_escape_hidden, plain))
+
+
+def _escape_hidden(character: str) -> str:
+    return character if character.isprintable() and character not in _FILLERS else json.dumps(character)[1:-1]
+
+
 def _render(value: Json, indent: str, style: _Layout | None) -> str:
     """A value as JSON text whose later lines start with `indent`. Short plain arrays stay on one line."""
-    line = json.dumps(value, ensure_ascii=False)
+    line = _dump(value)
     if style is None or not value or not isinstance(value, dict | list):
         return line
     nested = isinstance(value, dict) or any(isinstance(item, dict | list) for item in value)
@@ -298,8 +335,7 @@ def _render(value: Json, indent: str, style: _Layout | None) -> str:
 def _render_members(members: dict[str, Json], indent: str, style: _Layout | None) -> str:
     separator = ", " if style is None else f",{style.newline}{indent}"
     return separator.join(
-        f"{json.dumps(name, ensure_ascii=False)}: {_render(value, indent, style)}"
-        for name, value in members.items()
+        f"{_dump(name)}: {_render(value, indent, style)}" for name, value in members.items()
     )
 
 
@@ -353,11 +389,18 @@ def names_at(text: str, path: Sequence[str]) -> list[str]:
     return [name for name in as_list(value_at(jsonc.parse(text).data, tuple(path))) if isinstance(name, str)]
 
 
+def append_names(text: str, path: Sequence[str], new: Sequence[str]) -> str:
+    """Append names to the list at `path` in the text; the list is added if missing."""
+    if not new:
+        return text
+    names = [*names_at(text, path), *new]
+    items = _items(text, path)
+    return _either(_append_items(text, items[-1], new) if items else None, text, path, names)
+
+
 def append_name(text: str, path: Sequence[str], name: str) -> str:
     """Append a name to the list at `path` in the text; the list is added if missing."""
-    names = [*names_at(text, path), name]
-    items = _items(text, path)
-    return _either(_append_item(text, items[-1], name) if items else None, text, path, names)
+    return append_names(text, path, [name])
 
 
 def remove_name(text: str, path: Sequence[str], name: str) -> str:
@@ -386,7 +429,7 @@ def _items(text: str, path: Sequence[str]) -> list[JsoncNode]:
     return node.children if node and isinstance(node.children, list) else []
 
 
-def _append_item(text: str, last: JsoncNode, name: str) -> str:
+def _append_items(text: str, last: JsoncNode, names: Sequence[str]) -> str:
     comma = _COMMA.match(text, last.end)
     at = comma.end() if comma else last.end
     indent = text[_line_start(text, last.start) : last.start]
@@ -398,8 +441,8 @@ def _append_item(text: str, last: JsoncNode, name: str) -> str:
         rest = _REST_OF_LINE.match(text, at)
         at = rest.end() if rest else at
     separator, ending = ("", ",") if comma else (",", "")
-    item = f"{gap}{json.dumps(name, ensure_ascii=False)}{ending}"
-    return f"{text[: last.end]}{separator}{text[last.end : at]}{item}{text[at:]}"
+    items = ",".join(f"{gap}{_dump(name)}" for name in names)
+    return f"{text[: last.end]}{separator}{text[last.end : at]}{items}{ending}{text[at:]}"
 
 
 def _remove_item(text: str, items: list[JsoncNode], index: int) -> str:

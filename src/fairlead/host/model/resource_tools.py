@@ -17,6 +17,7 @@ from mcp_types import (
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fairlead.catalog.results import ResultNotes, ToolResult
+from fairlead.catalog.sanitize import gate
 from fairlead.catalog.tools import PromptOffer, ResourceOffer, ResourceTemplate
 from fairlead.config.command_lines import command_line
 from fairlead.config.principal import LOCAL
@@ -224,8 +225,10 @@ class ReadingTools(HostTools):
         return _offers(gathered, {name: why for name, why in withheld.items() if why and server is None})
 
     def _require_readable(self, server: str) -> None:
-        if not self._selection.has(server):
-            raise ToolFailed(f"there is no server `{server}` here")
+        configured = {status.server_id for status in self._host.status()}
+        if not self._selection.has(server) or server not in configured:
+            # No hint: ids that are like it may be of servers that this model is not shown.
+            raise ToolFailed(f"there is no server `{gate.content(server)}` here")
         why = self._withheld(server)
         if why is not None:
             command = command_line("review", server)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,6 +63,9 @@ PATIENCE_SECONDS = 15.0
 
 CATALOG_SECONDS = 1.0
 """How long to wait for a large catalog to be made where servers took all of the time."""
+
+_MOST_NAME_CHARACTERS = 200
+"""How much of a wrong name is compared with the names of tools."""
 
 MAX_LOGIN_HINTS = 5
 """How many servers that need a login are named in one hint."""
@@ -252,12 +256,8 @@ class Toolset:
                     )
                 )
             # The name of a tool that is not there is no reason to hold up the event loop.
-            near = (
-                [hit.key for hit in catalog.find(name, limit=1)]
-                if size_of_catalog(catalog) <= AT_ONCE
-                else []
-            )
-            hint = f"did you mean `{catalog.display_name(near[0])}`?" if near else self.login_hint()
+            near = _nearest_tool(catalog, name) if size_of_catalog(catalog) <= AT_ONCE else None
+            hint = f"did you mean `{near}`?" if near else self.login_hint()
             raise UnknownTool(f"no tool is called `{name}`", hint=hint)
         return tool
 
@@ -576,3 +576,23 @@ class _SearchAids:
         if self.by_meaning:  # the first one loads a model
             return await run_in_background(find)
         return await run_off_loop(find, size_of_catalog(self.catalog))
+
+
+def _nearest_tool(catalog: Catalog, name: str) -> str | None:
+    """The offered tool that a wrong name may mean: of the server that it names, else the nearest spelling.
+
+    A name that looks for a server's tool is never answered with another server's: which of its tools are
+    hidden is no concern of the caller, and no server is to catch calls that were meant for another one.
+    """
+    begun = name.removeprefix("mcp_")[:_MOST_NAME_CHARACTERS]
+    owners = [each for each in catalog.offerings if begun.startswith((f"{each}.", f"{each}_", f"{each}/"))]
+    owner = max(owners, key=len) if owners else None
+    tools = [tool for tool in catalog.tools if owner in (None, tool.key.server_id)]
+    shown = [catalog.display_name(tool.key) for tool in tools]
+    wanted = begun if owner is None else f"{owner}.{begun[len(owner) + 1 :]}"
+    if near := get_close_matches(wanted, shown, 1, 0.7):
+        return near[0]
+    if owner is None or not tools:
+        return None
+    hits = catalog.find(name, server=owner, limit=1)
+    return catalog.display_name(hits[0].key) if hits else None

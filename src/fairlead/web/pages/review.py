@@ -1,12 +1,16 @@
 """Review of one server: every tool with nothing hidden, its changes, and the answers."""
 
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
 from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
 
 from fairlead.errors import ConfigError
 from fairlead.policy.decision import claims_of
 from fairlead.policy.findings import findings_of, words_of
-from fairlead.policy.review import ReviewedTool, diff, whole
+from fairlead.policy.review import ReviewAnswer, ReviewedTool, diff, whole
 from fairlead.web.host_panel import HostPanel
 from fairlead.web.html import Child, Html, tag
 from fairlead.web.layout import (
@@ -25,8 +29,10 @@ from fairlead.web.layout import (
 from fairlead.web.page_request import Answer, PageRequest, confirm, see
 from fairlead.web.panel import PanelReview, PanelVerdict, with_notices
 
-MOST = 100
-"""How many tools are shown at once. Those that wait come first, and the rest follows as they are decided."""
+MOST_LIVE = 100
+"""With more tools the page is not updated while it is open: making it takes a second for 1,000 tools."""
+_ANSWERS: Final[Mapping[str, ReviewAnswer]] = {"allow-all": "allow", "ask-all": "ask", "deny-all": "deny"}
+"""Answers about all open tools, with one digest of them all: a thousand would be too long for a form."""
 
 
 def review(panel: HostPanel) -> Answer:
@@ -37,7 +43,8 @@ def review(panel: HostPanel) -> Answer:
         title = f"Review {found.server_id}"
         # In a thread, because definitions may be long.
         made = await to_thread.run_sync(lambda: tag("div", _content(request, found)))
-        content = live("review", tag("p", "Back to ", server_link(found.server_id)), made)
+        parts = (tag("p", "Back to ", server_link(found.server_id)), made)
+        content = live("review", *parts) if len(found.tools) <= MOST_LIVE else tag("div", *parts)
         return HTMLResponse(page(request, panel, title, content))
 
     return answer
@@ -56,8 +63,11 @@ def decide(panel: HostPanel) -> Answer:
                 verdict = PanelVerdict(ask=digests)
             case "deny" if digests:
                 verdict = PanelVerdict(deny=digests)
-            case "instructions" if digests:
-                verdict = PanelVerdict(instructions=digests[0])
+            case "instructions" | "no-instructions" as answered if digests:
+                verdict = PanelVerdict(instructions=digests[0], are_accepted=answered == "instructions")
+            case "allow-all" | "ask-all" | "deny-all" as answered if digests:
+                shown = await panel.review(server_id)
+                verdict = _verdict_about_all(shown.tools, _ANSWERS[answered], digests[0])
             case "reading" if digests and digests[0]:
                 verdict = PanelVerdict(reading=digests[0])
             case _:
@@ -73,7 +83,7 @@ def decide(panel: HostPanel) -> Answer:
 def _content(request: PageRequest, found: PanelReview) -> Child:
     if found.problem:
         return tag("p", f"There is nothing to review: {found.problem}.")
-    shown = [tool for tool in found.tools if tool.is_open][:MOST]
+    shown = [tool for tool in found.tools if tool.is_open]
     settled = [tool for tool in found.tools if not tool.is_open]
     lead = f"{plural(found.waiting, 'decision')} to make. Nothing in what follows is hidden."
     return (
@@ -82,34 +92,60 @@ def _content(request: PageRequest, found: PanelReview) -> Child:
         _instructions(request, found) if found.instructions else None,
         _reading(request, found) if found.unread else None,
         [_tool(request, found, tool) for tool in shown],
-        _all(request, found, [tool for tool in shown if tool.waits]),
+        _all(request, found, shown),
         tag("p", f"{plural(len(settled), 'tool')} denied, or reviewed and as it was.", class_="dim")
         if settled
         else None,
-        [_tool(request, found, tool) for tool in settled[: MOST - len(shown)]],
+        [_tool(request, found, tool) for tool in settled],
     )
 
 
 def _all(request: PageRequest, found: PanelReview, waiting: list[ReviewedTool]) -> Child:
-    """One button for all that is shown and waits; what was not shown is not in it."""
+    """Buttons for all that is open. They send what was shown: nothing else is answered."""
     if len(waiting) < 2:
         return None
-    digests = [tag("input", type="hidden", name="digest", value=tool.digest) for tool in waiting]
-    label = f"Allow all {len(waiting)} that wait, as they are shown above"
-    allow = button(label, "verdict", "allow", key=f"{found.server_id}-all")
-    where = file_choice(found.files, key=f"{found.server_id}-all")
+    count, key = len(waiting), f"{found.server_id}-all"
+    buttons: list[Child] = [
+        button(f"Allow all {count}, as they are shown above", "verdict", "allow-all", key=key),
+        button(f"Ask each time for all {count}", "verdict", "ask-all", key=key),
+        button(f"Deny all {count}", "verdict", "deny-all", key=key, kind="danger"),
+        file_choice(found.files, key=key),
+    ]
     path = server_path(found.server_id, "review")
-    return tag("div", form(request, path, digests, allow, where), class_="actions")
+    return tag("div", form(request, path, *buttons, digest=_digest_of(waiting)), class_="actions")
+
+
+def _digest_of(tools: Iterable[ReviewedTool]) -> str:
+    """One digest of several definitions."""
+    return hashlib.sha256(" ".join(sorted(tool.digest for tool in tools)).encode()).hexdigest()
+
+
+def _verdict_about_all(tools: Sequence[ReviewedTool], answer: ReviewAnswer, digest: str) -> PanelVerdict:
+    """The answers about all open tools. Raises `ConfigError` where others were shown."""
+    waiting = [tool for tool in tools if tool.is_open]
+    if _digest_of(waiting) != digest:
+        raise ConfigError("the server changed this while you looked at it", hint="look at it again")
+    digests = [tool.digest for tool in waiting]
+    match answer:
+        case "allow":
+            return PanelVerdict(allow=digests)
+        case "ask":
+            return PanelVerdict(ask=digests)
+        case "deny":
+            return PanelVerdict(deny=digests)
 
 
 def _instructions(request: PageRequest, found: PanelReview) -> Html:
     path = server_path(found.server_id, "review")
     accept = button("Models may see these", "verdict", "instructions", key=found.server_id, kind="main")
+    refuse = button("Keep them from models", "verdict", "no-instructions", key=found.server_id)
+    buttons = (accept,) if found.are_refused else (accept, refuse)
+    refused = (" ", tag("span", "refused", class_="note")) if found.are_refused else ()
     return tag(
         "article",
-        tag("h3", "Instructions for models"),
+        tag("h3", "Instructions for models", *refused),
         diff_block(found.instructions, "What changed in the instructions"),
-        tag("div", form(request, path, accept, digest=found.instructions_digest), class_="actions"),
+        tag("div", form(request, path, *buttons, digest=found.instructions_digest), class_="actions"),
         class_="card",
     )
 

@@ -166,11 +166,11 @@ def _choice(server_id: str, tool: ReviewedTool, chosen: str) -> Html:
 
 
 def _instructions(changed: Sequence[str]) -> Child:
-    """Links to the servers whose instructions changed."""
+    """Links to the servers whose instructions need a decision."""
     if not changed:
         return None
     links = [
         tag("li", tag("a", f"Look at those of {server_id}", href=server_path(server_id, "review")))
         for server_id in changed
     ]
-    return (tag("h2", "Changed instructions for models"), tag("ul", links))
+    return (tag("h2", "Instructions for models"), tag("ul", links))

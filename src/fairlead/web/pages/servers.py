@@ -335,7 +335,7 @@ def _permissions(details: ServerDetails) -> Child:
 
     rows = [
         (
-            tag("a", code(tool.key.shown_tool), href=tool_path(tool.key.server_id, tool.key.tool)),
+            tag("a", code(tool.key.revealed_tool), href=tool_path(tool.key.server_id, tool.key.tool)),
             tool.answer,
             because(reason_in_short(tool)),
             set_by(tool.decided_by.place),

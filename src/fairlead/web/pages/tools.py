@@ -95,7 +95,7 @@ def _name(each: ListedTool) -> Child:
     """Name of a tool at its server, and its name for agents."""
     key = each.tool.key
     link = tag(
-        "a", code(key.shown_tool), href=tool_path(key.server_id, key.tool), id=f"tool-{each.tool.name}"
+        "a", code(key.revealed_tool), href=tool_path(key.server_id, key.tool), id=f"tool-{each.tool.name}"
     )
     return (link, tag("span", code(each.tool.name), class_="note"))
 
@@ -113,7 +113,7 @@ def _render_hidden(found: ToolPage) -> Child:
     if not found.hidden:
         return None
     rows = [
-        (code(key.shown_tool), server_link(key.server_id), hidden.absence, hidden.reason)
+        (code(key.revealed_tool), server_link(key.server_id), hidden.absence, hidden.reason)
         for key, hidden in [*found.hidden.items()][:MAX_HIDDEN]
     ]
     return tag(
