@@ -23,6 +23,7 @@ from fairlead.servers.repo.files import PathText, describe_path_base
 from fairlead.servers.repo.folders import Confinement
 from fairlead.servers.shell.command import CommandOutcome, KeptOutput, OnOutput, run_command
 from fairlead.servers.shell.guard import FolderGuard, HeldPath
+from fairlead.servers.shell.linked_tree import LinkedTree
 
 WHOLE_BYTES: Final = 46_000
 """An output up to this size is shown whole. A longer one does not fit the default budget of a result with
@@ -116,7 +117,8 @@ def shell_tools(confinement: Confinement, access: ShellAccess) -> tuple[AnyTool,
         on_output = _progress_reporter(context)
         async with _alone(confinement, access.locks, request.timeout_seconds, on_output):
             more = access.protected()
-            guards = [FolderGuard(root, more) for root in confinement.roots]
+            guards: list[FolderGuard | LinkedTree] = [FolderGuard(root, more) for root in confinement.roots]
+            guards += map(LinkedTree, confinement.roots)
             async with _guard_folders(guards) as held:
                 view = replace(access.view, cwd=cwd)
                 for guard in guards:
@@ -255,10 +257,10 @@ async def _lock(fd: int, report: OnOutput) -> None:
 
 
 @asynccontextmanager
-async def _guard_folders(guards: Sequence[FolderGuard]) -> AsyncGenerator[list[HeldPath]]:
+async def _guard_folders(guards: Sequence[FolderGuard | LinkedTree]) -> AsyncGenerator[list[HeldPath]]:
     """Guard the folders for the length of the block; the list has what was renamed once that has ended."""
     held: list[HeldPath] = []
-    prepared: list[FolderGuard] = []
+    prepared: list[FolderGuard | LinkedTree] = []
     try:
         for guard in guards:
             prepared.append(guard)
