@@ -177,6 +177,8 @@ def test_an_image_goes_as_an_image_and_never_as_text() -> None:
     ]
     tool_message, user_message = openai_messages(result, "c1")
     assert PIXEL not in tool_message["content"]
+    assert "image/png, 72 bytes: shown in the user message that follows" in tool_message["content"]
+    assert "audio/wav, 72 bytes: cannot be shown here" in tool_message["content"]
     assert user_message["role"] == "user"
     assert user_message["content"][1] == {
         "type": "image_url",

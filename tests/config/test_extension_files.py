@@ -111,12 +111,21 @@ def test_the_archive_is_bound_to_names_and_bytes(tmp_path: Path) -> None:
 
 def test_each_folder_of_extensions_is_a_server_named_like_it(machine: Machine) -> None:
     document = {
-        "extensions": ["./tools", "~/more tools/", "/opt/x"],
+        "extensions": ["./tools", "~/more tools/", "/nothing/here/x"],
         "servers": {"tools": {"approval": "allow"}},
     }
     machine.write_user(json.dumps(document))
     loaded = machine.load()
-    assert loaded.problems == ()
+    absent = "is no folder that is there"
+    renamed = "is the server `more-tools`: an id has only letters, digits, `_` and `-`"
+    assert {(each.path, each.message, each.severity) for each in loaded.problems} == {
+        (("extensions", 0), absent, "warning"),
+        (("extensions", 1), absent, "warning"),
+        (("extensions", 1), renamed, "warning"),
+        (("extensions", 2), absent, "warning"),
+    }
+    folder_with(machine.user_file.parent, a="1")
+    assert ("extensions", 0) not in {each.path for each in machine.load().problems}
     assert list(loaded.servers) == ["tools", "more-tools", "x"]
     server = loaded.servers["tools"]
     assert server.entry == {"extension": "./tools", "approval": "allow"}
@@ -127,7 +136,8 @@ def test_each_folder_of_extensions_is_a_server_named_like_it(machine: Machine) -
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"extensions": "./tools"}, "must be a list of folders"),
-    ({"extensions": [7]}, "must be a list of folders"),
+    ({"extensions": [7]}, "must be the path of a folder, as a text that is not empty"),
+    ({"extensions": [""]}, "must be the path of a folder, as a text that is not empty"),
     ({"extensions": ["a/tools", "b/tools"]}, "there is a server `tools` already"),
     ({"extensions": ["tools"], "servers": {"tools": {"command": "x"}}}, "there is a server `tools` already"),
 ]
@@ -140,9 +150,10 @@ def test_a_bad_folder_costs_only_itself_and_says_where_it_is(
     machine.write_user(json.dumps({**document, "bundles": {}}))
     machine.write_project('{"extensions": ["./own"]}')
     loaded = machine.load()
-    assert [problem.message for problem in loaded.problems] == [said]
-    assert loaded.problems[0].line == 1
-    assert loaded.problems[0].file == str(machine.user_file)
+    (problem,) = [each for each in loaded.problems if each.severity == "error"]
+    assert problem.message == said
+    assert problem.line == 1
+    assert problem.file == str(machine.user_file)
     assert loaded.servers["own"].usable
 
 

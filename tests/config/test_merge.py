@@ -9,6 +9,7 @@ import pytest
 from fairlead.config.explain import explain_server
 from fairlead.config.models import StdioServer
 from fairlead.errors import ConfigInvalid, ConfigUnreadable, UnknownServer
+from fairlead.host.managed_server import entry_notes
 from fairlead.policy.decision import approval_mode_of
 from tests.conftest import Machine, write
 
@@ -347,3 +348,16 @@ def test_merging_a_thousand_servers_keeps_them_all(machine: Machine) -> None:
     loaded = machine.load()
     assert len(loaded.servers) == 1000
     assert sum(server.enabled for server in loaded.servers.values()) == 500
+
+
+@pytest.mark.parametrize("entry", ['"x"', "null", '{"enabled": "yes"}'])
+def test_what_is_ignored_of_a_projects_entry_is_named_at_its_server(machine: Machine, entry: str) -> None:
+    machine.env["FAIRLEAD_BUILTINS"] = "on"
+    machine.write_project(f'{{"servers": {{"repo": {entry}}}}}')
+    loaded = machine.load()
+    (problem,) = loaded.servers["repo"].problems
+    assert problem in loaded.problems
+    assert len(loaded.problems) == 1
+    assert problem.severity == "warning"
+    assert problem.message == "has the wrong type; it is ignored, and the built-in setting counts"
+    assert entry_notes(loaded.servers["repo"]) == (str(problem),)

@@ -11,7 +11,7 @@ from fairlead.config.untyped import as_list
 from fairlead.errors import ConnectFailed
 from fairlead.events import DOWN, ServerState
 from fairlead.gateway.registry import STATUS_PATH, find, sources_of
-from fairlead.host.managed_server import login_notes
+from fairlead.host.managed_server import entry_notes, login_notes
 from fairlead.host.server_status import ServerStatus
 from fairlead.wording import join_clauses
 
@@ -96,6 +96,7 @@ def read_saved_status(server: LoadedServer, saved: SavedState) -> ServerStatus:
         connects=0,
         calls=0,
         notes=(
+            *entry_notes(server),
             *login_notes(server),
             *notes_to_review(server, saved),
             *(saved.screened.listing.notes if saved.screened else ()),

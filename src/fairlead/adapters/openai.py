@@ -171,6 +171,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 Api = Literal["responses", "chat"]
 
 MAX_TOOLS = 128
+_FOLLOWS = "({}, {} bytes: shown in the user message that follows the results)"
 IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 FILES = frozenset({"application/pdf"})
 
@@ -262,8 +263,9 @@ def openai_messages(result: ToolResult, call_id: str, *, vision: bool = True) ->
         The tool's message, and the user message with images where there are some.
     """
     parts = _parts(result, vision=vision)
-    messages: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": call_id, "content": _text(parts)}]
     images = [part for part in parts if isinstance(part, Media) and part.mime_type in IMAGES]
+    told = [_FOLLOWS.format(part.mime_type, part.size) if part in images else part for part in parts]
+    messages: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": call_id, "content": _text(told)}]
     if images:
         shown = [{"type": "image_url", "image_url": {"url": _data_url(image)}} for image in images]
         note = {"type": "text", "text": f"The images that the tool call {call_id} returned:"}

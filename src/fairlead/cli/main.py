@@ -41,7 +41,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "disable": "Disable a server.",
         "list": "Show the configured servers.",
         "get": "Show one server.",
-        "stash": "Move a server's secrets out of your file, into the keyring.",
+        "stash": "Move a server's secrets out of your file, into the keyring or a private file.",
     },
     "Tools": {
         "tools": "Show what servers offer.",

@@ -482,6 +482,15 @@ def _assemble(layers: list[Layer], env: Mapping[str, str], workspace: Path) -> L
     for problem in faults:
         if _is_of_server(problem):
             by_server.setdefault(str(problem.path[1]), []).append(problem)
+    # What is ignored of an entry stands at its server as well.
+    ignored = {
+        problem
+        for problem in merged.problems
+        if problem.severity == "warning" and _is_of_server(problem) and problem.path[1] in merged.definitions
+    }
+    for problem in dict.fromkeys(merged.problems):
+        if problem in ignored:
+            by_server.setdefault(str(problem.path[1]), []).append(problem)
     oauth = checked.config.gateway.oauth
     rules = tuple(
         LoadedRule(rule=rule, origin=origin, issuer=oauth.issuer if oauth else None)
@@ -508,7 +517,7 @@ def _assemble(layers: list[Layer], env: Mapping[str, str], workspace: Path) -> L
     return LoadedConfig(
         config=checked.config,
         servers=servers,
-        problems=(*merged.problems, *elsewhere, *own),
+        problems=(*(each for each in merged.problems if each not in ignored), *elsewhere, *own),
         merged=merged,
         rules=rules,
     )

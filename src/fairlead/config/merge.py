@@ -7,7 +7,7 @@ because denials only grow. `defaults` lie under every server.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -184,7 +184,10 @@ def expand_extensions(layer: Layer, problems: list[Problem]) -> Layer:
         path: FieldPath = ("extensions", index) if is_list(given) else ("extensions",)
         server_id = extension_id(layer, folder) if isinstance(folder, str) and folder else None
         message, hint = "must be a list of folders", 'write ["./tools"]'
+        if is_list(given) and server_id is None:
+            message = "must be the path of a folder, as a text that is not empty"
         if server_id is not None:
+            problems += _extension_problems(layer, str(folder), server_id, path)
             entry = servers.get(server_id, {})
             if server_id not in made and is_object(entry) and not has_target(entry):
                 made.add(server_id)
@@ -197,6 +200,19 @@ def expand_extensions(layer: Layer, problems: list[Problem]) -> Layer:
         # One that is malformed is for validation to report.
         data["servers"] = servers if made or is_object(data.get("servers")) else data["servers"]
     return replace(layer, data=data)
+
+
+def _extension_problems(layer: Layer, folder: str, server_id: str, path: FieldPath) -> Iterator[Problem]:
+    """What a user should know of a folder that became a server."""
+    place = os.path.normpath(layer.base / expand_home(folder))
+    origin = ValueOrigin(layer=layer, path=path)
+    if "${" not in folder and not os.path.isdir(place):
+        message = "is no folder that is there"
+        yield origin.problem(message, path, severity="warning", hint="correct the path, or make the folder")
+    if server_id != os.path.basename(place):
+        hint = f'choose the id: "servers": {{"{server_id}": {{"extension": "{folder}"}}}}'
+        message = f"is the server `{server_id}`: an id has only letters, digits, `_` and `-`"
+        yield origin.problem(message, path, severity="warning", hint=hint)
 
 
 def extension_id(layer: Layer, folder: str) -> str:
@@ -314,10 +330,18 @@ def _drop_malformed(layer: Layer, below: list[Layer], problems: list[Problem]) -
                 overlaid = as_object(defined[server_id].entry)
                 kept["servers"][server_id] = _matching_types(overlaid, entry, path, refused)
     for path in refused:
-        message = "has the wrong type; it is ignored, and your own file counts"
+        is_own = len(path) > 1 and path[0] == "servers" and _is_built_in(str(path[1]), below)
+        counts = "the built-in setting" if is_own else "your own file"
+        message = f"has the wrong type; it is ignored, and {counts} counts"
         origin = ValueOrigin(layer=layer, path=path)
         problems.append(origin.problem(message, path, severity="warning", hint="correct or remove it"))
     return kept
+
+
+def _is_built_in(server_id: str, layers: Sequence[Layer]) -> bool:
+    """Whether all that these layers say of a server comes with Fairlead."""
+    named = [layer.name for layer in layers if server_id in as_object(layer.data.get("servers"))]
+    return named == ["builtin"]
 
 
 def _matching_types(

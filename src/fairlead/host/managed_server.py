@@ -80,6 +80,11 @@ def login_notes(server: LoadedServer) -> tuple[str, ...]:
     return ("login: shared: every principal of a gateway uses the local user's login",) if is_shared else ()
 
 
+def entry_notes(server: LoadedServer) -> tuple[str, ...]:
+    """Notes on what is ignored of a server's entry, though the server works."""
+    return tuple(str(problem) for problem in server.problems if problem.severity == "warning")
+
+
 class ManagedServer:
     """A configured server in a host. A valid one has a connection, open or not."""
 
@@ -362,6 +367,7 @@ class ManagedServer:
             calls=vitals.calls if vitals else 0,
             notes=(
                 *(vitals.notes if vitals else ()),
+                *entry_notes(self.server),
                 *login_notes(self.server),
                 *self.review_notes(),
                 *self._listing_notes(),

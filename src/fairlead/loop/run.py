@@ -63,6 +63,21 @@ class RunLimits:
     max_tokens: int | None = None
     """Most tokens of all steps together; no limit if not set."""
 
+    def __post_init__(self) -> None:
+        """Refuse limits with which no run could begin.
+
+        Raises:
+            ArgumentsInvalid: A limit is not a whole number above zero.
+        """
+        for name, limit in (("max_steps", self.max_steps), ("max_tokens", self.max_tokens)):
+            if limit is None and name == "max_tokens":
+                continue
+            if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:  # callers may be untyped
+                raise ArgumentsInvalid(
+                    f"`{name}` must be a whole number above zero, not {limit!r}",
+                    hint="leave it out for the default",
+                )
+
 
 @asynccontextmanager
 async def run_task(

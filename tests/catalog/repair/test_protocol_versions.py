@@ -326,7 +326,8 @@ OLDER: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("older", OLDER)
 def test_keywords_that_a_schemas_older_draft_does_not_know_may_hold_anything(older: dict[str, Any]) -> None:
-    definition = {"name": "t", "inputSchema": {**OBJECT, **older}, "outputSchema": {**OBJECT, **older}}
+    named = {"$schema": "http://json-schema.org/draft-07/schema#", **OBJECT, **older}
+    definition = {"name": "t", "inputSchema": named, "outputSchema": {**OBJECT, **older}}
     tool = repaired("tool", definition)
     assert tool is not None
     assert tool["inputSchema"] == definition["inputSchema"]

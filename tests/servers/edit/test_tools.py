@@ -449,6 +449,42 @@ async def test_undo_loses_no_other_change(repo: Path, edit: Edit) -> None:
     assert (repo / "a.txt").read_text() == "mine\n"
 
 
+async def test_a_file_that_the_user_changed_is_named_and_left_and_earlier_edits_are_undone(
+    repo: Path, confinement: Confinement
+) -> None:
+    tools = {tool.name: tool for tool in edit_tools(confinement)}
+    for name in ("a", "b", "c"):
+        await call(tools["edit.writeFile"], {"path": name, "content": f"{name} of the model\n"})
+    (repo / "b").write_text("b of the user\n")
+    (repo / "c").unlink()
+    shown = await preview_tool(tools["edit.undo"], {})
+    assert shown is not None
+    assert "`c`, `b` were changed since by others, and left as they are" in shown
+    assert "-a of the model" in shown
+    assert "b of the model" not in shown
+    undone = await call(tools["edit.undo"], {})
+    assert undone.output.changed_since == ["c", "b"]
+    assert [file.path for file in undone.output.files] == ["a"]
+    assert contents(repo) == {"b": "b of the user\n"}
+    with pytest.raises(ToolFailed, match="`c`, `b` were changed since"):
+        await call(tools["edit.undo"], {})
+    # Once the file holds again what was written, its edit can be undone.
+    (repo / "b").write_text("b of the model\n")
+    undone = await call(tools["edit.undo"], {})
+    assert undone.output.changed_since == ["c"]
+    assert contents(repo) == {}
+
+
+async def test_a_step_of_several_files_is_undone_whole_or_not(repo: Path, edit: Edit) -> None:
+    await edit("writeFile", path="first", content="1\n")
+    new = "--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+{0}\n"
+    await edit("applyPatch", patch=new.format("x") + new.format("y"))
+    (repo / "y").write_text("the user's\n")
+    undone = await edit("undo")
+    assert [file.path for file in undone.output.files] == ["first"]
+    assert contents(repo) == {"x": "x\n", "y": "the user's\n"}
+
+
 def test_a_file_that_changed_meanwhile_is_not_overwritten(repo: Path, confinement: Confinement) -> None:
     files = FileChanges(confinement)
     (repo / "a.txt").write_text("one")

@@ -19,6 +19,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from fairlead.catalog.definitions import DefinitionKind
 from fairlead.catalog.sanitize import gate
+from fairlead.catalog.schema.keywords import CLOSING, below
+from fairlead.catalog.schema.listed import has_valid_input, repair_input
 from fairlead.catalog.schema.normalize import (
     SchemaChange,
     is_supported_dialect,
@@ -175,6 +177,8 @@ def _is_valid(kind: DefinitionKind, definition: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     if kind == "tool" and needs_screening(definition) and screen_definition(definition).is_replaced:
+        return False
+    if kind == "tool" and not has_valid_input(definition):
         return False
     return output is None or _sound_output(output).schema == output
 
@@ -404,7 +408,12 @@ def _properties(value: object, repairing: _Repairing, at: str) -> dict[str, Any]
 def _input_schema(value: object, repairing: _Repairing, at: str) -> dict[str, Any]:
     schema: object = value
     if is_object(value):
-        schema = _of_object(repairing.read_fields(value, _SCHEMA_FIELDS, f"{at}."), repairing, at)
+        fields = repairing.read_fields(value, _SCHEMA_FIELDS, f"{at}.")
+        if "properties" in value and "properties" not in fields:
+            for word in CLOSING & fields.keys():
+                del fields[word]
+                repairing.note(f"{at}.{word}", "would forbid more than before; left out")
+        schema = _of_object(fields, repairing, at)
     screened = screen(schema)
     if screened.is_replaced:
         repairing.note(at, screened.changes[0].what)
@@ -415,7 +424,13 @@ def _input_schema(value: object, repairing: _Repairing, at: str) -> dict[str, An
     if whole.get("type") != "object":
         repairing.note(f"{at}.type", "is no type; any arguments are accepted")
         return permissive()
-    return whole
+    repaired = repair_input(whole)
+    for change in repaired.changes:
+        repairing.note(below(at, change.where) if change.where else at, change.what)
+    if repaired.schema is None:
+        repairing.note(at, "cannot be made valid; any arguments are accepted")
+        return permissive()
+    return repaired.schema
 
 
 def _of_object(schema: dict[str, Any], repairing: _Repairing, at: str) -> dict[str, Any]:

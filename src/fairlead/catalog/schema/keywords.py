@@ -33,6 +33,8 @@ MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs")
 """Keywords that hold schemas by name."""
 HOLDERS = frozenset((*LISTS, *SINGLES, *MAPS))
 """Keywords that hold schemas."""
+CLOSING = frozenset(("additionalProperties", "unevaluatedProperties"))
+"""Keywords that forbid the members that no other keyword names."""
 INVERTING = frozenset(("not", "if", "oneOf", "contains"))
 """Keywords under which a wider subschema can make the whole narrower."""
 

@@ -26,6 +26,7 @@ from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.coerce import coerce
 from fairlead.catalog.schema.effort import FLAT_AND_SHORT, EffortExceeded, ValueSize, effort, measure, weigh
 from fairlead.catalog.schema.keywords import (
+    CLOSING,
     FLAG_WORDS,
     INVERTING,
     Schema,
@@ -52,8 +53,6 @@ ValidationOutcome = Literal["valid", "invalid", "unchecked"]
 
 _ANNOTATIONS = frozenset(("$ref", "$defs", "title", "description", "default", "examples", "deprecated"))
 """Keywords next to a reference that assert nothing."""
-_CLOSING = frozenset(("additionalProperties", "unevaluatedProperties"))
-"""Keywords that forbid the members that no other keyword names."""
 _INVERSIONS = {"not": ("not",), "if": ("if", "then", "else"), "contains": ("contains", "maxContains")}
 """Keywords whose wider schema can make the whole stricter, with those that mean nothing without them."""
 _TIMES = frozenset(("date-time", "date", "time", "duration"))
@@ -254,7 +253,7 @@ def _widen(schema: dict[str, Any], _where: str, *, keeps_patterns: bool) -> dict
     schema = {
         keyword: value
         for keyword, value in schema.items()
-        if keyword != "uniqueItems" and not (keyword in _CLOSING and value is False)
+        if keyword != "uniqueItems" and not (keyword in CLOSING and value is False)
     }
     if (alternatives := schema.pop("oneOf", None)) is not None:
         one_of_them: dict[str, Any] = {"anyOf": alternatives}

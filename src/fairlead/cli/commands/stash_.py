@@ -13,7 +13,7 @@ from fairlead.terminal.output import display_path, report, say, warn
 @server_argument
 @click.pass_context
 def command(ctx: click.Context, server_id: str) -> None:
-    """Move a server's secrets in plain text out of your file, into the keyring.
+    """Move a server's secrets in plain text out of your file, into the keyring or a private file.
 
     The file gets references in their place. Where there is no keyring, each goes into a file that only you
     can read. The rest of your file stays as it is, comments included.

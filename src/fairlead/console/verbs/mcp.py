@@ -1,6 +1,6 @@
 """`/mcp`."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -8,12 +8,15 @@ from typing import Final
 from anyio import to_thread
 
 from fairlead.actions.switch import restart_server, switch_server
+from fairlead.catalog.catalog import usable_tool
 from fairlead.config.paths import state_folder
 from fairlead.connection.process.stderr import log_tail
 from fairlead.console.mcp_actions import log_in, review
 from fairlead.console.session import ConsoleSession, Verb
 from fairlead.console.typed_words import Suggestion, option_of, suggest, words_of
+from fairlead.console.verbs.tools import tools_of
 from fairlead.errors import ArgumentsInvalid, ConfigError
+from fairlead.host.background import run_off_loop
 from fairlead.host.server_status import ServerStatus
 from fairlead.terminal.output import display_path, plural, print_edit
 
@@ -28,7 +31,7 @@ async def _run(session: ConsoleSession, rest: str) -> None:
     word, _, argument = rest.partition(" ")
     argument = argument.strip()
     if not word:
-        _show_all(session)
+        await _show_all(session)
     elif word == "reload":
         await _reload(session)
     elif word not in _ACTIONS:
@@ -39,8 +42,10 @@ async def _run(session: ConsoleSession, rest: str) -> None:
         await _ACTIONS[word](session, argument)
 
 
-def _show_all(session: ConsoleSession) -> None:
+async def _show_all(session: ConsoleSession) -> None:
     statuses = session.host.status()
+    total = sum(status.tools or 0 for status in statuses)
+    refused = await run_off_loop(partial(_count_refused, session, statuses), total)
     if not statuses:
         session.screen.say("no MCP servers configured")
         session.screen.say(
@@ -54,17 +59,21 @@ def _show_all(session: ConsoleSession) -> None:
             status.source,
             "yes" if status.enabled else "no",
             status.state,
-            _tools(status),
+            _tools(status, refused.get(status.server_id, 0)),
         )
         for status in statuses
     ]
     session.screen.table(("id", "transport", "source", "enabled", "state", "tools"), rows)
     for managed in session.host.servers:
-        if managed.awaits_consent:
-            server_id = managed.server.server_id
+        server_id = managed.server.server_id
+        broken = next((each for each in managed.server.problems if each.severity == "error"), None)
+        if managed.awaits_consent and broken is None:
             session.screen.warn(
                 f"`{server_id}` waits for your approval", f"`/mcp review {server_id}` shows it"
             )
+        for problem in managed.server.problems:
+            if problem.severity == "warning":
+                session.screen.warn(str(problem), problem.hint)
     for status in statuses:
         if status.enabled and status.last_error and status.state != "ready":
             session.screen.warn(_first_line(status.last_error), status.hint)
@@ -159,8 +168,22 @@ def _status(session: ConsoleSession, server_id: str) -> ServerStatus:
     return status
 
 
-def _tools(status: ServerStatus) -> str:
-    return "?" if status.tools is None else f"{status.tools}{' (old)' if status.stale else ''}"
+def _count_refused(session: ConsoleSession, statuses: Sequence[ServerStatus]) -> dict[str, int]:
+    """How many of the tools that each server lists are never offered, for their definitions."""
+    counts: dict[str, int] = {}
+    for status in statuses:
+        if status.tools and (known := tools_of(session, status.server_id)):
+            usable = sum(entry.derive(usable_tool).rejected is None for entry in known)
+            counts[status.server_id] = (status.tools or 0) - usable
+    return counts
+
+
+def _tools(status: ServerStatus, refused: int = 0) -> str:
+    if status.tools is None:
+        return "?"
+    notes = [*(["old"] if status.stale else []), *([f"{refused} refused"] if refused > 0 else [])]
+    noted = f" ({', '.join(notes)})" if notes else ""
+    return f"{status.tools - max(refused, 0)}{noted}"
 
 
 def _first_line(text: str) -> str:

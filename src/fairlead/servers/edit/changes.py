@@ -11,9 +11,10 @@ import secrets
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from fairlead.errors import ToolFailed
@@ -27,6 +28,7 @@ MAX_FILE_BYTES = 5_000_000
 
 MAX_UNDO_STEPS = 100
 MAX_UNDO_BYTES = 64_000_000
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +64,15 @@ class Change:
     def size(self) -> int:
         """Number of bytes that undoing it keeps in memory."""
         return len(self.before or b"") + len(self.after or b"")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UndoPlan:
+    """The changes that take a step back."""
+
+    changes: tuple[Change, ...]
+    changed_since: tuple[str, ...] = ()
+    """Files of later steps that were changed since by others: those steps are not taken back."""
 
 
 class FileChanges:
@@ -119,30 +130,52 @@ class FileChanges:
             while len(self._done) > 1 and sum(c.size for step in self._done for c in step) > MAX_UNDO_BYTES:
                 self._done.popleft()
 
-    def undo(self) -> tuple[Change, ...]:
-        """Revert the last step of changes.
+    def undo(self, check: Callable[[Sequence[Change]], None] | None = None) -> UndoPlan:
+        """Revert the latest step whose files still hold what it wrote; later ones stay as they are.
+
+        Args:
+            check: Called with the changes before they are made; what it raises prevents them.
 
         Returns:
-            The changes that were made to take it back.
+            What was done.
 
         Raises:
-            ToolFailed: Nothing is left to take back, or a file was changed since.
+            ToolFailed: Nothing is left to take back, or every file was changed since.
         """
         with self._lock:
-            reverse = self._last()
-            self._apply(reverse)
-            self._done.pop()
-            return reverse
+            index, plan = self._plan_undo()
+            if check is not None:
+                check(plan.changes)
+            self._apply(plan.changes)
+            del self._done[index]
+            return plan
 
-    def last(self) -> tuple[Change, ...]:
-        """The changes that `undo` would make. Raises `ToolFailed` if there are none."""
+    def plan_undo(self) -> UndoPlan:
+        """What `undo` would do. Raises `ToolFailed` where it would fail."""
         with self._lock:
-            return self._last()
+            return self._plan_undo()[1]
 
-    def _last(self) -> tuple[Change, ...]:
+    def _plan_undo(self) -> tuple[int, UndoPlan]:
         if not self._done:
             raise ToolFailed("there is no change to undo: none was made since this server started")
-        return tuple(change.reverse for change in reversed(self._done[-1]))
+        changed: dict[str, None] = {}
+        for index in reversed(range(len(self._done))):
+            reverse = tuple(change.reverse for change in reversed(self._done[index]))
+            found = [change.shown for change in reverse if not self._is_unchanged(change)]
+            if not found:
+                return index, UndoPlan(changes=reverse, changed_since=tuple(changed))
+            changed |= dict.fromkeys(found)
+        raise ToolFailed(
+            f"{enumerate_paths(changed)} changed since: what was edited there is not undone",
+            hint="read it, and make the change that is wanted with `edit.replace`",
+        )
+
+    def _is_unchanged(self, change: Change) -> bool:
+        """Whether a file holds what a change was computed from. One that cannot be read does not."""
+        try:
+            return self.read("/".join(change.names)).data == change.before
+        except ToolFailed:
+            return False
 
     def _apply(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -219,6 +252,13 @@ class FileChanges:
             except (ToolFailed, OSError):
                 return False
         return False
+
+
+def enumerate_paths(paths: Collection[str]) -> str:
+    """The first few paths, with the verb that a sentence about all of them has."""
+    named = ", ".join(f"`{path}`" for path in islice(paths, _MAX_NAMED))
+    more = f" and {len(paths) - _MAX_NAMED} more" if len(paths) > _MAX_NAMED else ""
+    return f"{named}{more} {'was' if len(paths) == 1 else 'were'}"
 
 
 def _write(folder: OpenFolder, name: str, change: Change) -> None:

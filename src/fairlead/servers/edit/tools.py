@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -15,7 +16,14 @@ from mcp_types import TextContent, ToolAnnotations
 from pydantic import Field
 
 from fairlead.errors import ToolFailed
-from fairlead.servers.edit.changes import MAX_FILE_BYTES, Change, FileChanges, FileContent
+from fairlead.servers.edit.changes import (
+    MAX_FILE_BYTES,
+    Change,
+    FileChanges,
+    FileContent,
+    UndoPlan,
+    enumerate_paths,
+)
 from fairlead.servers.edit.diffs import moves_in, render_diff
 from fairlead.servers.edit.patch import FilePatch, apply_hunks, parse_patch
 from fairlead.servers.framework.tools import AnyTool, Reply, ToolContext, ToolDefinition, ToolModel
@@ -126,6 +134,13 @@ class EditOutput(ToolModel):
     """Whether the diff is cut. The change itself is whole."""
 
 
+class UndoOutput(EditOutput):
+    """Output of the tool that undoes: the changed files, and those left alone."""
+
+    changed_since: list[str] = Field(default_factory=list[str])
+    """Files that were edited later, and changed since by others: they are left as they are."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Step:
     """The changes of one call, and the files that a move took elsewhere."""
@@ -187,17 +202,21 @@ def edit_tools(
             preview=preview,
         )
 
-    def take_back(request: UndoInput) -> Reply[EditOutput]:
-        shown.require_same(_key("undo", request), changes.last())
-        return _reply(_Step(changes=changes.undo()))
+    def take_back(request: UndoInput) -> Reply[UndoOutput]:
+        plan = changes.undo(partial(shown.require_same, _key("undo", request)))
+        reply = _reply(_Step(changes=plan.changes))
+        output = UndoOutput(**dict(reply.output), changed_since=list(plan.changed_since))
+        notes = [TextContent(text=_describe_changed(plan))] if plan.changed_since else []
+        return Reply(output=output, content=(*notes, *reply.content))
 
     def show_undo(request: UndoInput) -> str:
         with shown.showing(_key("undo", request)) as remember:
-            step = changes.last()
-            remember(step)
-        return _describe_step(_Step(changes=step))
+            plan = changes.plan_undo()
+            remember(plan.changes)
+        text = _describe_step(_Step(changes=plan.changes))
+        return f"{_describe_changed(plan)}\n{text}" if plan.changed_since else text
 
-    async def undo(_: ToolContext, request: UndoInput) -> Reply[EditOutput]:
+    async def undo(_: ToolContext, request: UndoInput) -> Reply[UndoOutput]:
         return await to_thread.run_sync(take_back, request)
 
     async def preview_undo(request: UndoInput) -> str:
@@ -230,9 +249,12 @@ def edit_tools(
         ToolDefinition(
             name="edit.undo",
             title="Undo the last edit",
-            description="Take back the last change that an edit tool made. Repeat it to go further back.",
+            description=(
+                "Take back the last change that an edit tool made. Repeat it to go further back. An edit of "
+                "a file that the user or a command changed since is left alone and named."
+            ),
             input=UndoInput,
-            output=EditOutput,
+            output=UndoOutput,
             handler=undo,
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False),
             preview=preview_undo,
@@ -313,6 +335,13 @@ def _describe_step(step: _Step) -> str:
     lines = [f"move `{source}` to `{target}`" for source, target in moved]
     lines += [diff] if diff else []
     return "\n".join([*lines, "(the diff goes on: the arguments have all of it)"] if is_cut else lines)
+
+
+def _describe_changed(plan: UndoPlan) -> str:
+    return (
+        f"{enumerate_paths(plan.changed_since)} changed since by others, and left as "
+        f"{'it is' if len(plan.changed_since) == 1 else 'they are'}: the edit before that is taken back"
+    )
 
 
 def _plan_write(files: FileChanges, request: WriteFileInput) -> _Step:

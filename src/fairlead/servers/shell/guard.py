@@ -20,7 +20,8 @@ from fairlead.bubblewrap import Access, Identity, SandboxView
 from fairlead.errors import ToolFailed
 from fairlead.servers.git_references import HEAD
 from fairlead.servers.protected import PROTECTED_FOLDERS, is_protected_name
-from fairlead.servers.repo.folders import FILE, FOLDER, Root, display_path, is_private
+from fairlead.servers.repo.folders import Root, display_path, is_private
+from fairlead.servers.shell.placeholders import Placeholders
 from fairlead.servers.shell.survey import (
     GIT_FILES,
     GIT_FOLDERS,
@@ -38,8 +39,6 @@ RESERVED: Final = (".git", ".envrc", "fairlead.json", *sorted(PROTECTED_FOLDERS)
 """Names that no command can make at the top of a root, in the order they are taken."""
 
 _GIT = ".git"
-_MARKED_MODE = 0o1755
-"""The mode of placeholder folders. By its sticky bit one is known that a killed host left behind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,15 +48,6 @@ class HeldPath:
     path: str
     renamed_to: str | None
     """None if that failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Placeholder:
-    """An empty folder, or a file without effect, that takes a name while a command runs."""
-
-    names: Names
-    identity: Identity
-    is_folder: bool
 
 
 class FolderGuard:
@@ -74,7 +64,7 @@ class FolderGuard:
         self._more = more
         self._rights = 0
         self._survey: Survey | None = None
-        self._placeholders: list[_Placeholder] = []
+        self._placeholders = Placeholders(root)
 
     def prepare(self) -> None:
         """Find the protected paths, and occupy the names that must not be created.
@@ -86,7 +76,9 @@ class FolderGuard:
         self._rights = os.stat(self._root.path).st_mode & stat.S_IRWXU
         try:
             for names, content in _names_to_take(survey):
-                self._take(names, content, survey)
+                if self._placeholders.take(names, content):
+                    survey.read_only.pop(names, None)
+                    survey.found.pop(names, None)
         except OSError as exc:
             self.give_back()
             raise ToolFailed(
@@ -102,18 +94,16 @@ class FolderGuard:
         shown: dict[Path, Access] = dict(view.shown)
         shown |= {path_of(names): "write" for names in survey.held_in_place}
         shown |= {path_of(names): "read" for names in survey.read_only}
-        files = [each for each in self._placeholders if not each.is_folder]
-        shown |= {path_of(each.names): "read" for each in files}
+        shown |= dict.fromkeys(self._placeholders.files, "read")
         identities = {
             path_of(names): identity for names, identity in (survey.read_only | survey.held_in_place).items()
         }
-        folders = {path_of(each.names): "folder" for each in self._placeholders if each.is_folder}
         covered = {path_of(names): "file" for names in survey.covered}
         return replace(
             view,
             shown=shown,
             identities={**view.identities, **identities},
-            covered={**view.covered, **folders, **covered},
+            covered={**view.covered, **dict.fromkeys(self._placeholders.folders, "folder"), **covered},
         )
 
     def settle(self) -> list[HeldPath]:
@@ -130,7 +120,7 @@ class FolderGuard:
         if (survey := self._survey) is None:
             return []  # nothing was run: without a survey, everything would look new
         # What came into a placeholder meanwhile came from outside: in the sandbox it was covered.
-        known = survey.identities | {each.identity for each in self._placeholders}
+        known = survey.identities | self._placeholders.identities
         # All are found before the first is renamed: a folder that is being listed should not change.
         closed = {names for names, each in survey.found.items() if each.kind == "closed"}
         found = find_protected(self._root, closed_before=closed)
@@ -202,37 +192,13 @@ class FolderGuard:
         finally:
             os.close(fd)
 
-    def _take(self, names: Names, content: bytes | None, survey: Survey) -> None:
-        with OpenParent(self._root, names) as parent:
-            try:
-                if content is None:
-                    os.mkdir(names[-1], _MARKED_MODE, dir_fd=parent.fd)
-                else:
-                    _write_new(names[-1], content, parent.fd)
-            except FileExistsError:
-                # What the user has there is guarded by the survey.
-                if not _is_left_over(names[-1], content, parent.fd):
-                    return
-            status = os.stat(names[-1], dir_fd=parent.fd, follow_symlinks=False)
-        survey.read_only.pop(names, None)
-        survey.found.pop(names, None)
-        self._placeholders.append(_Placeholder(names, identity_of(status), content is None))
-
     def give_back(self) -> None:
         """Give the taken names back. A folder that the user has put something into meanwhile stays."""
         with suppress(OSError):
             mode = os.stat(self._root.path).st_mode
             if self._rights & ~mode:  # a command closed it, and what it made would not be found
                 os.chmod(self._root.path, stat.S_IMODE(mode) | self._rights)
-        for each in reversed(self._placeholders):
-            with suppress(OSError), OpenParent(self._root, each.names) as parent:
-                status = os.stat(each.names[-1], dir_fd=parent.fd, follow_symlinks=False)
-                if identity_of(status) != each.identity:
-                    continue
-                if each.is_folder:
-                    os.rmdir(each.names[-1], dir_fd=parent.fd)
-                else:
-                    os.unlink(each.names[-1], dir_fd=parent.fd)
+        self._placeholders.give_back()
 
     def _path_of(self, names: Names) -> Path:
         return self._root.path.joinpath(*names)
@@ -252,34 +218,6 @@ def _names_to_take(survey: Survey) -> Iterator[tuple[Names, bytes | None]]:
 
 def _rename(old: str, new: str, folder: int) -> None:
     os.rename(old, new, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def _write_new(name: str, content: bytes, folder: int) -> None:
-    fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644, dir_fd=folder)
-    try:
-        os.write(fd, content)
-    finally:
-        os.close(fd)
-
-
-def _is_left_over(name: str, content: bytes | None, folder: int) -> bool:
-    """Whether something is a placeholder of a host that was killed."""
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if content is None:
-        if not stat.S_ISDIR(status.st_mode) or not status.st_mode & stat.S_ISVTX:
-            return False
-        fd = os.open(name, FOLDER, dir_fd=folder)
-        try:
-            return not os.listdir(fd)
-        finally:
-            os.close(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
-        return False
-    fd = os.open(name, FILE, dir_fd=folder)
-    try:
-        return os.read(fd, len(content)) == content
-    finally:
-        os.close(fd)
 
 
 def _retry_writable(folder: int, work: Callable[[], None]) -> None:

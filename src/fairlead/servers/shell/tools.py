@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from fairlead.servers.repo.files import PathText, describe_path_base
 from fairlead.servers.repo.folders import Confinement
 from fairlead.servers.shell.command import CommandOutcome, KeptOutput, OnOutput, run_command
 from fairlead.servers.shell.guard import FolderGuard, HeldPath
+from fairlead.servers.shell.linked_tree import LinkedTree
+from fairlead.servers.shell.rebase import PendingCommands, pending_commands
 
 WHOLE_BYTES: Final = 46_000
 """An output up to this size is shown whole. A longer one does not fit the default budget of a result with
@@ -36,6 +39,8 @@ MAX_COMMAND_CHARACTERS: Final = 100_000
 """The system takes no longer word."""
 
 _LOCK_POLL_SECONDS = 0.05
+_MAX_PENDING = 5
+_MAX_PENDING_SHOWN = 200
 _WAIT_REPORT_SECONDS = 5.0
 _PASSED_ON = ("LANG", "LANGUAGE", "LOGNAME", "TZ", "USER")
 _FIXED = {
@@ -103,6 +108,8 @@ class RunOutput(ToolModel):
     truncated: bool = False
     held: list[Held] = Field(default_factory=list[Held])
     """Protected paths that the command made, which were renamed."""
+    pending_commands: list[str] = Field(default_factory=list[str])
+    """Commands that `git rebase --continue` would run, of a rebase that the command left half done."""
 
 
 def shell_tools(confinement: Confinement, access: ShellAccess) -> tuple[AnyTool, ...]:
@@ -116,7 +123,10 @@ def shell_tools(confinement: Confinement, access: ShellAccess) -> tuple[AnyTool,
         on_output = _progress_reporter(context)
         async with _alone(confinement, access.locks, request.timeout_seconds, on_output):
             more = access.protected()
-            guards = [FolderGuard(root, more) for root in confinement.roots]
+            guards: list[FolderGuard | LinkedTree] = [FolderGuard(root, more) for root in confinement.roots]
+            guards += map(LinkedTree, confinement.roots)
+            trees = [root.path for root in confinement.roots]
+            before = await to_thread.run_sync(_pending_commands, trees)
             async with _guard_folders(guards) as held:
                 view = replace(access.view, cwd=cwd)
                 for guard in guards:
@@ -129,8 +139,9 @@ def shell_tools(confinement: Confinement, access: ShellAccess) -> tuple[AnyTool,
                     timeout_seconds=request.timeout_seconds,
                     on_output=on_output,
                 )
+            pending = await to_thread.run_sync(_pending_commands, trees)
         _require_sandbox(outcome)
-        return _reply(outcome, held)
+        return _reply(outcome, held, [*(pending - before)])
 
     network = "the network" if access.view.network else "no network"
     return (
@@ -255,10 +266,10 @@ async def _lock(fd: int, report: OnOutput) -> None:
 
 
 @asynccontextmanager
-async def _guard_folders(guards: Sequence[FolderGuard]) -> AsyncGenerator[list[HeldPath]]:
+async def _guard_folders(guards: Sequence[FolderGuard | LinkedTree]) -> AsyncGenerator[list[HeldPath]]:
     """Guard the folders for the length of the block; the list has what was renamed once that has ended."""
     held: list[HeldPath] = []
-    prepared: list[FolderGuard] = []
+    prepared: list[FolderGuard | LinkedTree] = []
     try:
         for guard in guards:
             prepared.append(guard)
@@ -281,7 +292,14 @@ def _require_sandbox(outcome: CommandOutcome) -> None:
         raise ToolFailed(f"the command could not be started in its sandbox: {words}", hint=hint)
 
 
-def _reply(outcome: CommandOutcome, held: Sequence[HeldPath]) -> Reply[RunOutput]:
+def _pending_commands(trees: Sequence[Path]) -> PendingCommands:
+    found: PendingCommands = Counter()
+    for tree in trees:
+        found += pending_commands(tree)
+    return found
+
+
+def _reply(outcome: CommandOutcome, held: Sequence[HeldPath], pending: Sequence[str]) -> Reply[RunOutput]:
     text, is_cut = cut_output(outcome.output)
     output = RunOutput(
         exit_code=outcome.exit_code,
@@ -291,11 +309,19 @@ def _reply(outcome: CommandOutcome, held: Sequence[HeldPath]) -> Reply[RunOutput
         output_bytes=outcome.output.total,
         truncated=is_cut,
         held=[Held(path=each.path, renamed_to=each.renamed_to) for each in held],
+        pending_commands=[command[:_MAX_PENDING_SHOWN] for command in pending[:_MAX_PENDING]],
     )
     ending = f"exit status {outcome.exit_code}"
     if outcome.ended_because:
         ending = f"ended, with all that it started: {outcome.ended_because}"
     lines = [f"{ending} ({output.seconds:g} s)", *map(_words_of_held, held)]
+    if pending:
+        named = "; ".join(f"`{command}`" for command in output.pending_commands)
+        more = f" and {len(pending) - _MAX_PENDING} more" if len(pending) > _MAX_PENDING else ""
+        lines.append(
+            "a rebase is left half done: `git rebase --continue`, run by the user, would run outside the "
+            f"sandbox: {named}{more}. Tell the user, or end it here"
+        )
     content: list[TextContent | EmbeddedResource] = [TextContent(text="\n".join(lines))]
     if text:
         content.append(TextContent(text=text))
