@@ -17,7 +17,7 @@ from fairlead.connection.outcomes import (
     RequestExpired,
     RequestRejected,
 )
-from fairlead.connection.transport import dispatcher
+from fairlead.connection.transport import calls
 from fairlead.connection.transport.memory import MemoryEnd
 from tests.connection.servers import Context, answer_nothing, ignore, running
 
@@ -255,7 +255,7 @@ async def test_a_slow_progress_callback_gets_the_latest_reports() -> None:
 async def test_a_progress_callback_that_hangs_does_not_hold_up_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher, "MAX_REPORTING_SECONDS", 0.05)
+    monkeypatch.setattr(calls, "MAX_REPORTING_SECONDS", 0.05)
 
     async def work(context: Context, method: str, params: Params) -> dict[str, Any]:
         for step in range(3):
@@ -460,7 +460,7 @@ async def test_what_cannot_be_read_is_answered_or_noted() -> None:
 
 @pytest.mark.requirement("NEED-21")
 async def test_a_call_that_failed_as_not_sent_is_not_sent_any_more() -> None:
-    call = dispatcher.Call(1, "tools/call", asyncio.get_running_loop().create_future())
+    call = calls.Call(1, "tools/call", asyncio.get_running_loop().create_future())
     ending = ConnectionEnding(kind="hung_up", message="the server closed the stream")
     call.settle(ConnectionClosed(ending, call.delivery))
     with pytest.raises(NotSent):

@@ -26,7 +26,8 @@ from fairlead.connection.outcomes import (
     Unreachable,
     connection_trouble,
 )
-from fairlead.connection.transport.dispatcher import Call, WireDispatcher
+from fairlead.connection.transport.calls import Call
+from fairlead.connection.transport.dispatcher import WireDispatcher
 from fairlead.connection.transport.http_endpoint import (
     EXCHANGE_FAILURES,
     HeaderSource,

@@ -43,7 +43,7 @@ from fairlead.connection.outcomes import (
     connection_trouble,
     trouble_kind,
 )
-from fairlead.connection.transport.dispatcher import Call
+from fairlead.connection.transport.calls import Call
 from fairlead.connection.transport.messages import rejection
 from fairlead.errors import FairleadError
 from fairlead.net.http import proxy_for, tls_context

@@ -14,7 +14,8 @@ from mcp_types import RequestId
 
 from fairlead.connection.outcomes import ConnectionEnding
 from fairlead.connection.peer import CALLER, IS_AGENT, RequestOrigin
-from fairlead.connection.transport.dispatcher import MAX_INBOUND_REQUESTS, Call, WireDispatcher
+from fairlead.connection.transport.calls import Call
+from fairlead.connection.transport.dispatcher import MAX_INBOUND_REQUESTS, WireDispatcher
 from fairlead.connection.transport.messages import notification_frame
 
 _MAX_CALLS = 10_000

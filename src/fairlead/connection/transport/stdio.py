@@ -21,7 +21,8 @@ from fairlead.connection.process.guardian import Guardian
 from fairlead.connection.process.posix import PosixChild
 from fairlead.connection.process.stderr import StderrLog
 from fairlead.connection.process.windows import WindowsChild
-from fairlead.connection.transport.dispatcher import MAX_INBOUND_REQUESTS, Call, WireDispatcher
+from fairlead.connection.transport.calls import Call
+from fairlead.connection.transport.dispatcher import MAX_INBOUND_REQUESTS, WireDispatcher
 from fairlead.connection.transport.messages import notification_frame
 from fairlead.connection.transport.pacing import LINE_UNITS, ReadPace
 from fairlead.jsonrpc.frames import LineSplitter

@@ -16,7 +16,8 @@ from mcp.shared.dispatcher import CallOptions
 
 from fairlead.catalog.sanitize.slices import SliceTimer
 from fairlead.connection.outcomes import AnswerLost, ConnectionEnding
-from fairlead.connection.transport.dispatcher import Call, WireDispatcher
+from fairlead.connection.transport.calls import Call
+from fairlead.connection.transport.dispatcher import WireDispatcher
 from fairlead.connection.transport.http_endpoint import cancel_when_answered
 from fairlead.gateway.cluster.addresses import authority
 from fairlead.gateway.cluster.forwarding import REFUSAL_HEADER, Forwarder
