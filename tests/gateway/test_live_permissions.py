@@ -345,3 +345,45 @@ async def test_an_answer_that_is_taken_back_ends_in_every_live_session_when_the_
                 tasks.start_soon(answer_next, "no")
                 assert "denied" in await agent.call("echo")
             assert server.calls("echo") == before + 1, "no one said yes to this call"
+
+
+@pytest.mark.blocks_loop
+@pytest.mark.parametrize("sharing", ["shared", "session"])
+async def test_answers_for_a_session_are_listed_and_forgotten(
+    machine: Machine, fairlead: Fairlead, sharing: str
+) -> None:
+    server = ScriptedServer(machine.home / "record", tools=TOOLS)
+    fields = {"allow_tools": ["echo", "pid"], "approval": {"tools": {"echo": "ask"}}}
+    machine.write_user(json.dumps({"servers": {"s": server.entry(sharing=sharing, **fields)}}, indent=1))
+
+    async def typed(*words: str) -> str:
+        outcome = await to_thread.run_sync(lambda: fairlead(*words))
+        assert outcome.status == 0, outcome.err
+        return outcome.out + outcome.err
+
+    async def answer(said: str) -> None:
+        while not (pending := json.loads(await typed("approvals", "--json"))["pending"]):  # noqa: ASYNC110 - another process
+            await anyio.sleep(0.05)
+        await typed("approvals", "answer", pending[0]["id"], said)
+
+    async def held() -> list[tuple[str, object]]:
+        listed = json.loads(await typed("approvals", "list", "--json"))["approvals"]
+        return [(each["tool"], each["approved_at"]) for each in listed]
+
+    with anyio.fail_after(3 * SECONDS):
+        async with agents(machine) as clients:
+            for agent in clients:
+                async with anyio.create_task_group() as asking:
+                    asking.start_soon(answer, "session")
+                    assert await agent.call("echo") == "{}"
+                assert await held() == [("echo", None)]
+                assert "for this session" in await typed("approvals")
+                assert await agent.call("echo") == "{}", "it is not asked again"
+                assert "`s.echo` needs approval again" in await typed("approvals", "forget", "s.echo")
+                assert await held() == []
+                async with anyio.create_task_group() as asking:
+                    asking.start_soon(answer, "no")
+                    assert "denied" in await agent.call("echo")
+            gone = await to_thread.run_sync(lambda: fairlead("approvals", "forget", "s.echo"))
+            assert gone.status != 0
+            assert "no answer about `s.echo` is remembered" in gone.err

@@ -186,3 +186,17 @@ async def test_an_error_is_forgotten_once_the_server_works_over_any_connection(t
             assert (status.state, status.last_error, status.hint) == ("ready", None, None)
         status = status_of()
         assert (status.state, status.last_error, status.last_error_at) == ("idle", None, None)
+
+
+async def test_what_a_connection_noted_ends_with_it(tmp_path: Path) -> None:
+    """A new listing or a review may have settled it since: two notes would contradict each other."""
+    tools = ["echo", {"name": "bad", "inputSchema": 5}]
+    server = ScriptedServer(tmp_path / "record", tools=tools)
+    async with open_host(tmp_path, a=server.entry(sharing="session")) as host:
+        async with open_client_host(host, operator=UNATTENDED) as client:
+            await client.host.call("a", "echo")
+            await client.host.connect("a")
+            (during,) = host.statuses_besides("a")
+            assert any("malformed" in note for note in during.notes)
+        (after,) = host.statuses_besides("a")
+        assert (after.calls, after.notes) == (1, ())

@@ -203,11 +203,26 @@ def answers_for_good(loaded: LoadedConfig) -> list[RememberedAnswer]:
     return _group(read_answers(loaded))
 
 
+def answers_of_sessions(
+    gateways: Sequence[RunningGateway],
+) -> tuple[list[RememberedAnswer], list[ConnectFailed]]:
+    """The approvals for a session of a gateway's client, and the errors of gateways that did not answer."""
+    answers, failures = _ask_each(gateways)
+    found = {
+        RememberedAnswer(
+            keys=(), server_id=str(one["server"]), tool=str(one["tool"]), principal=str(one["principal"])
+        )
+        for answer in answers
+        for one in as_list(answer.get("sessions"))
+    }
+    return sorted(found, key=lambda one: (one.server_id, one.tool, one.principal)), failures
+
+
 async def answers_in_effect(approvals: "Approvals") -> list[RememberedAnswer]:
     """The approvals in effect in a host: those of its session first, then the stored ones."""
     of_session = [
         RememberedAnswer(keys=(one.key,), server_id=one.server_id, tool=one.tool, principal=one.principal)
-        for one in approvals.of_session()
+        for one in await approvals.of_session()
     ]
     return of_session + _group(await approvals.list_kept())
 
@@ -248,7 +263,7 @@ def answers_about(
         found = _about(every, server_id, tool)
     if not found:
         what = f"`{tool}` of `{server_id}`" if tool else f"`{server_id}`"
-        raise UnknownTool(f"nothing of {what} is always allowed", hint="run `fairlead approvals`")
+        raise UnknownTool(f"no answer about {what} is remembered", hint="run `fairlead approvals`")
     return found
 
 
@@ -261,6 +276,8 @@ def forget_approvals(
     context: ActionContext, answers: Sequence[RememberedAnswer], approvals: "Approvals | None" = None
 ) -> list[Notice]:
     """Forget remembered approvals: calls of their tools need approval again.
+
+    Approvals for a session of other tools of their servers end as well.
 
     Args:
         context: Who does so.

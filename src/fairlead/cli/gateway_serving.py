@@ -269,7 +269,7 @@ async def open_surfaces(
         _follow_peers(member, configuration)
     routes = [
         *dashboard_routes(panel, sessions, gateway.login_links, member),
-        *approval_routes(gateway.approvals, authenticator, answer),
+        *approval_routes(gateway, authenticator, answer),
         *control_routes(gateway, authenticator, configuration.reload, restart),
     ]
     app: ASGIApp = GuardedApp(gateway.app(authenticator, routes), authenticator)

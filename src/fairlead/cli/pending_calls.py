@@ -7,6 +7,8 @@ import click
 
 from fairlead.actions.approvals import (
     APPROVAL_ANSWERS,
+    RememberedAnswer,
+    answers_of_sessions,
     answers_to,
     equal_calls,
     gateways_running,
@@ -34,6 +36,13 @@ def read_pending(gateways: Sequence[RunningGateway]) -> list[dict[str, Any]]:
     calls, failures = pending_calls(gateways)
     _warn_of(failures)
     return calls
+
+
+def read_session_answers(gateways: Sequence[RunningGateway]) -> list[RememberedAnswer]:
+    """The approvals for a session of a gateway's client; warns of gateways that did not answer."""
+    answers, failures = answers_of_sessions(gateways)
+    _warn_of(failures)
+    return answers
 
 
 def answer_pending(context: ActionContext, given: dict[str, str], *, as_json: bool = False) -> int:

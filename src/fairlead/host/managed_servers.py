@@ -413,7 +413,8 @@ class ManagedServers:
         return leave
 
     def _count_gone(self, status: ServerStatus) -> None:
-        ended = replace(status, state="idle", last_error=None, last_error_at=None, hint=None)
+        # What it noted is of its own time: a review or a new listing may have settled it since.
+        ended = replace(status, state="idle", last_error=None, last_error_at=None, hint=None, notes=())
         known = self._gone.get(status.server_id)
         self._gone[status.server_id] = ended if known is None else combine(known, [ended])
 

@@ -139,9 +139,11 @@ class Approvals:
         found = await self._store.get(NAMESPACE, approval.key) if self._store is not None else None
         return found is not None and _read(found) is not None
 
-    def of_session(self) -> list[RememberedApproval]:
-        """Approvals of this session, sorted by server and tool."""
-        return sorted(self._session, key=lambda one: (one.server_id, one.tool, one.principal))
+    async def of_session(self) -> list[RememberedApproval]:
+        """Approvals of this session that still hold, sorted by server and tool."""
+        now = {each: await self.revision(each) for each in {one.server_id for one in self._session}}
+        held = [one for one, asked in self._session.items() if asked in (None, now.get(one.server_id, asked))]
+        return sorted(held, key=lambda one: (one.server_id, one.tool, one.principal))
 
     async def list_kept(self) -> list[tuple[str, KeptApproval]]:
         """Approvals for good, each with its key, sorted by server and tool."""

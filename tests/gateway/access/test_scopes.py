@@ -101,7 +101,7 @@ async def guarded_gateway(
 
             routes = [
                 *dashboard_routes(panel, LoginSessions(keeper)),
-                *approval_routes(gateway.approvals, keeper, answer),
+                *approval_routes(gateway, keeper, answer),
                 *control_routes(gateway, keeper, configuration.reload, restart_nothing),
             ]
             app = GuardedApp(gateway.app(keeper, routes), keeper)

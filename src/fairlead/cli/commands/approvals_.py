@@ -16,7 +16,7 @@ from fairlead.actions.approvals import (
 from fairlead.actions.saved_state import UNREADABLE_ANSWERS_HINT, note_unreadable_answers
 from fairlead.cli.config_edits import action_context
 from fairlead.cli.options import json_option, load
-from fairlead.cli.pending_calls import answer_pending, read_pending, show_calls
+from fairlead.cli.pending_calls import answer_pending, read_pending, read_session_answers, show_calls
 from fairlead.terminal.exit_codes import Exit
 from fairlead.terminal.output import plural, print_json, print_notices, print_table, printable, say, warn
 
@@ -50,10 +50,11 @@ def list_command(ctx: click.Context, *, as_json: bool) -> int:
 
 def _list(ctx: click.Context, *, as_json: bool) -> int:
     loaded = load(ctx)
-    kept = answers_for_good(loaded)
+    gateways = gateways_running()
+    kept = [*answers_for_good(loaded), *read_session_answers(gateways)]
     if (note := note_unreadable_answers(loaded)) is not None:
         warn(note, UNREADABLE_ANSWERS_HINT)
-    waiting = read_pending(gateways_running())
+    waiting = read_pending(gateways)
     if as_json:
         print_json({"pending": waiting, "approvals": [_as_json(found) for found in kept]})
         return Exit.OK
@@ -76,8 +77,8 @@ def _list(ctx: click.Context, *, as_json: bool) -> int:
 def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool) -> int:
     """Answer calls that wait at the running gateway; without ID you are prompted for each.
 
-    The answer holds for this call (once), until the gateway ends (session), for this tool as it is defined
-    now (always), or it is no.
+    The answer holds for this call (once), for the session of the agent that makes it, until the gateway
+    ends at the latest (session), for this tool as it is defined now (always), or it is no.
     """
     if len(words) % 2 or any(word not in APPROVAL_ANSWERS for word in words[1::2]):
         raise click.UsageError(f"give the id of a call and one of {', '.join(APPROVAL_ANSWERS)}, or nothing")
@@ -90,15 +91,18 @@ def answer_command(ctx: click.Context, words: tuple[str, ...], *, as_json: bool)
 @click.argument("tool", required=False)
 @click.pass_context
 def forget_command(ctx: click.Context, server_id: str, tool: str | None) -> None:
-    """Forget that a tool is always allowed: of one tool, or of all tools of a server.
+    """Forget that a tool is allowed, always or for a session: of one tool, or of all tools of a server.
+
+    Of a server whose answer is forgotten, all answers for a session end.
 
     The tool may stand behind its server's id (files.write_file), or apart (files write_file).
     """
     loaded = load(ctx)
-    gone = answers_about(answers_for_good(loaded), server_id, tool)
+    remembered = [*answers_for_good(loaded), *read_session_answers(gateways_running())]
+    gone = answers_about(remembered, server_id, tool)
     print_notices(forget_approvals(action_context(ctx, loaded), gone))
-    for one in gone:
-        say(f"`{printable(one.name)}` needs approval again")
+    for name in dict.fromkeys(one.name for one in gone):
+        say(f"`{printable(name)}` needs approval again")
 
 
 def _as_json(found: RememberedAnswer) -> dict[str, object]:
@@ -111,5 +115,10 @@ def _as_json(found: RememberedAnswer) -> dict[str, object]:
 
 
 def _row(found: RememberedAnswer) -> tuple[str, ...]:
-    since = datetime.fromtimestamp(found.approved_at or 0).astimezone().strftime("%Y-%m-%d %H:%M")
-    return found.server_id, printable(found.tool), printable(found.principal), since
+    return found.server_id, printable(found.tool), printable(found.principal), _since(found)
+
+
+def _since(found: RememberedAnswer) -> str:
+    if found.approved_at is None:
+        return "for this session"
+    return datetime.fromtimestamp(found.approved_at).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -48,7 +48,7 @@ from fairlead.gateway.control.protocol import (
     RestartServer,
 )
 from fairlead.gateway.gateway import Gateway
-from fairlead.gateway.pending_approvals import PendingApproval, PendingApprovals
+from fairlead.gateway.pending_approvals import PendingApproval
 from fairlead.gateway.registry import APPROVALS_PATH, RELOAD_PATH, contents_of
 from fairlead.gateway.request_context import ClientResult, RequestContext, ServerRequest
 from fairlead.host.managed_server import ManagedServer
@@ -429,14 +429,21 @@ This is `actions.approvals`, above this layer.
 """
 
 
-def approval_routes(
-    approvals: PendingApprovals, access: RequestAuthenticator, answer: AnswerApproval
-) -> list[Route]:
-    """The routes that list and answer pending approvals: of the own principal, with scope `admin` all."""
+def approval_routes(gateway: Gateway, access: RequestAuthenticator, answer: AnswerApproval) -> list[Route]:
+    """The routes that list and answer pending approvals: of the own principal, with scope `admin` all.
+
+    With those that wait come the approvals for the session of a client, in this process.
+    """
 
     async def list_pending(_: Request, admitted: AuthenticatedRequest) -> Response:
-        pending = approvals.pending(admitted.decides_for)
-        return JSONResponse({"pending": [_as_json(call) for call in pending]})
+        pending = gateway.approvals.pending(admitted.decides_for)
+        held = {one for client in gateway.clients() for one in await client.host.approvals.of_session()}
+        sessions = [
+            {"server": one.server_id, "tool": one.tool, "principal": one.principal}
+            for one in held
+            if admitted.decides_for in (None, one.principal)
+        ]
+        return JSONResponse({"pending": [_as_json(call) for call in pending], "sessions": sessions})
 
     async def take_answer(request: Request, admitted: AuthenticatedRequest) -> Response:
         try:
