@@ -49,7 +49,7 @@ def test_an_export_without_servers_writes_no_file_and_says_why(
     assert outcome.status == 1
     assert "no server can be exported to" in outcome.err
     assert "--lose sandbox" in outcome.err
-    assert "`--gateway` writes one entry" in outcome.err
+    assert "hint: write one entry, of a gateway that keeps every restriction: add `--gateway`" in outcome.err
     assert not output.exists()
     assert exports(machine) == []
 
