@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -105,11 +104,10 @@ def test_the_commands_after_an_import_can_be_followed(
 def test_hints_about_a_server_that_begins_with_a_dash_can_be_followed(
     fairlead: Fairlead, machine: Machine, tmp_path: Path
 ) -> None:
-    capabilities: dict[str, Any] = {"tools": {}, "prompts": {}}
-    local = ScriptedServer(tmp_path / "record", capabilities=capabilities)
+    local = ScriptedServer(tmp_path / "record")
     assert fairlead("add", "--url", "http://127.0.0.1:9/mcp", "--allow", "none", "--", "-x").status == 0
     machine.write_user(json.dumps({"servers": {"-p": local.entry()}}))
-    for asked in (("whoami", "--", "-x"), ("prompt", "--", "-p", "nobody")):
+    for asked in (("whoami", "--", "-x"), ("call", "--", "-p", "nothing")):
         outcome = fairlead(*asked)
         commands = re.findall(r"run `fairlead ([^`]+)`", outcome.err)
         assert commands, outcome.err
