@@ -354,7 +354,7 @@ async def test_the_first_introduction_of_a_principal_names_its_login_link(tmp_pa
         params: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}}
         params["clientInfo"] = {"name": "raw", "version": "1"}
         initialize: dict[str, Any] = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-        _, _, (answer,) = await alice.post(initialize)
+        _, _, answer = await alice.post(initialize)
         said = answer["result"]["instructions"]
         assert LINK in said
         assert said != discovered["result"]["instructions"], "each has a link of its own"

@@ -160,8 +160,8 @@ async def test_a_choice_of_several_that_an_older_client_cannot_show_is_refused(t
     async with serving(tmp_path, a=asking(tmp_path).entry()) as served, aiohttp.ClientSession() as http:
         client = Raw(http, f"{served.url}/mcp")
         await client.begin({"elicitation": {}}, version="2025-06-18")
-        async with asked_in_session(client, "a_ask", {"questions": {"q": form}}) as events:
-            assert "code" in text_of(await anext(events))
+        answer = await client.older("tools/call", name="a_ask", arguments={"questions": {"q": form}})
+        assert "code" in text_of(answer)
 
 
 @pytest.mark.requirement("HARD-85")

@@ -308,7 +308,15 @@ def _list_choices(choices: tuple[Choice, ...]) -> str:
 _WORD = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _EMAIL = re.compile(rf"{_WORD}(?:\.{_WORD})*@{_LABEL}(?:\.{_LABEL})*")
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
+_HEX = "%[0-9A-Fa-f]{2}"
+_NAME = rf"(?:[A-Za-z0-9._~!$&'()*+,;=-]|{_HEX})"
+_SEGMENT = rf"(?:[:@]|{_NAME})"
+_URI = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*:(?=.)"
+    rf"(?://(?:(?::|{_NAME})*@)?(?:\[[0-9A-Fa-f:.]+\]|{_NAME}*)(?::[0-9]*)?(?:/{_SEGMENT}*)*"
+    rf"|/?(?:{_SEGMENT}+(?:/{_SEGMENT}*)*)?)"
+    rf"(?:\?(?:[/?]|{_SEGMENT})*)?(?:#(?:[/?]|{_SEGMENT})*)?"
+)
 
 
 def _email(text: str) -> str | None:
