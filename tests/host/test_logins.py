@@ -213,6 +213,30 @@ async def test_a_server_that_never_has_enough_is_given_up_on(machine: Machine) -
     assert len(person.questions) == 1 + 2
 
 
+@pytest.mark.requirement("HARD-39")
+async def test_a_server_that_never_has_enough_is_given_up_on_though_rules_change_meanwhile(
+    machine: Machine,
+) -> None:
+    """The limit is for one call, however often it is decided again."""
+    person = Person()
+
+    async def agree(question: UrlRequest) -> UrlAnswer:
+        if person.questions:
+            rules = [{"action": "deny", "tool": f"other_{len(person.questions)}"}]
+            await host.reload(machine.load(overrides={"servers": entries, "policy": {"rules": rules}}))
+        return await person.agree(question)
+
+    with authorization_server() as server:
+        entries = {"x": {"url": server.mcp_url, "trust": "trusted", "approval": "allow"}}
+        operator = Callbacks(on_url=agree, on_open_url=person.open)
+        async with hosting(machine, operator, x={"url": server.mcp_url}) as host:
+            await host.call("x", "whoami")
+            server.behaviour.insatiable = True
+            with pytest.raises(AuthRequired, match="more OAuth scopes"):
+                await host.call("x", "whoami")
+    assert len(person.questions) == 1 + 2
+
+
 @pytest.mark.requirement("NEED-16")
 async def test_a_server_that_wants_more_before_it_lets_anybody_in_leads_to_one_more_consent(
     machine: Machine,

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Literal
 
 import anyio
 import mcp_types as types
@@ -15,6 +15,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.config.models import Server
+from fairlead.connection.clearance import MAX_DECISIONS, Clearance
 from fairlead.connection.deadlines import Deadline
 from fairlead.connection.elicitation import answer_input_requests, answer_rounds, may_need_more, wants_input
 from fairlead.connection.failures import FAILURES, call_failure, calling
@@ -51,26 +52,6 @@ _NETWORKS: Mapping[str, Literal["pipe", "tcp"]] = {
 }
 
 _input_requests = TypeAdapter[dict[str, types.InputRequest]](dict[str, types.InputRequest])
-
-
-MAX_DECISIONS: Final = 10
-"""How often a request is decided again before it counts as one that cannot be sent."""
-
-
-class Clearance(Protocol):
-    """The decision that a call may be sent. It is asked about each time that anything of it is to be sent.
-
-    So whatever a call waited for (a start, a login, an elicitation, a full pipe), what is sent was decided
-    since the last wait.
-    """
-
-    def stands(self) -> bool:
-        """Whether nothing has changed that the decision went by."""
-        ...
-
-    async def renew(self) -> None:
-        """Decide again. Raises if it may not be sent any more."""
-        ...
 
 
 class _ToolCall(msgspec.Struct, frozen=True):
@@ -443,10 +424,11 @@ class Connection:
         """
         if self._supervisor.is_withdrawn:
             await self._decide_again(clearance)
+        attempts = _Attempts()
         for _ in range(MAX_DECISIONS):
             try:
                 return await self._deliver_decided(
-                    send, safe_to_repeat=safe_to_repeat, over=over, about=about
+                    send, attempts, safe_to_repeat=safe_to_repeat, over=over, about=about
                 )
             except DecisionOutdated:
                 await self._decide_again(clearance)
@@ -463,6 +445,7 @@ class Connection:
     async def _deliver_decided(
         self,
         send: Callable[[Session], Awaitable[msgspec.Raw]],
+        attempts: "_Attempts",
         *,
         safe_to_repeat: bool,
         over: SessionLink | None,
@@ -473,10 +456,8 @@ class Connection:
         What belongs to a call under way goes `over` its link, even if that takes no new ones. What one
         request is `about`, its method and the name in it, is what a tracer records.
         """
-        logins: LoginCount | None = None
-        again = False
         while True:
-            link = self._supervisor.link if over is None or again else over
+            link = self._supervisor.link if over is None or attempts.repeated else over
             if link is None or not (link is over or link.usable):
                 link = await self._supervisor.connect()
             link.in_flight += 1
@@ -494,14 +475,16 @@ class Connection:
                 raise
             except AuthRequired as exc:
                 self._supervisor.refuse_login(link, exc)
-                logins = logins or LoginCount()
-                logins.add(exc)
+                attempts.logins = attempts.logins or LoginCount()
+                attempts.logins.add(exc)
                 failure = exc
             except CallFailed as exc:
                 # Once: a server that loses every session would otherwise be called for ever.
-                if not await self._prepare_to_repeat(exc, link, safe_to_repeat=safe_to_repeat, again=again):
+                if not await self._prepare_to_repeat(
+                    exc, link, safe_to_repeat=safe_to_repeat, again=attempts.repeated
+                ):
                     raise
-                again = True
+                attempts.repeated = True
                 continue
             finally:
                 link.release(time.monotonic())
@@ -551,6 +534,16 @@ class Connection:
         if isinstance(exc, ConnectionLost):
             self._supervisor.note_loss(link)
         return False
+
+
+class _Attempts:
+    """What was tried for one request, however often it is decided again: the limits hold for all of it."""
+
+    __slots__ = ("logins", "repeated")
+
+    def __init__(self) -> None:
+        self.logins: LoginCount | None = None
+        self.repeated = False
 
 
 class _ClearedSender:
