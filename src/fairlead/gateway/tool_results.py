@@ -12,7 +12,6 @@ text or spelled with escapes is not the result's own.
 
 import re
 from functools import lru_cache
-from itertools import accumulate
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -29,6 +28,7 @@ from fairlead.catalog.repair.content import (
     repair_meta,
     text_block,
 )
+from fairlead.catalog.repair.nesting import LEAST_DEEP, MAX_DEPTH, TOO_DEEP, is_deep
 from fairlead.catalog.repair.protocol_versions import VERSIONS, definition_for
 from fairlead.catalog.results import DELIVERY, TRUE, ToolResult, output_check, read_output_schema
 from fairlead.catalog.sanitize import gate
@@ -39,13 +39,6 @@ from fairlead.connection.tasks import RELATED_TASK
 MAX_CHECKED_BYTES: Final = 256 * 1024
 """Larger structured content is left for the client to check: parsing it would hold up other requests."""
 
-MAX_DEPTH: Final = 100
-"""Objects and lists inside each other in structured content: parsers of clients give up at about 200."""
-
-_DEPTH_MARKS: Final = 256 * 1024
-"""Limit of brackets and quotes that are counted for the depth: more would block the event loop."""
-_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_NO_MARKS: Final = bytes(set(range(256)) - set(b'[{]}"'))
 _TOO_DEEP: Final = f"its structured content is nested more than {MAX_DEPTH} levels deep; here it is text"
 _TOO_LARGE: Final = "its structured content has a number beyond the range of floats; here it is text"
 _QUOTE: Final = ord('"')
@@ -151,7 +144,7 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
         and not fields.result_type
         and not (fields.meta and _without_ours(fields.meta, result) is not fields.meta)
     )
-    if not is_sound or not raw.startswith(b"{"):
+    if not is_sound or not raw.startswith(b"{") or _may_be_deep(raw, fields):
         return _repair(result, number, keeps_null=keeps_null)
     if not structured and (schema is None or fields.is_error is True):
         return raw
@@ -160,6 +153,15 @@ def _fit(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     if structured and not is_lost and is_kept and _trouble(structured, schema, number) is None:
         return raw
     return _repair(result, number, keeps_null=keeps_null)
+
+
+def _may_be_deep(raw: bytes, fields: _Fields) -> bool:
+    """Return whether what surrounds the text of a result, such as `_meta`, is too deep for clients."""
+    if len(raw) < LEAST_DEEP:
+        return False
+    blocks = fields.content or ()
+    inside = sum(len(block.text) + len(block.data) for block in blocks) + len(fields.structured_content)
+    return len(raw) - inside >= LEAST_DEEP and is_deep(raw)
 
 
 def _without_result_type(raw: bytes) -> bytes:
@@ -226,7 +228,7 @@ def _trouble(structured: bytes, schema: bytes | None, number: int) -> str | None
         return "its structured content is not an object, which is all that this protocol version allows"
     if _has_long_number(structured):
         return "it has a number of more digits than clients read"
-    if _is_deep(structured):
+    if is_deep(structured):
         return _TOO_DEEP
     if schema is None or len(structured) > MAX_CHECKED_BYTES:
         return None
@@ -266,16 +268,6 @@ def _has_long_number(structured: bytes) -> bool:
     return False
 
 
-def _is_deep(structured: bytes) -> bool:
-    if structured.count(b"[") + structured.count(b"{") <= MAX_DEPTH:
-        return False
-    # Without escapes every other piece between quotes is a string.
-    marks = structured.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
-    plain = b"".join(marks[:_DEPTH_MARKS].split(b'"')[::2])
-    steps = memoryview(plain.translate(_STEPS)).cast("b")
-    return max(accumulate(steps), default=0) > MAX_DEPTH
-
-
 def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     """Convert any answer to a result that a client takes, with all of its content."""
     try:
@@ -290,10 +282,7 @@ def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     structured = bytes(fields.pop("structuredContent", b""))
     if structured == b"null" and not keeps_null:
         structured = b""
-    meta = _without_ours(fields.pop("_meta"), result) if "_meta" in fields else None
-    if meta is not None or changes:
-        kept: dict[str, Any] = _decode_raw(meta) if meta is not None else {}
-        fields["_meta"] = Raw(_encode({**kept, **({REPAIRED: changes} if changes else {})}))
+    _fit_others(fields, result, changes)
     schema = _output_schema_for(result.definition, number) if result.definition is not None else None
     trouble = _trouble(structured, schema, number) if structured else None
     if structured and trouble is None and not keeps_null and not _is_finite(structured):
@@ -313,6 +302,18 @@ def _repair(result: ToolResult, number: int, *, keeps_null: bool) -> bytes:
     blocks += [text_block(f"[{note}]") for note in notes]
     error = {"isError": Raw(b"true")} if is_error else {}
     return _encode({"content": blocks, **fields, **error})
+
+
+def _fit_others(fields: dict[str, Raw], result: ToolResult, changes: list[str]) -> None:
+    """Take out of the fields around the content what clients cannot have, and name all repairs in `_meta`."""
+    for name in [name for name, value in fields.items() if is_deep(bytes(value))]:
+        del fields[name]
+        changes.append(f"{name} {TOO_DEEP}; left out")
+    sent = fields.pop("_meta", None)
+    meta = _without_ours(sent, result) if sent is not None else None
+    if meta is not None or changes:
+        kept: dict[str, Any] = _decode_raw(meta) if meta is not None else {}
+        fields["_meta"] = Raw(_encode({**kept, **({REPAIRED: changes} if changes else {})}))
 
 
 def _no_result(result: ToolResult) -> bytes:

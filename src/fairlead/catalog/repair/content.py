@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from fairlead.catalog.repair.definitions import repair_annotations, repair_definition
+from fairlead.catalog.repair.nesting import TOO_DEEP, is_deep
 from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_list, is_object
 
@@ -127,8 +128,17 @@ class _Repairs:
             self.note(at, "is not a content block; given as text")
             yield text_block(value)
 
+    def without_deep(self, block: Block, at: str) -> Block:
+        """An object without the fields that are nested too deep for clients."""
+        deep = {name for name, value in block.items() if _is_deep_value(value)}
+        for name in sorted(deep):
+            self.note(f"{at}.{name}", f"{TOO_DEEP}; left out")
+        return {name: value for name, value in block.items() if name not in deep} if deep else block
+
     def read_block(self, block: Block, at: str) -> Iterator[Block]:
         """Valid blocks for one object: itself where it is valid, else repaired, else its JSON as text."""
+        if not is_object(block.get("resource")):  # whose own fields are looked at one by one
+            block = self.without_deep(block, at)
         kind = _kind_of(block)
         if kind != block.get("type"):
             self.note(f"{at}.type", "is missing or unknown to the protocol")
@@ -162,7 +172,9 @@ class _Repairs:
             if annotations is None or annotations != block["annotations"]:
                 self.note(f"{at}.annotations", "are not valid; invalid ones are left out")
         if "_meta" in block:
-            if is_object(block["_meta"]):
+            if _is_deep_value(block["_meta"]):
+                self.note(f"{at}._meta", f"{TOO_DEEP}; left out")
+            elif is_object(block["_meta"]):
                 kept["_meta"] = block["_meta"]
             else:
                 self.note(f"{at}._meta", "is not an object; left out")
@@ -236,6 +248,7 @@ class _Repairs:
         part: Block = value if is_object(value) else {"text": value}
         if is_object(inner := part.get("resource")):
             part = inner
+        part = self.without_deep(part, at)
         uri = self._read_uri(part.get("uri"), f"{at}.uri", requested_uri, is_alone=is_alone)
         fields: Block = {"uri": uri, **self._read_description(part, at)}
         text, blob = part.get("text"), part.get("blob", part.get("data"))
@@ -313,6 +326,10 @@ def repair_role(role: object) -> Literal["user", "assistant"]:
 def text_block(value: object) -> Block:
     """Text block: a text unchanged, any other value as JSON."""
     return {"type": "text", **_only_text(value)}
+
+
+def _is_deep_value(value: object) -> bool:
+    return (is_object(value) or is_list(value)) and is_deep(_encode(value))
 
 
 def _only_text(value: object) -> Block:
@@ -428,6 +445,9 @@ def _with_notes(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     Fields that the protocol has the sender set are set by the gateway: the server's are dropped.
     """
     meta: object = result.pop("_meta", None)
+    if _is_deep_value(meta):
+        notes.append(f"_meta {TOO_DEEP}; left out")
+        meta = None
     kept: dict[str, Any] = repair_meta(gate.without_ours(meta)) if is_object(meta) else {}
     if notes:
         kept[REPAIRED] = notes

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from fairlead.catalog.definitions import DefinitionKind
+from fairlead.catalog.repair.nesting import TOO_DEEP, is_deep
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.keywords import CLOSING, below
 from fairlead.catalog.schema.listed import has_valid_input, repair_input
@@ -31,9 +32,6 @@ from fairlead.catalog.schema.normalize import (
     screen_output,
 )
 from fairlead.config.untyped import as_object, is_list, is_object
-
-MAX_DEPTH: Final = 100
-"""Deepest nesting. Parsers of clients give up at about 200, and lose the whole list."""
 
 # Strict models: what every client accepts, which is in places less than the protocol's own schema allows.
 
@@ -222,8 +220,8 @@ def _require_readable(definition: bytes) -> None:
     is_huge = any(number in zeros for number in _HUGE_NUMBERS)
     if is_huge or (b"\\u" in definition and _SURROGATE.search(definition)):
         _require_values(_decode(definition))
-    if definition.count(b"{") + definition.count(b"[") > MAX_DEPTH and _depth(definition) > MAX_DEPTH:
-        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+    if is_deep(definition):
+        raise ValueError(f"it {TOO_DEEP}")
 
 
 def _require_values(value: object) -> None:
@@ -237,17 +235,6 @@ def _require_values(value: object) -> None:
             pending += item
         elif isinstance(item, int | float) and abs(item) > sys.float_info.max:
             raise ValueError("a number in it is too large")
-
-
-def _depth(definition: bytes) -> int:
-    deepest = 0
-    pending: list[tuple[object, int]] = [(_decode(definition), 1)]
-    while pending:
-        value, depth = pending.pop()
-        if is_object(value) or is_list(value):
-            deepest = max(deepest, depth)
-            pending += ((item, depth + 1) for item in (value.values() if is_object(value) else value))
-    return deepest
 
 
 # Repairs.
