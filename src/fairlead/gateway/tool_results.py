@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from fairlead.catalog.nesting import LEAST_DEEP, MAX_DEPTH, TOO_DEEP, is_deep
 from fairlead.catalog.repair.content import (
     REPAIRED,
     RESERVED_META,
@@ -28,7 +29,6 @@ from fairlead.catalog.repair.content import (
     repair_meta,
     text_block,
 )
-from fairlead.catalog.repair.nesting import LEAST_DEEP, MAX_DEPTH, TOO_DEEP, is_deep
 from fairlead.catalog.repair.protocol_versions import VERSIONS, definition_for
 from fairlead.catalog.results import DELIVERY, TRUE, ToolResult, output_check, read_output_schema
 from fairlead.catalog.sanitize import gate

@@ -376,7 +376,7 @@ class ServerPeer:
 
     def handle_log(self, params: types.LoggingMessageNotificationParams) -> None:
         """Pass on what the server logs."""
-        raw = to_json(params.data)
+        raw = msgspec.json.encode(params.data)  # which writes what is nested too deep for `to_json`
         cleaned = gate.json_bytes(raw, MAX_LOG_BYTES)
         text = params.data if isinstance(params.data, str) else raw.decode(errors="replace")
         self._emit(

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from fairlead.catalog.nesting import TOO_DEEP, is_deep
 from fairlead.catalog.repair.definitions import repair_annotations, repair_definition
-from fairlead.catalog.repair.nesting import TOO_DEEP, is_deep
 from fairlead.catalog.sanitize import gate
 from fairlead.config.untyped import is_list, is_object
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from fairlead.catalog.definitions import DefinitionKind
-from fairlead.catalog.repair.nesting import TOO_DEEP, is_deep
+from fairlead.catalog.nesting import TOO_DEEP, is_deep
 from fairlead.catalog.sanitize import gate
 from fairlead.catalog.schema.keywords import CLOSING, below
 from fairlead.catalog.schema.listed import has_valid_input, repair_input

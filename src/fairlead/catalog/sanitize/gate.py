@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.catalog.nesting import is_deep
 from fairlead.catalog.sanitize.cleaner import (
     ESCAPED_LETTER,
     OMITTED,
@@ -195,11 +196,11 @@ def value(untrusted: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def json_bytes(raw: bytes, limit: int = MAX_DATA_BYTES) -> bytes | None:
-    """Sanitize and mask a small JSON document; None where it is too large or invalid.
+    """Sanitize and mask a small JSON document; None where it is too large, too deep for clients or invalid.
 
     Also too large is one with many values that has to be sanitized: each takes 10 µs, all of them at once.
     """
-    if len(raw) > limit:
+    if len(raw) > limit or is_deep(raw):
         return None
     if is_plain(raw):
         return raw
@@ -214,14 +215,14 @@ def json_bytes(raw: bytes, limit: int = MAX_DATA_BYTES) -> bytes | None:
 def error(message: str, data: bytes) -> tuple[str, Any]:
     """Message and data of a JSON-RPC error, safe to show; `data` is the JSON received, or empty.
 
-    Data that is too large or invalid is left out, and a note says so.
+    Data that is too large, too deep or invalid is left out, and a note says so.
     """
     shown = text(message)
     if not data or data == b"null":
         return shown, None
     cleaned = json_bytes(data)
     if cleaned is None:
-        return shown, {OMITTED: f"{len(data):,} bytes of data: too large or not JSON"}
+        return shown, {OMITTED: f"{len(data):,} bytes of data: too large, nested too deep or not JSON"}
     return shown, without_ours(decode(cleaned))
 
 
