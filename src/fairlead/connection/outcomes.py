@@ -181,7 +181,7 @@ class NotSent(Exception):
 class DecisionOutdated(Exception):
     """A request was kept back: what decided that it may be sent has changed while it waited.
 
-    It is to be decided again, and is no failure of a request: nobody but `Connection` handles it.
+    This is no failure of the request: `Connection` has it decided again, and no caller sees this.
     """
 
     delivery: ClassVar[Delivery] = "not_sent"

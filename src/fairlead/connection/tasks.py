@@ -350,6 +350,7 @@ def without_task(result: msgspec.Raw) -> msgspec.Raw:
         if not may_have_string(bytes(own), f'"{RELATED_TASK}"'.encode()):
             return result
         if len(memoryview(result)) > _MAX_HANDLE_BYTES:
+            # Its other fields are not read: an equal object elsewhere in it loses the same key, and no more.
             return msgspec.Raw(bytes(result).replace(bytes(own), _meta_without_task(own)))
         fields = msgspec.json.decode(result, type=dict[str, msgspec.Raw])
         meta = msgspec.json.decode(fields.get("_meta", b"{}"), type=dict[str, msgspec.Raw])
